@@ -1,0 +1,131 @@
+"""The contract between a session and an engine.
+
+A backend is found by `edge_infer.registry`, says whether it can work here, and prepares a model as a `Runnable`.
+`Session` has checked names, dtypes and shapes before it calls one; each input arrives as a `numpy.ndarray` or an
+`edge_infer.Tensor`, each output leaves as either, whichever is natural to the engine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from edge_infer.manifest import Variant
+    from edge_infer.tensors import TensorSpec
+
+#: A `numpy.ndarray` or an `edge_infer.Tensor`; numpy is optional, so the type cannot be named.
+Array = Any
+
+
+class Availability(NamedTuple):
+    """Whether an engine can work here.
+
+    Attributes:
+        ready: Whether a model can be prepared now.
+        devices: Where it can run: `cpu`, `cuda`, `wasm`, `webgpu`.
+        version: The engine's name and version, empty where it is not installed.
+        reason: Why it is not ready, empty where it is.
+        hint: What to type to make it ready.
+    """
+
+    ready: bool
+    devices: tuple[str, ...] = ()
+    version: str = ""
+    reason: str = ""
+    hint: str = ""
+
+
+class Placement(NamedTuple):
+    """Where a prepared model really runs.
+
+    Attributes:
+        device: `cpu`, `cuda`, `wasm` or `webgpu`.
+        threads: The threads that one operator may use; 0 where the engine decides.
+        providers: The engine's own names of what computes, the preferred first.
+        fallbacks: What was asked for and not given, each with the reason.
+    """
+
+    device: str
+    threads: int = 0
+    providers: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+
+class Call(Protocol):
+    """A run with fixed shapes and buffers that are used again: made by `Runnable.bind`, used by one thread."""
+
+    inputs: Mapping[str, Array]
+    """The engine's input buffers: write into them, or let `write` do it."""
+
+    outputs: Mapping[str, Array]
+    """The output buffers; each run overwrites them."""
+
+    def write(self, name: str, value: Array) -> None:
+        """Copy a checked value into an input buffer."""
+
+    def run(self) -> None:
+        """Run the model on what the input buffers hold."""
+
+    def close(self) -> None:
+        """Give the buffers back."""
+
+
+class Runnable(Protocol):
+    """A model that an engine has prepared."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    placement: Placement
+    is_thread_safe: bool
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run the model.
+
+        Args:
+            feeds: One checked value for each input; a kept tensor of this engine is fed without a copy.
+            outputs: The names of the outputs to compute.
+            into: Buffers to write outputs into; each is returned under its name.
+            keep: Outputs to leave in the engine, returned as `Tensor` whose `location` is not `host`.
+
+        Raises:
+            ExecutionError: The engine failed.
+            UnsupportedError: The engine cannot keep tensors or write into buffers.
+        """
+
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
+        """Make a call with an input buffer of each of these shapes."""
+
+    def close(self) -> None:
+        """Give back the model's memory; the runnable is not used again."""
+
+
+class Backend(Protocol):
+    """An engine adapter."""
+
+    name: str
+    formats: tuple[str, ...]
+
+    def availability(self) -> Availability:
+        """Say whether this engine can work here; never raises."""
+
+    async def start(self) -> None:
+        """Start an engine whose start is asynchronous; the others do nothing."""
+
+    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
+        """Load a model.
+
+        Args:
+            model: The model file or its bytes.
+            variant: What it is.
+            device: One of the devices that `availability` names.
+            options: Engine settings, as the engine spells them.
+
+        Raises:
+            UnsupportedModel: The engine cannot load it.
+            BackendUnavailable: The engine cannot work here.
+        """

@@ -1,0 +1,309 @@
+"""Open a bundle: a folder, a zip or a URL with a manifest; or a bare model file.
+
+Nothing is used before it is checked: a path must be one that the manifest names, and its bytes must have the size
+and sha256 that the manifest gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_infer import codec, platform
+from edge_infer.errors import BundleError, IntegrityError, ManifestError
+from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class _Source(Protocol):
+        """A place that files are read from by their path inside the bundle."""
+
+        def read(self, path: str, limit: int) -> bytes: ...
+
+
+#: Model files that are loaded without a bundle, by their suffix.
+MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite"}
+#: A zip entry that unpacks to more than this and to more than 100 times its packed size is taken for a bomb.
+_BOMB_BYTES = 16 * 2**20
+_BOMB_RATIO = 100
+
+
+class Bundle:
+    """A model with its manifest and files.
+
+    Attributes:
+        manifest: What the bundle holds.
+        revision: The sha256 of `manifest.json`, which names every file's sha256: the identity of these weights. Of a
+            bare model file, the sha256 of the file.
+        location: Where it was opened from: a path or a URL.
+    """
+
+    def __init__(self, manifest: Manifest, revision: str, location: str, source: _Source) -> None:
+        self.manifest = manifest
+        self.revision = revision
+        self.location = location
+        self._source = source
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.manifest.name}@{self.revision[:6]}, {self.location!r})"
+
+    @classmethod
+    def open(cls, source: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort` or `.tflite` file.
+
+        Raises:
+            BundleError: There is nothing, or nothing that is a bundle or a model.
+            ManifestError: Its manifest is wrong.
+            FetchError: Its URL does not answer.
+        """
+        text = os.fspath(source)
+        if platform.is_url(text):
+            name = _url_name(text)
+            if _has_own_file(name):
+                return cls._from_bytes(platform.fetch(text), name, text)
+            data = platform.fetch(_join(text, MANIFEST_NAME), MAX_MANIFEST_BYTES)
+            return cls._from_manifest(data, text, _Remote(text))
+        path = Path(text)
+        if path.is_dir():
+            folder = _Folder(path)
+            return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, folder)
+        if not path.is_file():
+            raise BundleError(
+                f"There is no file or folder `{text}`", hint="edge-infer convert model.onnx -o model.bundle"
+            )
+        if path.suffix in MODEL_FORMATS:
+            digest = _sha256_of_file(path)
+            entry = FileEntry(path.name, path.stat().st_size, digest)
+            return cls(_bare_manifest(entry), digest, text, _Folder(path.parent))
+        return cls._from_bytes(path.read_bytes() if path.suffix == ".zip" else b"", path.name, text)
+
+    @classmethod
+    async def open_async(cls, source: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle as `open` does; a URL is fetched without blocking, with every file that a variant may need."""
+        text = os.fspath(source)
+        if not platform.is_url(text):
+            return cls.open(text)
+        name = _url_name(text)
+        if _has_own_file(name):
+            return cls._from_bytes(await platform.fetch_async(text), name, text)
+        data = await platform.fetch_async(_join(text, MANIFEST_NAME), MAX_MANIFEST_BYTES)
+        return cls._from_manifest(data, text, _Remote(text))
+
+    @classmethod
+    def _from_manifest(cls, data: bytes, location: str, source: _Source) -> Bundle:
+        return cls(Manifest.from_bytes(data), hashlib.sha256(data).hexdigest(), location, source)
+
+    @classmethod
+    def _from_bytes(cls, data: bytes, name: str, location: str) -> Bundle:
+        """Open the bytes of one file: a zipped bundle or a bare model."""
+        if name.endswith(".zip"):
+            archive = _Archive(data, location)
+            return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), location, archive)
+        if Path(name).suffix not in MODEL_FORMATS:
+            raise BundleError(
+                f"`{location}` is no bundle and no model; expected a folder, a .zip, or one of "
+                f"{', '.join(MODEL_FORMATS)}",
+                got=name,
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        return cls(_bare_manifest(FileEntry(name, len(data), digest)), digest, location, _Memory({name: data}))
+
+    # -- its files --
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a file, checked against the manifest.
+
+        Raises:
+            ManifestError: The manifest names no such file.
+            IntegrityError: Its size or sha256 is another than the manifest says.
+            BundleError: It is missing.
+        """
+        entry = self._entry(path)
+        return self._checked(entry, self._source.read(path, entry.size + 1))
+
+    async def read_async(self, path: str) -> bytes:
+        """Return the bytes of a file as `read` does; a URL is fetched without blocking."""
+        entry = self._entry(path)
+        if isinstance(self._source, _Remote):
+            return self._checked(entry, await self._source.read_async(path, entry.size + 1))
+        return self.read(path)
+
+    def model(self, variant: Variant) -> Path | bytes:
+        """Return a variant's model file, checked: its path where the bundle is a folder, else its bytes.
+
+        Raises:
+            IntegrityError: It, or a file that it refers to, is another than the manifest says.
+            BundleError: It is missing, or refers to external data that lies in no folder.
+        """
+        if not isinstance(self._source, _Folder):
+            if variant.external:
+                raise BundleError(
+                    f"Variant `{variant.id}` has external data, which engines read from a folder only",
+                    hint=f"unpack `{self.location}` into a folder and load that",
+                )
+            return self.read(variant.file)
+        for path in (variant.file, *variant.external):
+            self._check_file(self._entry(path), self._source.path_of(path))
+        return self._source.path_of(variant.file)
+
+    def examples(self) -> list[codec.Example]:
+        """Return the golden examples, each (inputs, outputs) by tensor name; an empty list where there are none."""
+        return codec.read_examples(self.read(self.manifest.examples)) if self.manifest.examples else []
+
+    def labels(self) -> list[str]:
+        """Return the class names; an empty list where there are none.
+
+        Raises:
+            BundleError: The file is no JSON list of texts.
+        """
+        if self.manifest.labels is None:
+            return []
+        try:
+            labels = json.loads(self.read(self.manifest.labels))
+        except ValueError as error:
+            raise BundleError(f"`{self.manifest.labels}` is not JSON: {error}") from error
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise BundleError(f"`{self.manifest.labels}` is not a JSON list of texts")
+        return labels
+
+    def _entry(self, path: str) -> FileEntry:
+        entry = self.manifest.files.get(path)
+        if entry is None:
+            raise ManifestError(f"Bundle `{self.manifest.name}` has no file `{path}`", got=path)
+        return entry
+
+    def _checked(self, entry: FileEntry, data: bytes) -> bytes:
+        if len(data) != entry.size:
+            raise self._mismatch(entry, "size", f"more than {entry.size}" if len(data) > entry.size else len(data))
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != entry.sha256:
+            raise self._mismatch(entry, "sha256", digest)
+        return data
+
+    def _check_file(self, entry: FileEntry, path: Path) -> None:
+        if not path.is_file():
+            raise _missing(entry.path, self.location)
+        size = path.stat().st_size
+        if size != entry.size:
+            raise self._mismatch(entry, "size", size)
+        digest = _sha256_of_file(path)
+        if digest != entry.sha256:
+            raise self._mismatch(entry, "sha256", digest)
+
+    def _mismatch(self, entry: FileEntry, what: str, got: object) -> IntegrityError:
+        expected = getattr(entry, what)
+        return IntegrityError(
+            f"`{entry.path}` in `{self.location}` has {what} {got}, the manifest says {expected}",
+            hint="the file was changed or cut short: copy or convert the bundle again",
+            path=entry.path,
+            expected=expected,
+            got=got,
+        )
+
+
+class _Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def path_of(self, path: str) -> Path:
+        return self._root.joinpath(*path.split("/"))
+
+    def read(self, path: str, limit: int) -> bytes:
+        place = self.path_of(path)
+        if not place.is_file():
+            raise _missing(path, str(self._root))
+        if not place.resolve().is_relative_to(self._root.resolve()):
+            raise BundleError(f"`{path}` is a link that leaves the bundle `{self._root}`", path=path)
+        with place.open("rb") as file:
+            return file.read(limit)
+
+
+class _Archive:
+    def __init__(self, data: bytes, location: str) -> None:
+        import io
+        import zipfile
+
+        self._location = location
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, ValueError, OSError) as error:
+            raise BundleError(f"`{location}` is not a zip: {error}") from error
+
+    def read(self, path: str, limit: int) -> bytes:
+        import zipfile
+        import zlib
+
+        try:
+            info = self._zip.getinfo(path)
+        except KeyError:
+            raise _missing(path, self._location) from None
+        if info.file_size > max(_BOMB_BYTES, _BOMB_RATIO * info.compress_size):
+            raise BundleError(
+                f"`{path}` in `{self._location}` unpacks from {info.compress_size} to {info.file_size} bytes: refused",
+                hint="unpack it yourself if you trust it, and load the folder",
+                path=path,
+            )
+        try:
+            with self._zip.open(info) as file:
+                return file.read(limit)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise BundleError(f"`{path}` in `{self._location}` cannot be unpacked: {error}", path=path) from error
+
+
+class _Remote:
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def read(self, path: str, limit: int) -> bytes:
+        return platform.fetch(_join(self._url, path), limit)
+
+    async def read_async(self, path: str, limit: int) -> bytes:
+        return await platform.fetch_async(_join(self._url, path), limit)
+
+
+class _Memory:
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def read(self, path: str, limit: int) -> bytes:
+        return self._files[path][:limit]
+
+
+def _bare_manifest(entry: FileEntry) -> Manifest:
+    """Describe a model file without a manifest; the engine will tell its inputs and outputs."""
+    stem, suffix = os.path.splitext(entry.path)  # noqa: PTH122  the name may come from a URL
+    format_ = MODEL_FORMATS[suffix]
+    return Manifest(stem, "0", (), (), [Variant(f"{format_}/model", format_, "", entry.path)], [entry])
+
+
+def _sha256_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _missing(path: str, location: str) -> BundleError:
+    hint = "edge-infer convert model.onnx -o model.bundle" if path == MANIFEST_NAME else "copy or convert it again"
+    return BundleError(f"`{location}` has no file `{path}`", hint=hint, path=path)
+
+
+def _has_own_file(name: str) -> bool:
+    return name.endswith(".zip") or Path(name).suffix in MODEL_FORMATS
+
+
+def _url_name(url: str) -> str:
+    """Return the last piece of a URL's path, decoded."""
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+
+
+def _join(url: str, path: str) -> str:
+    """Append a file's path to a bundle's URL, before its query."""
+    from urllib.parse import quote, urlsplit
+
+    parts: Any = urlsplit(url)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(path)}").geturl()  # type: ignore[no-any-return]

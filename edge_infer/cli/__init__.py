@@ -1,0 +1,106 @@
+"""The command `edge-infer`: a click group whose commands are imported when they are called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_infer.cli import output
+from edge_infer.errors import EdgeInferError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# Where each command is defined, and the extra or distribution that must be there for it.
+_COMMANDS = {
+    "backends": "edge_infer.cli.backends:backends",
+    "info": "edge_infer.cli.info:info",
+    "run": "edge_infer.cli.run:run",
+    "serve": "edge_infer.cli.serve:serve",
+    "verify": "edge_infer.cli.verify:verify",
+}
+_FROM_DISTRIBUTIONS = {"convert": "edge-infer-converters"}
+
+
+class Commands(click.Group):
+    """The built-in commands and those that other distributions add by the entry-point group `edge_infer.commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: D102  described by click
+        return sorted({*_COMMANDS, *_FROM_DISTRIBUTIONS, *_entry_points()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: D102
+        if cmd_name in _COMMANDS:
+            module, _, attribute = _COMMANDS[cmd_name].partition(":")
+            command: click.Command = getattr(import_module(module), attribute)
+            return command
+        points = _entry_points()
+        if cmd_name in points:
+            loaded: click.Command = points[cmd_name].load()
+            return loaded
+        if cmd_name in _FROM_DISTRIBUTIONS:
+            return _absent(cmd_name, _FROM_DISTRIBUTIONS[cmd_name])
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command to run, and suggest the nearest where there is none."""
+        from edge_infer.errors import did_you_mean
+
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            hint = did_you_mean(args[0], self.list_commands(ctx)) if args else ""
+            error.message += f"\nhint: {hint}" if hint else ""
+            raise
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group="edge_infer.commands")}
+
+
+def _absent(name: str, distribution: str) -> click.Command:
+    """Stand in for the command of a distribution that is not installed: say what to install, exit with 2."""
+
+    @click.command(
+        name,
+        short_help=f"Needs {distribution}: pip install {distribution}",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    )
+    def command() -> None:
+        output.error(EdgeInferError(f"`edge-infer {name}` is not installed", hint=f"pip install {distribution}"))
+        sys.exit(2)
+
+    return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="edge-infer", prog_name="edge-infer")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Convert, run, verify and serve models: one file for the browser, Raspberry Pi and CUDA."""
+    ctx.obj = {"debug": debug}
+
+
+def main() -> None:
+    """Run the command line: exit with 0 when done, 1 when the job failed, 2 on wrong usage."""
+    debug = "--debug" in sys.argv
+    try:
+        sys.exit(cli.main(prog_name="edge-infer", standalone_mode=False) or 0)
+    except EdgeInferError as error:
+        if debug:
+            raise
+        output.error(error)
+        sys.exit(1)
+    except click.exceptions.Abort:
+        output.talk("Interrupted")
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)

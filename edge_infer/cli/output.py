@@ -1,0 +1,99 @@
+"""The only place that prints: data to stdout, talk to stderr, readable without colour."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from edge_infer.errors import EdgeInferError
+
+
+def data(text: str) -> None:
+    """Print a line of the command's result."""
+    sys.stdout.write(text + "\n")
+
+
+def data_json(document: Any) -> None:
+    """Print the command's result for machines: one JSON document."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:
+    """Print the command's result as aligned columns.
+
+    Args:
+        columns: The headings.
+        rows: One sequence of cells for each line.
+        right: The columns to align at the right: numbers.
+    """
+    lines = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(columns), *lines]) for i in range(len(columns))]
+    for line in [[column.upper() for column in columns], *lines]:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, columns, strict=True)
+        ]
+        data("  ".join(cells).rstrip())
+
+
+def talk(text: str) -> None:
+    """Print a line of talk: what is being done, what was made."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def warn(text: str, hint: str = "") -> None:
+    """Print a warning and its hint."""
+    _marked("warning:", "yellow", text, hint)
+
+
+def error(failure: EdgeInferError) -> None:
+    """Print an error and its hint."""
+    _marked("error:", "red", failure.message, failure.hint)
+
+
+def _marked(mark: str, colour: str, text: str, hint: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text.assemble((mark, f"bold {colour}"), " ", text))
+    if hint:
+        console.print(Text.assemble(("hint:", "bold"), " ", hint))
+
+
+@contextmanager
+def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on stderr while a long job runs; where stderr is no terminal, show nothing.
+
+    Args:
+        description: What is being done.
+        total: The number of steps, or None where it is not known.
+
+    Yields:
+        A function that takes how many steps were done since its last call.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _steps: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+def size(nbytes: int) -> str:
+    """Write a number of bytes for people: `3.5 MB`, 1 MB being a million."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.1f} {unit}"
+    return f"{nbytes} B"

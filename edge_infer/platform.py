@@ -1,0 +1,176 @@
+"""What differs by place: where this Python runs, how it fetches a URL, how it waits.
+
+Natively there are threads, files and blocking sockets. In a page there is Pyodide: one thread, JavaScript's `fetch`,
+and synchronous requests in workers only. Backends and bundles ask here and need no `js` of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import FetchError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+#: The most bytes that a fetch takes when its caller names no limit: a model file of 4 GiB is beyond every page.
+MAX_FETCH_BYTES = 4 * 2**30
+_TIMEOUT_S = 60.0
+
+
+def in_browser() -> bool:
+    """Tell whether this Python is Pyodide, in a page, a worker or Node."""
+    return sys.platform == "emscripten"
+
+
+def in_worker() -> bool:
+    """Tell whether this is Pyodide in a worker, where synchronous requests may be made."""
+    if not in_browser():
+        return False
+    import js
+
+    return bool(hasattr(js, "WorkerGlobalScope"))
+
+
+def can_suspend() -> bool:
+    """Tell whether a synchronous call may wait for a promise here: WebAssembly stack switching (JSPI)."""
+    if not in_browser():
+        return False
+    from pyodide.ffi import can_run_sync
+
+    return bool(can_run_sync())
+
+
+def suspend(promise: Awaitable[T], instead: str) -> T:
+    """Wait for a promise in a synchronous call.
+
+    Args:
+        promise: What to wait for.
+        instead: The asynchronous call to write where this place cannot wait; it becomes the hint.
+
+    Raises:
+        UnsupportedError: There is no JSPI here, or Python was entered by a synchronous call.
+    """
+    if not can_suspend():
+        close = getattr(promise, "close", None)
+        if close is not None:
+            close()
+        raise UnsupportedError(
+            "This engine is asynchronous, and this place cannot wait for it in a synchronous call", hint=instead
+        )
+    from pyodide.ffi import run_sync
+
+    result: T = run_sync(promise)
+    return result
+
+
+def available_cpus() -> int:
+    """Count the CPUs that this process may use: its affinity, which containers and `taskset` restrict."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+async def run_in_thread(function: Callable[[], T]) -> T:
+    """Run a blocking function in a thread and await its result; in Pyodide, which has no threads, call it."""
+    if in_browser():
+        return function()
+    import asyncio
+
+    return await asyncio.to_thread(function)
+
+
+def is_url(source: object) -> bool:
+    """Tell whether a model's source is a URL that `fetch` takes."""
+    return isinstance(source, str) and source.startswith(("http://", "https://"))
+
+
+def fetch(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
+    """Get the bytes of a URL, blocking.
+
+    Args:
+        url: An `http://` or `https://` URL.
+        limit: The most bytes to take.
+
+    Raises:
+        FetchError: It does not answer, answers with an error, or with more bytes than the limit.
+        UnsupportedError: This is Pyodide on a page's main thread, which may not block.
+    """
+    return _fetch_browser(url, limit) if in_browser() else _fetch_native(url, limit)
+
+
+async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
+    """Get the bytes of a URL as `fetch` does, without blocking."""
+    if not in_browser():
+        return await run_in_thread(lambda: _fetch_native(url, limit))
+    from pyodide.http import pyfetch
+
+    try:
+        response = await pyfetch(url)
+    except OSError as error:
+        raise _unreachable(url, error) from error
+    if not response.ok:
+        raise _refused(url, response.status)
+    return _limited(url, await response.bytes(), limit)
+
+
+def _fetch_native(url: str, limit: int) -> bytes:
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity"})
+    try:
+        with urlopen(request, timeout=_TIMEOUT_S) as response:
+            return _limited(url, response.read(limit + 1), limit)
+    except HTTPError as error:
+        raise _refused(url, error.code) from error
+    except (URLError, OSError, ValueError) as error:
+        raise _unreachable(url, error) from error
+
+
+def _fetch_browser(url: str, limit: int) -> bytes:
+    import js
+
+    if not in_worker():
+        raise UnsupportedError(
+            f"A page's main thread may not block to fetch {url}", hint="write `await edge_infer.load_async(...)`"
+        )
+    request = js.XMLHttpRequest.new()
+    request.open("GET", url, False)
+    request.responseType = "arraybuffer"
+    try:
+        request.send(None)
+    except Exception as error:
+        raise _unreachable(url, error) from error
+    if not 200 <= request.status < 300:
+        raise _refused(url, request.status)
+    return _limited(url, request.response.to_bytes(), limit)
+
+
+def _limited(url: str, data: bytes, limit: int) -> bytes:
+    if len(data) > limit:
+        raise FetchError(f"{url} answers with more than {limit} bytes", url=url, expected=limit)
+    return data
+
+
+def _refused(url: str, status: int) -> FetchError:
+    return FetchError(f"{url} answers with status {status}", hint="check the address", url=url, status=status)
+
+
+def _unreachable(url: str, error: Any) -> FetchError:
+    return FetchError(f"{url} cannot be reached: {error}", hint="is the server running? `edge-infer serve`", url=url)
+
+
+def web_root() -> str:
+    """Return the URL under which this page's server offers `web/src` and the engine files, with a `/` at its end.
+
+    A page may set `globalThis.edgeInferRoot`; else it is the root of the page's own origin.
+    """
+    import js
+
+    root = getattr(js, "edgeInferRoot", None)
+    return str(root) if root is not None else f"{js.location.origin}/"

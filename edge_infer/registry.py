@@ -1,0 +1,55 @@
+"""Names of backends, and how each is made. A backend's module is imported when it is first asked for.
+
+Adding one: a file in `backends/`, a line in `_BUILT_IN`, an extra in `pyproject.toml`. Another distribution adds its
+own by the entry-point group `edge_infer.backends`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import InputError, did_you_mean, listed
+
+if TYPE_CHECKING:
+    from edge_infer.backends.base import Backend
+
+# The order is the order of preference where several can run a variant.
+_BUILT_IN = {
+    "onnxruntime": "edge_infer.backends.onnxruntime:OnnxRuntimeBackend",
+    "litert": "edge_infer.backends.litert:LiteRTBackend",
+    "ort-web": "edge_infer.backends.ort_web:OrtWebBackend",
+    "reference": "edge_infer.backends.reference:ReferenceBackend",
+}
+_ENTRY_POINTS = "edge_infer.backends"
+
+
+def backend_names() -> list[str]:
+    """List the names of all backends, the preferred first; it imports none of them."""
+    return [*_BUILT_IN, *_from_other_distributions()]
+
+
+@cache
+def get_backend(name: str) -> Backend:
+    """Return the backend of this name; the same object each time.
+
+    Raises:
+        InputError: There is none.
+    """
+    places = _BUILT_IN if name in _BUILT_IN else _from_other_distributions()
+    if name not in places:
+        names = backend_names()
+        raise InputError(
+            f"Backend `{name}` is not known; choose from {listed(names)}", hint=did_you_mean(name, names), allowed=names
+        )
+    module, _, attribute = places[name].partition(":")
+    backend: Backend = getattr(import_module(module), attribute)()
+    return backend
+
+
+@cache
+def _from_other_distributions() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=_ENTRY_POINTS)}

@@ -1,0 +1,526 @@
+"""What a tensor is: DType, TensorSpec, and Tensor, the array that needs no numpy.
+
+A `Tensor` is a shape, a dtype and contiguous little-endian bytes. It offers the subset of `numpy.ndarray` that an
+application needs to read a result, and the buffer protocol, so that `memoryview(t)` and `numpy.asarray(t)` see it
+without a copy. Two 4-bit values share a byte, the first in the low half, as in ONNX and TFLite.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from functools import cache
+from math import prod
+from struct import unpack_from
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import InputError, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Self
+
+
+class DType(StrEnum):
+    """The element types, spelt as numpy spells them. A `DType` is its name: `DType.FLOAT32 == "float32"`."""
+
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    INT4 = "int4"
+    UINT4 = "uint4"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT16 = "int16"
+    UINT16 = "uint16"
+    INT32 = "int32"
+    UINT32 = "uint32"
+    INT64 = "int64"
+    UINT64 = "uint64"
+    BOOL = "bool"
+    STRING = "string"
+
+    @property
+    def bits(self) -> int:
+        """The bits of one element; 0 for strings, whose elements have no fixed size."""
+        return _BITS[self]
+
+    @property
+    def format(self) -> str:
+        """The `struct` code that the buffer protocol uses for it; bfloat16 travels as `H`, 4-bit types as `B`."""
+        return _FORMATS[self]
+
+    def nbytes(self, shape: Sequence[int]) -> int:
+        """Count the bytes of a tensor of this dtype: `shape` in elements."""
+        return (prod(shape) * _BITS[self] + 7) // 8
+
+    @classmethod
+    def parse(cls, name: object) -> DType:
+        """Read a dtype from its name or from a `numpy.dtype`.
+
+        Raises:
+            InputError: The name is none of the known ones.
+        """
+        try:
+            return cls(_ALIASES.get(str(name), str(name)))
+        except ValueError:
+            known = [str(member) for member in cls]
+            raise InputError(
+                f"DType `{name}` is not known; choose from {listed(known)}", dtype=str(name), allowed=known
+            ) from None
+
+
+_FORMATS = {
+    DType.FLOAT32: "f",
+    DType.FLOAT64: "d",
+    DType.FLOAT16: "e",
+    DType.BFLOAT16: "H",
+    DType.INT4: "B",
+    DType.UINT4: "B",
+    DType.INT8: "b",
+    DType.UINT8: "B",
+    DType.INT16: "h",
+    DType.UINT16: "H",
+    DType.INT32: "i",
+    DType.UINT32: "I",
+    DType.INT64: "q",
+    DType.UINT64: "Q",
+    DType.BOOL: "?",
+    DType.STRING: "",
+}
+_BITS = {
+    DType.FLOAT32: 32,
+    DType.FLOAT64: 64,
+    DType.FLOAT16: 16,
+    DType.BFLOAT16: 16,
+    DType.INT4: 4,
+    DType.UINT4: 4,
+    DType.INT8: 8,
+    DType.UINT8: 8,
+    DType.INT16: 16,
+    DType.UINT16: 16,
+    DType.INT32: 32,
+    DType.UINT32: 32,
+    DType.INT64: 64,
+    DType.UINT64: 64,
+    DType.BOOL: 8,
+    DType.STRING: 0,
+}
+# `object` and `<U5` are what numpy calls arrays of strings.
+_ALIASES = {"object": "string", "str": "string", "bool_": "bool"}
+
+# The buffer formats by which a dtype may arrive. C compilers disagree on the size of `l`, and ctypes writes `<f`.
+_FROM_FORMAT = {
+    "f": DType.FLOAT32,
+    "d": DType.FLOAT64,
+    "e": DType.FLOAT16,
+    "b": DType.INT8,
+    "B": DType.UINT8,
+    "c": DType.UINT8,
+    "h": DType.INT16,
+    "H": DType.UINT16,
+    "i": DType.INT32,
+    "I": DType.UINT32,
+    "q": DType.INT64,
+    "Q": DType.UINT64,
+    "?": DType.BOOL,
+}
+
+
+def dtype_of_buffer(view: memoryview) -> DType | None:
+    """Tell which dtype a buffer holds by its format, or None where no dtype has that format."""
+    code = view.format.lstrip("@=<")
+    if code in ("l", "L"):
+        return {(4, "l"): DType.INT32, (4, "L"): DType.UINT32, (8, "l"): DType.INT64, (8, "L"): DType.UINT64}.get(
+            (view.itemsize, code)
+        )
+    return _FROM_FORMAT.get(code)
+
+
+Dim = int | str
+
+
+class TensorSpec:
+    """What a model promises of one input or output.
+
+    Args:
+        name: The tensor's name.
+        dtype: Its element type.
+        shape: Its dimensions: an int where it is fixed, a symbol such as `"batch"` where it is free, equal symbols
+            standing for equal sizes.
+    """
+
+    __slots__ = ("dtype", "name", "shape")
+
+    def __init__(self, name: str, dtype: DType | str, shape: Sequence[Dim]) -> None:
+        self.name = name
+        self.dtype = dtype if isinstance(dtype, DType) else DType.parse(dtype)
+        self.shape = tuple(shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorSpec):
+            return NotImplemented
+        return (self.name, self.dtype, self.shape) == (other.name, other.dtype, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.dtype, self.shape))
+
+    def __repr__(self) -> str:
+        return f"TensorSpec({self.name!r}, {str(self.dtype)!r}, {self.shape!r})"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every dimension is a number."""
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    def accepts(self, shape: Sequence[int]) -> bool:
+        """Tell whether a concrete shape fits: the same rank, and equal where a dimension is fixed."""
+        if len(shape) != len(self.shape):
+            return False
+        return all(isinstance(want, str) or want == got for want, got in zip(self.shape, shape, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this spec as the manifest does."""
+        return {"name": self.name, "dtype": str(self.dtype), "shape": list(self.shape)}
+
+
+class Tensor:
+    """An n-dimensional array that needs no numpy: the portable subset, the same on `numpy.ndarray`.
+
+    `.shape .dtype .size .nbytes .tolist() .argmax(axis) [i] len() iter() float() int() .reshape() memoryview(x)`
+
+    Args:
+        data: Contiguous bytes (any object with the buffer protocol; kept, not copied), or for strings a flat list.
+        dtype: The element type.
+        shape: Its dimensions, in elements.
+
+    Raises:
+        InputError: The bytes are not as many as dtype and shape need.
+
+    >>> from array import array
+    >>> t = Tensor(array("f", [1, 5, 2, 7]), "float32", (2, 2))
+    >>> t.argmax(axis=1).tolist(), t[1].tolist()
+    ([1, 1], [2.0, 7.0])
+    """
+
+    _bytes: memoryview
+    _strings: list[str]
+    dtype: DType
+    shape: tuple[int, ...]
+
+    #: Where the data lies: `host` memory, an `engine`'s own memory, or a `device` such as a GPU.
+    location = "host"
+
+    if sys.version_info < (3, 12):
+
+        def __new__(cls, data: Any, dtype: DType | str, shape: Sequence[int]) -> Tensor:
+            """Make an object that exports the buffer protocol: before PEP 688 only a ctypes object can."""
+            kind = DType.parse(dtype)
+            if kind is DType.STRING or memoryview(data).nbytes != kind.nbytes(shape):
+                return super().__new__(cls)
+            view = memoryview(data)
+            source = bytearray(view) if view.readonly else view
+            tensor: Tensor = _exporting(cls, kind, tuple(shape)).from_buffer(source)
+            tensor._bytes = memoryview(source)
+            return tensor
+
+    def __init__(self, data: Any, dtype: DType | str, shape: Sequence[int]) -> None:
+        self.dtype = dtype if isinstance(dtype, DType) else DType.parse(dtype)
+        self.shape = tuple(shape)
+        data = self.__dict__.get("_bytes", data)
+        if self.dtype is DType.STRING:
+            self._strings = list(data)
+            self._bytes = memoryview(b"")
+            found, needed, unit = len(self._strings), prod(self.shape), "strings"
+        else:
+            self._strings = []
+            view = memoryview(data)
+            self._bytes = view.cast("B") if view.nbytes and (view.format != "B" or view.ndim != 1) else view
+            found, needed, unit = view.nbytes, self.dtype.nbytes(self.shape), "bytes"
+        if found != needed:
+            raise InputError(
+                f"A {self.dtype} tensor of shape {self.shape} takes {needed} {unit}, got {found}",
+                expected=needed,
+                got=found,
+            )
+
+    @classmethod
+    def from_list(cls, values: Any, dtype: DType | str, shape: Sequence[int] | None = None) -> Self:
+        """Make a tensor from a number, a string, or nested lists of them.
+
+        Args:
+            values: The elements.
+            dtype: The element type.
+            shape: The shape to check the nesting against, or None.
+
+        Raises:
+            InputError: The lists are ragged, or an element does not fit the dtype.
+        """
+        dtype = DType.parse(dtype)
+        found, flat = _flatten(values)
+        if shape is not None and tuple(shape) != found:
+            raise InputError(
+                f"Nested lists have shape {found}, expected {tuple(shape)}", expected=list(shape), got=list(found)
+            )
+        return cls(flat if dtype is DType.STRING else _pack(flat, dtype), dtype, found)
+
+    # -- what it is --
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the data; 0 for strings."""
+        return self.dtype.nbytes(self.shape)
+
+    def data(self) -> memoryview:
+        """Return the bytes, flat, without a copy."""
+        return self._bytes
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Export the data with its shape (PEP 688; for Python 3.11 see `__new__`)."""
+        if self.dtype is DType.STRING:
+            raise BufferError("a tensor of strings has no buffer; use .tolist()")
+        return _shaped(self._bytes, self.dtype, self.shape)
+
+    def __repr__(self) -> str:
+        text = repr(self.tolist() if self.size <= 32 else self._values()[:8])
+        return f"Tensor({text if self.size <= 32 else text[:-1] + ', ...]'}, {str(self.dtype)!r}, {self.shape})"
+
+    # -- its elements --
+
+    def _values(self) -> list[Any]:
+        """All elements, flat, as Python values."""
+        if self.dtype is DType.STRING:
+            return self._strings
+        return _unpack(self._bytes, self.dtype, prod(self.shape))
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists, or one Python value for a tensor of shape ()."""
+        return _nest(self._values(), self.shape)
+
+    def item(self) -> Any:
+        """Return the only element as a Python value.
+
+        Raises:
+            ValueError: There is not exactly one element.
+        """
+        if self.size != 1:
+            raise ValueError(f"only a tensor of one element has an item, this one has {self.size}")
+        return self._values()[0]
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor of shape ()")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a tensor of shape ()")
+        return iter(self._values()) if len(self.shape) == 1 else (self[i] for i in range(self.shape[0]))
+
+    def __getitem__(self, index: int | tuple[int, ...]) -> Any:
+        """Take the part at an index, or at one index per leading axis: a value, or a tensor that shares the data."""
+        indices = index if isinstance(index, tuple) else (index,)
+        if len(indices) > len(self.shape):
+            raise IndexError(f"too many indices: the tensor has {len(self.shape)} dimensions, {len(indices)} given")
+        start = 0
+        for axis, i in enumerate(indices):
+            size = self.shape[axis]
+            if not -size <= i < size:
+                raise IndexError(f"index {i} is out of bounds for axis {axis} with size {size}")
+            start += (i % size) * prod(self.shape[axis + 1 :])
+        shape = self.shape[len(indices) :]
+        count = prod(shape)
+        if self.dtype is DType.STRING:
+            part = self._strings[start : start + count]
+            return part[0] if not shape else Tensor(part, self.dtype, shape)
+        bits = self.dtype.bits
+        if bits < 8 or not shape:
+            values = _unpack(self._bytes, self.dtype, prod(self.shape))[start : start + count]
+            return values[0] if not shape else Tensor(_pack(values, self.dtype), self.dtype, shape)
+        step = bits // 8
+        return Tensor(self._bytes[start * step : (start + count) * step], self.dtype, shape)
+
+    def argmax(self, axis: int | None = None) -> Any:
+        """Return the index of the largest element: of all, flat, or along an axis as an int64 tensor.
+
+        The first of equal elements wins, and a NaN wins over all, as in numpy.
+
+        Raises:
+            ValueError: There is no element.
+        """
+        values = self._values()
+        if axis is None or (axis in (0, -1) and len(self.shape) == 1):
+            if not values:
+                raise ValueError("attempt to get argmax of an empty sequence")
+            return _argmax(values)
+        if not -len(self.shape) <= axis < len(self.shape):
+            raise IndexError(f"axis {axis} is out of bounds for a tensor of {len(self.shape)} dimensions")
+        axis %= len(self.shape)
+        length, inner = self.shape[axis], prod(self.shape[axis + 1 :])
+        shape = self.shape[:axis] + self.shape[axis + 1 :]
+        if length == 0 and prod(shape):
+            raise ValueError("attempt to get argmax of an empty sequence")
+        block = length * inner
+        found = [
+            _argmax(values[outer * block + i : (outer + 1) * block : inner])
+            for outer in range(prod(self.shape[:axis]))
+            for i in range(inner)
+        ]
+        return Tensor(_pack(found, DType.INT64), DType.INT64, shape)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """Return a tensor of another shape over the same data; one dimension may be -1.
+
+        Raises:
+            ValueError: The shape has another number of elements.
+        """
+        first = shape[0] if len(shape) == 1 else shape
+        wanted = [first] if isinstance(first, int) else [int(dim) for dim in first]  # type: ignore[arg-type]
+        known = prod(dim for dim in wanted if dim != -1)
+        if wanted.count(-1) == 1 and known and self.size % known == 0:
+            wanted[wanted.index(-1)] = self.size // known
+        if prod(wanted) != self.size or any(dim < 0 for dim in wanted):
+            raise ValueError(f"cannot reshape a tensor of size {self.size} into shape {tuple(wanted)}")
+        return Tensor(self._strings if self.dtype is DType.STRING else self._bytes, self.dtype, wanted)
+
+    # -- where it is --
+
+    def to_host(self) -> Tensor:
+        """Return this tensor with its data in host memory: itself, where it is there already."""
+        return self
+
+    def close(self) -> None:
+        """Give back the engine's memory, where the tensor lies there. A second call does nothing."""
+
+
+def _argmax(values: list[Any]) -> int:
+    best = 0
+    for i, value in enumerate(values):
+        if value != value:
+            return i
+        if value > values[best]:
+            best = i
+    return best
+
+
+def _flatten(values: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Return the shape of nested sequences and their elements."""
+    if not isinstance(values, (list, tuple)):
+        return (), [values]
+    if not values:
+        return (0,), []
+    parts = [_flatten(value) for value in values]
+    shape = parts[0][0]
+    for i, (found, _) in enumerate(parts):
+        if found != shape:
+            raise InputError(f"Nested lists are ragged: element 0 has shape {shape}, element {i} has shape {found}")
+    return (len(values), *shape), [value for _, flat in parts for value in flat]
+
+
+def _nest(flat: list[Any], shape: tuple[int, ...]) -> Any:
+    if not shape:
+        return flat[0]
+    if len(shape) == 1:
+        return list(flat)
+    step = prod(shape[1:])
+    return [_nest(flat[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
+
+
+def _pack(flat: list[Any], dtype: DType) -> bytes:
+    from struct import error, pack
+
+    try:
+        if dtype is DType.BFLOAT16:
+            return pack(f"<{len(flat)}H", *[_to_bfloat16(value) for value in flat])
+        if dtype in (DType.INT4, DType.UINT4):
+            low, high = (-8, 7) if dtype is DType.INT4 else (0, 15)
+            if any(not low <= value <= high for value in flat):
+                raise InputError(f"A value does not fit {dtype}: {low} to {high}")
+            nibbles = [value & 15 for value in flat] + [0] * (len(flat) % 2)
+            return bytes(nibbles[i] | nibbles[i + 1] << 4 for i in range(0, len(nibbles), 2))
+        return pack(f"<{len(flat)}{dtype.format}", *flat)
+    except (error, OverflowError, TypeError) as failure:
+        raise InputError(f"A value does not fit {dtype}: {failure}", dtype=str(dtype)) from failure
+
+
+def _to_bfloat16(value: float) -> int:
+    """Round a float to the nearest bfloat16, ties to even, and return its 16 bits."""
+    from struct import pack
+
+    bits = int.from_bytes(pack("<f", value), "little")
+    if value != value:
+        return (bits >> 16) | 0x40
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def _unpack(data: memoryview, dtype: DType, count: int) -> list[Any]:
+    if dtype is DType.BFLOAT16:
+        widened = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, 2 * count, 2))
+        return list(unpack_from(f"<{count}f", widened))
+    if dtype in (DType.INT4, DType.UINT4):
+        nibbles = [nibble for byte in data for nibble in (byte & 15, byte >> 4)][:count]
+        return [nibble - 16 if nibble > 7 else nibble for nibble in nibbles] if dtype is DType.INT4 else nibbles
+    return list(unpack_from(f"<{count}{dtype.format}", data))
+
+
+def _shaped(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> memoryview:
+    """Give flat bytes their format and shape. 4-bit types stay flat bytes: no format of the protocol describes them."""
+    if dtype.bits < 8:
+        return data
+    if prod(shape):
+        return data.cast(dtype.format, shape)
+    # memoryview.cast cannot make a dimension of 0; a ctypes array can, and numpy reads it.
+    return memoryview(_ctypes_array(dtype, shape)())
+
+
+def _ctypes_array(dtype: DType, shape: tuple[int, ...]) -> Any:
+    """Build the ctypes array type of a dtype and shape; ctypes has no half precision, whose bits stand in as uint16."""
+    import ctypes
+
+    if dtype.bits < 8:
+        shape = (dtype.nbytes(shape),)
+    array: Any = {
+        "f": ctypes.c_float,
+        "d": ctypes.c_double,
+        "e": ctypes.c_uint16,
+        "b": ctypes.c_int8,
+        "B": ctypes.c_uint8,
+        "h": ctypes.c_int16,
+        "H": ctypes.c_uint16,
+        "i": ctypes.c_int32,
+        "I": ctypes.c_uint32,
+        "q": ctypes.c_int64,
+        "Q": ctypes.c_uint64,
+        "?": ctypes.c_bool,
+    }[dtype.format]
+    for dim in reversed(shape):
+        array = array * dim
+    return array
+
+
+@cache
+def _exporting(cls: type[Tensor], dtype: DType, shape: tuple[int, ...]) -> Any:
+    return type(cls.__name__, (cls, _ctypes_array(dtype, shape)), {"__module__": cls.__module__})

@@ -1,0 +1,52 @@
+"""Run one ONNX or TFLite model file in the browser, on a Raspberry Pi and on CUDA, with the same numbers.
+
+import edge_infer
+
+session = edge_infer.load("digits.bundle")
+result = session.run({"image": image})
+print(result["logits"].argmax())
+"""
+
+from edge_infer.bundle import Bundle
+from edge_infer.errors import (
+    BackendError,
+    BackendUnavailable,
+    BundleError,
+    EdgeInferError,
+    ExecutionError,
+    InputError,
+    IntegrityError,
+    ManifestError,
+    UnsupportedError,
+    UnsupportedModel,
+)
+from edge_infer.manifest import Manifest, Variant
+from edge_infer.session import PreparedCall, Report, Session, Stream, load, load_async
+from edge_infer.tensors import DType, Tensor, TensorSpec
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BackendError",
+    "BackendUnavailable",
+    "Bundle",
+    "BundleError",
+    "DType",
+    "EdgeInferError",
+    "ExecutionError",
+    "InputError",
+    "IntegrityError",
+    "Manifest",
+    "ManifestError",
+    "PreparedCall",
+    "Report",
+    "Session",
+    "Stream",
+    "Tensor",
+    "TensorSpec",
+    "UnsupportedError",
+    "UnsupportedModel",
+    "Variant",
+    "load",
+    "load_async",
+]

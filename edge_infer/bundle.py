@@ -150,6 +150,12 @@ class Bundle:
             self._check_file(self._entry(path), self._source.path_of(path))
         return self._source.path_of(variant.file)
 
+    async def model_async(self, variant: Variant) -> Path | bytes:
+        """Return a variant's model file as `model` does; a URL is fetched without blocking."""
+        if isinstance(self._source, _Remote) and not variant.external:
+            return await self.read_async(variant.file)
+        return self.model(variant)
+
     def examples(self) -> list[codec.Example]:
         """Return the golden examples, each (inputs, outputs) by tensor name; an empty list where there are none."""
         return codec.read_examples(self.read(self.manifest.examples)) if self.manifest.examples else []

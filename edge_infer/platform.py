@@ -75,6 +75,21 @@ def available_cpus() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
+def installed_version(module: str, *distributions: str) -> str:
+    """Return the version of an engine: what its module says if imported, else what its distribution says."""
+    loaded = sys.modules.get(module)
+    if loaded is not None and hasattr(loaded, "__version__"):
+        return str(loaded.__version__)
+    from importlib.metadata import PackageNotFoundError, version
+
+    for distribution in distributions:
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
 async def run_in_thread(function: Callable[[], T]) -> T:
     """Run a blocking function in a thread and await its result; in Pyodide, which has no threads, call it."""
     if in_browser():

@@ -11,11 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.platform import in_browser
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edge_infer.backends.base import Backend
 
-# The order is the order of preference where several can run a variant.
+# The order is the order of preference where several can run a variant; those of the other kind of place come last.
 _BUILT_IN = {
     "onnxruntime": "edge_infer.backends.onnxruntime:OnnxRuntimeBackend",
     "litert": "edge_infer.backends.litert:LiteRTBackend",
@@ -25,9 +28,10 @@ _BUILT_IN = {
 _ENTRY_POINTS = "edge_infer.backends"
 
 
-def backend_names() -> list[str]:
-    """List the names of all backends, the preferred first; it imports none of them."""
-    return [*_BUILT_IN, *_from_other_distributions()]
+def backend_names() -> Iterator[str]:
+    """Give the names of all backends, the preferred here first; it imports none of them."""
+    yield from sorted(_BUILT_IN, key=lambda name: name.endswith("-web") != in_browser())
+    yield from _from_other_distributions()
 
 
 @cache
@@ -39,7 +43,7 @@ def get_backend(name: str) -> Backend:
     """
     places = _BUILT_IN if name in _BUILT_IN else _from_other_distributions()
     if name not in places:
-        names = backend_names()
+        names = list(backend_names())
         raise InputError(
             f"Backend `{name}` is not known; choose from {listed(names)}", hint=did_you_mean(name, names), allowed=names
         )

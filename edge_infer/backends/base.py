@@ -26,14 +26,12 @@ class Availability(NamedTuple):
     Attributes:
         ready: Whether a model can be prepared now.
         devices: Where it can run: `cpu`, `cuda`, `wasm`, `webgpu`.
-        version: The engine's name and version, empty where it is not installed.
         reason: Why it is not ready, empty where it is.
         hint: What to type to make it ready.
     """
 
     ready: bool
     devices: tuple[str, ...] = ()
-    version: str = ""
     reason: str = ""
     hint: str = ""
 
@@ -57,11 +55,11 @@ class Placement(NamedTuple):
 class Call(Protocol):
     """A run with fixed shapes and buffers that are used again: made by `Runnable.bind`, used by one thread."""
 
-    inputs: Mapping[str, Array]
+    inputs: dict[str, Array]
     """The engine's input buffers: write into them, or let `write` do it."""
 
-    outputs: Mapping[str, Array]
-    """The output buffers; each run overwrites them."""
+    outputs: dict[str, Array]
+    """The output buffers; each run overwrites them, or puts another dict here where a buffer had to change."""
 
     def write(self, name: str, value: Array) -> None:
         """Copy a checked value into an input buffer."""
@@ -112,6 +110,9 @@ class Backend(Protocol):
 
     def availability(self) -> Availability:
         """Say whether this engine can work here; never raises."""
+
+    def version(self) -> str:
+        """Return the engine's version; empty where it is not installed."""
 
     async def start(self) -> None:
         """Start an engine whose start is asynchronous; the others do nothing."""

@@ -1,0 +1,89 @@
+"""Walk an ONNX graph: its subgraphs, stored tensors, and what each node reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import onnx
+
+
+def subgraphs_of(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    """Yield the graphs that a node holds: the branches of `If`, the bodies of `Loop` and `Scan`."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def graphs_of(graph: onnx.GraphProto) -> Iterable[onnx.GraphProto]:
+    """Yield a graph and all graphs inside its nodes."""
+    yield graph
+    for node in graph.node:
+        for subgraph in subgraphs_of(node):
+            yield from graphs_of(subgraph)
+
+
+def tensors_of(graph: onnx.GraphProto) -> Iterable[onnx.TensorProto]:
+    """Yield every stored tensor of a graph: initializers and attributes, those of subgraphs too."""
+    for part in graphs_of(graph):
+        yield from part.initializer
+        for node in part.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+
+
+def reads_of(node: onnx.NodeProto) -> set[str]:
+    """Name the values that a node reads, those that its subgraphs take from outside included."""
+    names = set(node.input)
+    for subgraph in subgraphs_of(node):
+        inner = {name for child in subgraph.node for name in child.output}
+        outer = {name for child in subgraph.node for name in reads_of(child)}
+        names |= (outer | {value.name for value in subgraph.output}) - inner
+    return names
+
+
+def drop_stored_shapes(graph: onnx.GraphProto, names: Iterable[str] | None = None) -> None:
+    """Drop, in place, the stored shapes of these values, or of all inner values."""
+    unwanted = None if names is None else set(names)
+    kept = [] if unwanted is None else [value for value in graph.value_info if value.name not in unwanted]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
+
+
+def drop_unread_tensors(graph: onnx.GraphProto) -> None:
+    """Drop, in place, the initializers that nothing reads and that are no input."""
+    read = {name for node in graph.node for name in reads_of(node)}
+    read |= {value.name for value in (*graph.input, *graph.output)}
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def sort_nodes(graph: onnx.GraphProto) -> None:
+    """Put each node, in place, behind those it reads from; the order stays as it is where it can.
+
+    Raises:
+        ValueError: Nodes read from one another in a circle.
+    """
+    waiting = list(graph.node)
+    produced = {name for node in waiting for name in node.output}
+    known = {""}
+    ordered: list[onnx.NodeProto] = []
+    while waiting:
+        blocked: list[onnx.NodeProto] = []
+        for node in waiting:
+            if all(name in known or name not in produced for name in reads_of(node)):
+                ordered.append(node)
+                known.update(node.output)
+            else:
+                blocked.append(node)
+        if len(blocked) == len(waiting):
+            raise ValueError(f"{len(waiting)} nodes read from one another in a circle")
+        waiting = blocked
+    del graph.node[:]
+    graph.node.extend(ordered)

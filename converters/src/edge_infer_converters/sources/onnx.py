@@ -1,0 +1,307 @@
+"""Read an ONNX file, check it, and run it as the reference that every variant is measured against."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from edge_infer.errors import ConversionError, UnsupportedModel
+from edge_infer.tensors import DType, TensorSpec
+from edge_infer_converters.graphs import tensors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import onnxruntime
+
+#: What protobuf can hold in one message; larger models have their weights in files beside them.
+MAX_BYTES = 2**31 - 1
+
+_DTYPES = {
+    onnx.TensorProto.FLOAT: DType.FLOAT32,
+    onnx.TensorProto.DOUBLE: DType.FLOAT64,
+    onnx.TensorProto.FLOAT16: DType.FLOAT16,
+    onnx.TensorProto.BFLOAT16: DType.BFLOAT16,
+    onnx.TensorProto.INT4: DType.INT4,
+    onnx.TensorProto.UINT4: DType.UINT4,
+    onnx.TensorProto.INT8: DType.INT8,
+    onnx.TensorProto.UINT8: DType.UINT8,
+    onnx.TensorProto.INT16: DType.INT16,
+    onnx.TensorProto.UINT16: DType.UINT16,
+    onnx.TensorProto.INT32: DType.INT32,
+    onnx.TensorProto.UINT32: DType.UINT32,
+    onnx.TensorProto.INT64: DType.INT64,
+    onnx.TensorProto.UINT64: DType.UINT64,
+    onnx.TensorProto.BOOL: DType.BOOL,
+    onnx.TensorProto.STRING: DType.STRING,
+}
+#: What `numpy` has no type for, so that such inputs can be neither drawn nor fed.
+_NOT_IN_NUMPY = (DType.BFLOAT16, DType.INT4, DType.UINT4)
+_PRECISIONS = {
+    onnx.TensorProto.FLOAT: "fp32",
+    onnx.TensorProto.DOUBLE: "fp32",
+    onnx.TensorProto.FLOAT16: "fp16",
+    onnx.TensorProto.BFLOAT16: "fp16",
+    onnx.TensorProto.INT8: "int8",
+    onnx.TensorProto.UINT8: "int8",
+    onnx.TensorProto.INT4: "int4",
+    onnx.TensorProto.UINT4: "int4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceModel:
+    """A model as it came.
+
+    Attributes:
+        name: The file's name without its suffix.
+        proto: The model, its weights inside.
+        inputs: What it takes, initializers with a default left out.
+        outputs: What it gives.
+        precision: What most bytes of its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
+        nbytes: The size of the file, external weights included.
+    """
+
+    name: str
+    proto: onnx.ModelProto
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    precision: str
+    nbytes: int
+
+
+def load(path: str | os.PathLike[str]) -> SourceModel:
+    """Read and check an ONNX file; weights in files beside it are read too.
+
+    Args:
+        path: The `.onnx` file.
+
+    Raises:
+        ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
+        UnsupportedModel: It uses an operator, an operator set or a type that ONNX Runtime does not know.
+
+    >>> from edge_infer_converters.sources import onnx as source
+    >>> model = source.load("digits.onnx")  # doctest: +SKIP
+    >>> print(*model.inputs)  # doctest: +SKIP
+    image: float32[batch, 1, 8, 8]
+    """
+    place = Path(path)
+    proto = _parse(place)
+    _check_graph(proto, place)
+    nbytes = place.stat().st_size + _load_external(proto, place)
+    if proto.ByteSize() > MAX_BYTES:
+        raise ConversionError(
+            f"`{place}` has {proto.ByteSize() / 1e9:.1f} GB of weights, at most {MAX_BYTES / 1e9:.1f} GB can be converted",
+            hint="convert it in parts",
+            got=proto.ByteSize(),
+        )
+    _check_operators(proto, place)
+    initializers = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in initializers]
+    model = SourceModel(
+        place.stem,
+        proto,
+        tuple(_spec(value, "Input", place) for value in inputs),
+        tuple(_spec(value, "Output", place) for value in proto.graph.output),
+        _precision(proto),
+        nbytes,
+    )
+    Reference(model)  # the engine is the last judge of whether a model can run
+    return model
+
+
+class Reference:
+    """The source model on ONNX Runtime as it was written: one thread, no optimisation, so always the same numbers.
+
+    Raises:
+        UnsupportedModel: ONNX Runtime cannot load the model.
+    """
+
+    def __init__(self, model: SourceModel) -> None:
+        self.outputs = [spec.name for spec in model.outputs]
+        self._session = make_session(model.proto.SerializeToString(), model.name)
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the model once.
+
+        Raises:
+            ConversionError: ONNX Runtime failed; the message is its own.
+        """
+        try:
+            results: Sequence[np.ndarray] = self._session.run(self.outputs, dict(feeds))
+        except Exception as error:  # onnxruntime's classes have no common base but this
+            raise ConversionError(f"The model failed to run: {_first_line(error)}") from error
+        return dict(zip(self.outputs, results, strict=True))
+
+
+def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
+    """Load a model into ONNX Runtime with one thread and no optimisation.
+
+    Args:
+        model: The bytes of the `.onnx` file.
+        name: What to call it in an error.
+
+    Raises:
+        UnsupportedModel: ONNX Runtime refuses it.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.use_deterministic_compute = True
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's classes have no common base but this
+        raise UnsupportedModel(
+            f"ONNX Runtime cannot load `{name}`: {_first_line(error)}", hint=_hint_for(str(error)), model=name
+        ) from error
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    if path.suffix in (".tflite", ".pt", ".pth", ".h5", ".keras", ".safetensors", ".pb"):
+        raise ConversionError(
+            f"`{path}` is not an ONNX model; `convert` reads .onnx",
+            hint="export it to ONNX first: torch.onnx.export, tf2onnx, skl2onnx",
+        )
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise ConversionError(f"`{path}` is a folder, expected an .onnx file") from None
+    except FileNotFoundError:
+        raise ConversionError(f"There is no file `{path}`") from None
+    except OSError as error:
+        raise ConversionError(f"`{path}` cannot be read: {error.strerror}") from error
+    if not data:
+        raise ConversionError(f"`{path}` is empty, expected an ONNX model", hint="export or download it again")
+    try:
+        return onnx.load_model_from_string(data)
+    except DecodeError as error:
+        raise ConversionError(
+            f"`{path}` is no ONNX model, or is cut short: its {len(data)} bytes cannot be parsed",
+            hint="export or download it again",
+            got=len(data),
+        ) from error
+
+
+def _check_graph(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse what parses by chance: protobuf takes many a file for a message of unknown fields."""
+    if proto.ir_version < 1 or not proto.opset_import or not proto.graph.output:
+        raise ConversionError(
+            f"`{path}` is no ONNX model: it has no graph with outputs", hint="export or download it again"
+        )
+    supported = onnx.defs.onnx_opset_version()
+    for opset in proto.opset_import:
+        if opset.domain in ("", "ai.onnx") and not 1 <= opset.version <= supported:
+            raise UnsupportedModel(
+                f"`{path}` uses operator set {opset.version}, the installed onnx knows 1 to {supported}",
+                hint="export it with a lower `opset_version`, or pip install --upgrade onnx onnxruntime",
+                got=opset.version,
+                expected=supported,
+            )
+
+
+def _load_external(proto: onnx.ModelProto, path: Path) -> int:
+    """Read the weights that lie in files beside the model; returns their size in bytes."""
+    names = {
+        entry.value
+        for tensor in tensors_of(proto.graph)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    folder = path.resolve().parent
+    for name in names:
+        target = (folder / name).resolve()
+        if Path(name).is_absolute() or not target.is_relative_to(folder):
+            raise ConversionError(
+                f"`{path}` keeps weights in `{name}`, which leaves its folder: refused",
+                hint="save it again with its weights beside it",
+                got=name,
+            )
+        if not target.is_file():
+            raise ConversionError(
+                f"`{path}` keeps weights in `{name}`, which is missing", hint=f"put it into `{folder}`", got=name
+            )
+    if names:
+        try:
+            onnx.load_external_data_for_model(proto, str(folder))
+        except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
+            raise ConversionError(
+                f"The weights of `{path}` cannot be read: {_first_line(error)}", hint="copy or export them again"
+            ) from error
+    return sum((folder / name).stat().st_size for name in names)
+
+
+def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        text = _first_line(error)
+        if "No Op registered for" in text or "ir_version" in text or "No opset import" in text:
+            raise UnsupportedModel(f"`{path}` cannot be converted: {text}", hint=_hint_for(text)) from error
+        raise ConversionError(f"`{path}` is not a valid ONNX model: {text}", hint="export it again") from error
+
+
+def _spec(value: onnx.ValueInfoProto, kind: str, path: Path) -> TensorSpec:
+    which = value.type.WhichOneof("value")
+    if which != "tensor_type":
+        what = (which or "nothing").removesuffix("_type").replace("_", " ")
+        raise UnsupportedModel(
+            f"{kind} `{value.name}` of `{path}` is a {what}, expected a tensor",
+            hint="export without it: skl2onnx takes options={id(model): {'zipmap': False}}"
+            if what != "nothing"
+            else "",
+            tensor=value.name,
+        )
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in _DTYPES:
+        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        raise UnsupportedModel(f"{kind} `{value.name}` of `{path}` has the type {name}, which no engine here takes")
+    dtype = _DTYPES[tensor.elem_type]
+    if kind == "Input" and dtype in _NOT_IN_NUMPY:
+        raise UnsupportedModel(
+            f"Input `{value.name}` of `{path}` is {dtype}, which numpy cannot hold",
+            hint="export it with float32 inputs",
+        )
+    if not tensor.HasField("shape"):
+        raise UnsupportedModel(
+            f"{kind} `{value.name}` of `{path}` has no rank", hint="run onnx.shape_inference.infer_shapes on it first"
+        )
+    dims = [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{value.name}_{axis}"
+        for axis, dim in enumerate(tensor.shape.dim)
+    ]
+    return TensorSpec(value.name, dtype, dims)
+
+
+def _precision(proto: onnx.ModelProto) -> str:
+    sizes: dict[str, int] = {}
+    for tensor in tensors_of(proto.graph):
+        if tensor.data_type in _PRECISIONS:
+            precision = _PRECISIONS[tensor.data_type]
+            sizes[precision] = sizes.get(precision, 0) + tensor.ByteSize()
+    return max(sizes, key=lambda precision: sizes[precision]) if sizes else "fp32"
+
+
+def _hint_for(text: str) -> str:
+    if "opset" in text.lower() or "ir_version" in text or "IR version" in text:
+        return "export it with a lower opset, or pip install --upgrade onnx onnxruntime"
+    if "No Op registered" in text or "not a registered function/op" in text:
+        return "replace the operator, or export with a newer opset"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    """Return the part of an engine's message that says something: no source paths, no stack."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    return text.rpartition("&) ")[2] if "&) " in text else text

@@ -1,0 +1,258 @@
+"""LiteRT, natively: `.tflite` files through ai-edge-litert, or through tflite-runtime where a device has that.
+
+Both offer the same `Interpreter`, which is not thread-safe: the session runs one call at a time. Names come from the
+model's signature, which keeps those of the source model; without one from its tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.backends.base import Availability, Placement
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
+from edge_infer.platform import available_cpus, installed_version
+from edge_infer.tensors import DType, Tensor, TensorSpec
+from edge_infer.values import to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from edge_infer.backends.base import Array
+    from edge_infer.manifest import Variant
+
+# The successor first. tflite-runtime has wheels for 32-bit ARM and Python up to 3.11 only.
+_PACKAGES = (("ai_edge_litert", "ai-edge-litert"), ("tflite_runtime", "tflite-runtime"))
+# More threads than a Raspberry Pi has cores help no model that fits there.
+_MAX_THREADS = 4
+
+
+class LiteRTBackend:
+    """The adapter of the `ai-edge-litert` and `tflite-runtime` packages."""
+
+    name = "litert"
+    formats = ("tflite",)
+
+    def availability(self) -> Availability:
+        """Say whether one of the packages is installed; imports neither."""
+        if sys.platform == "emscripten":
+            return Availability(False, reason="has no build for Pyodide; use an onnx variant there")
+        if _installed() is None:
+            return Availability(False, reason="not installed", hint="pip install 'edge-infer[litert]'")
+        return Availability(True, ("cpu",))
+
+    def version(self) -> str:
+        """Return the version of the package that is used, and its name where it is the older one."""
+        found = _installed()
+        if found is None:
+            return ""
+        module, distribution = found
+        number = installed_version(module, distribution)
+        return number if module == _PACKAGES[0][0] else f"{number} ({distribution})"
+
+    async def start(self) -> None:
+        """Do nothing: it starts when it is imported."""
+
+    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
+        """Load a model; see `Backend.prepare`. The engine takes no options."""
+        if options:
+            raise InputError(f"litert takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
+        found = _installed()
+        try:
+            interpreter_class = import_module(f"{found[0] if found else ''}.interpreter").Interpreter
+        except (ImportError, ValueError, AttributeError) as error:
+            # tflite-runtime is built for numpy 1: with numpy 2 its import fails with an AttributeError.
+            raise BackendUnavailable(
+                f"LiteRT cannot be imported: {error}",
+                hint="pip install 'numpy<2'"
+                if found and found[0] == "tflite_runtime"
+                else "pip install ai-edge-litert",
+            ) from error
+        content = model if isinstance(model, bytes) else model.read_bytes()
+        _check_flatbuffer(content, variant)
+        return LiteRTModel(interpreter_class, content, variant)
+
+
+class LiteRTModel:
+    """A loaded LiteRT interpreter."""
+
+    is_thread_safe = False
+
+    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant) -> None:
+        self._make = lambda: interpreter_class(model_content=content, num_threads=threads)
+        threads = min(_MAX_THREADS, available_cpus())
+        with _translated(f"load `{variant.file}`", UnsupportedModel):
+            self._interpreter = self._make()
+            self._interpreter.allocate_tensors()
+            self._inputs, self._outputs = _named_details(self._interpreter)
+        self.inputs = tuple(_spec(name, detail) for name, detail in self._inputs.items())
+        self.outputs = tuple(_spec(name, detail) for name, detail in self._outputs.items())
+        self.placement = Placement("cpu", threads, ("LiteRT",))
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run the model; see `Runnable.run`. It has no memory of its own to keep tensors in: they are host tensors."""
+        del keep
+        arrays = {name: _as_array(value) for name, value in feeds.items()}
+        interpreter = self._interpreter
+        with _translated("run the model", ExecutionError):
+            self._resize({name: array.shape for name, array in arrays.items()})
+            for name, array in arrays.items():
+                interpreter.set_tensor(self._inputs[name]["index"], array)
+            interpreter.invoke()
+            results = {name: interpreter.get_tensor(self._outputs[name]["index"]) for name in outputs}
+        for name, target in into.items():
+            if name in results:
+                _copy_into(name, results[name], target)
+                results[name] = target
+        return results
+
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> LiteRTCall:
+        """Make a call with its own interpreter for these shapes; see `Runnable.bind`."""
+        with _translated("load the model for a prepared call", UnsupportedModel):
+            interpreter = self._make()
+            for name, shape in shapes.items():
+                interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
+            interpreter.allocate_tensors()
+        return LiteRTCall(interpreter, self._inputs, self._outputs)
+
+    def close(self) -> None:
+        """Give back the interpreter's memory."""
+        self._interpreter = None
+
+    def _resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Give the inputs their shapes; where one changes, the interpreter plans its memory anew."""
+        changed = False
+        for name, shape in shapes.items():
+            detail = self._inputs[name]
+            if tuple(detail["shape"]) != shape:
+                if 0 in shape:
+                    raise InputError(
+                        f"Input `{name}` has shape {shape}, which has no element: LiteRT cannot run on it",
+                        hint="skip the call, or use an onnx variant",
+                        input=name,
+                    )
+                self._interpreter.resize_tensor_input(detail["index"], shape)
+                detail["shape"] = shape
+                changed = True
+        if changed:
+            self._interpreter.allocate_tensors()
+
+
+class LiteRTCall:
+    """A run on an interpreter of its own with fixed shapes."""
+
+    def __init__(self, interpreter: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        import numpy
+
+        self._interpreter = interpreter
+        self._copy = numpy.copyto
+        self._inputs = [(detail["index"], name) for name, detail in inputs.items()]
+        self._outputs = [(detail["index"], name) for name, detail in outputs.items()]
+        self.inputs: dict[str, Array] = {
+            name: numpy.zeros_like(interpreter.get_tensor(index)) for index, name in self._inputs
+        }
+        self.outputs: dict[str, Array] = {
+            name: numpy.zeros_like(interpreter.get_tensor(index)) for index, name in self._outputs
+        }
+
+    def write(self, name: str, value: Array) -> None:
+        """Copy a value into an input buffer."""
+        self._copy(self.inputs[name], _as_array(value))
+
+    def run(self) -> None:
+        """Run the model on what the buffers hold."""
+        interpreter = self._interpreter
+        with _translated("run the model", ExecutionError):
+            for index, name in self._inputs:
+                interpreter.set_tensor(index, self.inputs[name])
+            interpreter.invoke()
+            for index, name in self._outputs:
+                result = interpreter.get_tensor(index)
+                if result.shape == self.outputs[name].shape:
+                    self._copy(self.outputs[name], result)
+                else:
+                    self.outputs = {**self.outputs, name: result}
+
+    def close(self) -> None:
+        """Give the interpreter and the buffers back."""
+        self._interpreter = None
+        self.inputs = {}
+        self.outputs = {}
+
+
+def _installed() -> tuple[str, str] | None:
+    """Return the module and distribution to use, or None where neither is installed."""
+    for module, distribution in _PACKAGES:
+        if find_spec(module) is not None:
+            return module, distribution
+    return None
+
+
+def _check_flatbuffer(content: bytes, variant: Variant) -> None:
+    """Refuse what is plainly no TFLite file: the engine's own loader reads beyond the end of some of those."""
+    if len(content) < 32 or content[4:8] != b"TFL3":
+        raise UnsupportedModel(
+            f"litert cannot load `{variant.file}`: {len(content)} bytes without the mark `TFL3` of a TFLite file",
+            hint="the file is cut short or no TFLite model: fetch or convert it again",
+        )
+
+
+def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the details of inputs and outputs by name, from the first signature where there is one."""
+    signatures = interpreter.get_signature_list()
+    if signatures:
+        runner = interpreter.get_signature_runner(next(iter(signatures)))
+        return dict(runner.get_input_details()), dict(runner.get_output_details())
+    inputs = {detail["name"]: dict(detail) for detail in interpreter.get_input_details()}
+    outputs = {detail["name"]: dict(detail) for detail in interpreter.get_output_details()}
+    return inputs, outputs
+
+
+def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
+    import numpy
+
+    try:
+        dtype = DType.parse(numpy.dtype(detail["dtype"]).name)
+    except InputError as error:
+        raise UnsupportedModel(
+            f"`{name}` is {detail['dtype']}, expected a tensor of a known dtype", tensor=name
+        ) from error
+    signature = detail.get("shape_signature")
+    shape = signature if signature is not None and len(signature) == len(detail["shape"]) else detail["shape"]
+    return TensorSpec(name, dtype, [int(dim) if dim >= 0 else f"{name}_{i}" for i, dim in enumerate(shape)])
+
+
+def _as_array(value: Array) -> Array:
+    return to_numpy(value.to_host()) if isinstance(value, Tensor) else value
+
+
+def _copy_into(name: str, result: Array, target: Array) -> None:
+    import numpy
+
+    array = numpy.asarray(target)
+    if array.dtype != result.dtype or array.shape != result.shape:
+        raise InputError(
+            f"The buffer for output `{name}` is {array.dtype}{list(array.shape)}, "
+            f"expected {result.dtype}{list(result.shape)}",
+            output=name,
+        )
+    numpy.copyto(array, result)
+
+
+@contextmanager
+def _translated(doing: str, error_class: type[UnsupportedModel | ExecutionError]) -> Iterator[None]:
+    """Turn the interpreter's exceptions into ours."""
+    try:
+        yield
+    except (RuntimeError, ValueError, KeyError) as error:
+        if isinstance(error, InputError):
+            raise
+        text = " ".join(str(error).split())
+        hint = "an operator of the model is not built into LiteRT" if "ustom op" in text or "unresolved" in text else ""
+        raise error_class(f"litert cannot {doing}: {text}", hint=hint, engine_error=type(error).__name__) from error

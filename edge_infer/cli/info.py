@@ -1,0 +1,100 @@
+"""`edge-infer info`: what a bundle or a model file holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edge_infer.bundle import Bundle
+from edge_infer.cli import options, output
+from edge_infer.session import load
+
+
+@click.command()
+@click.argument("source")
+@options.as_json
+def info(source: str, as_json: bool) -> None:
+    """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality.
+
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
+    """
+    bundle = Bundle.open(source)
+    manifest = bundle.manifest
+    inputs, outputs = manifest.inputs, manifest.outputs
+    if not inputs:
+        with load(bundle) as session:
+            inputs, outputs = session.inputs, session.outputs
+    quality = _quality(source)
+    rows: list[dict[str, Any]] = []
+    for variant in manifest.variants:
+        measured = quality.get(variant.id, {})
+        nbytes = sum(manifest.files[path].size for path in (variant.file, *variant.external))
+        rows.append(
+            {
+                "id": variant.id,
+                "format": variant.format,
+                "precision": variant.precision,
+                "file": variant.file,
+                "size": nbytes,
+                "targets": list(variant.targets),
+                "quality": measured,
+            }
+        )
+    if as_json:
+        output.data_json(
+            {
+                "name": manifest.name,
+                "version": manifest.version,
+                "revision": bundle.revision,
+                "inputs": [spec.to_json() for spec in inputs],
+                "outputs": [spec.to_json() for spec in outputs],
+                "variants": rows,
+                "examples": len(bundle.examples()),
+                "labels": bundle.labels(),
+                "files": [entry.to_json() for entry in manifest.files.values()],
+            }
+        )
+        return
+    output.data(f"{manifest.name} {manifest.version}  revision {bundle.revision[:12]}")
+    for spec in inputs:
+        output.data(f"input   {spec}")
+    for spec in outputs:
+        output.data(f"output  {spec}")
+    if bundle.labels():
+        output.data(f"labels  {len(bundle.labels())}: {', '.join(bundle.labels()[:10])}")
+    if manifest.examples:
+        output.data(f"golden  {len(bundle.examples())} examples")
+    output.data("")
+    output.table(
+        ["variant", "size", "targets", "sqnr dB", "file"],
+        [
+            (row["id"], output.size(row["size"]), ", ".join(row["targets"]), _sqnr(row["quality"]), row["file"])
+            for row in rows
+        ],
+        right=["size", "sqnr dB"],
+    )
+    total = sum(entry.size for entry in manifest.files.values())
+    output.talk(f"{len(manifest.files)} files, {output.size(total)}")
+
+
+def _quality(source: str) -> dict[str, Any]:
+    """Return what the converter measured of each variant, where it lies beside the manifest."""
+    path = Path(source) / "quality.json"
+    if not path.is_file():
+        return {}
+    try:
+        measured = json.loads(path.read_text("utf-8")).get("variants", {})
+    except (ValueError, AttributeError) as error:
+        output.warn(f"quality.json cannot be read: {error}", "edge-infer convert makes it again")
+        return {}
+    return measured if isinstance(measured, dict) else {}
+
+
+def _sqnr(measured: dict[str, Any]) -> str:
+    value = measured.get("sqnr_db")
+    if value is None:
+        return "exact" if measured.get("exact") else "-"
+    return f"{value:.1f}"

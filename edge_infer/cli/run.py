@@ -1,0 +1,148 @@
+"""`edge-infer run`: run a model on files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edge_infer import codec
+from edge_infer.cli import options, output
+from edge_infer.errors import InputError
+from edge_infer.files import write_file
+from edge_infer.session import Session, load
+from edge_infer.tensors import Tensor
+
+_READABLE = ".npy, .npz, .json, .safetensors or .bin"
+_WRITABLE = ".npz, .json or .safetensors"
+_SHOWN = 5
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "--input", "-i", "inputs", multiple=True, metavar="NAME=FILE", help=f"An input's file: {_READABLE}; may be repeated."
+)
+@click.option("--example", type=int, metavar="N", help="Run on the bundle's golden example N, from 0.")
+@click.option("--output", "-o", "target", metavar="FILE", help=f"Write the outputs to a file: {_WRITABLE}.")
+@options.model_choice
+@options.as_json
+def run(
+    source: str,
+    inputs: tuple[str, ...],
+    example: int | None,
+    target: str | None,
+    device: str,
+    backend: str | None,
+    variant: str | None,
+    as_json: bool,
+) -> None:
+    """Run a model once and show its outputs.
+
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
+
+    \b
+    edge-infer run digits.bundle --example 0
+    edge-infer run digits.bundle --input image=seven.npy -o logits.npz
+    """
+    if target is not None and Path(target).suffix not in (".npz", ".json", ".safetensors"):
+        raise click.UsageError(f"`{target}` has no known suffix; write to {_WRITABLE}")
+    with load(source, device=device, backend=backend, variant=variant, arrays="tensor") as session:
+        results = session.run(_feeds(session, inputs, example))
+        if target is not None:
+            _write(Path(target), results)
+        if as_json:
+            report = session.report()._asdict()
+            output.data_json({"report": report, "outputs": {name: _as_json(value) for name, value in results.items()}})
+        else:
+            for name, value in results.items():
+                _show(name, value, session.bundle.labels())
+        output.talk(f"Ran {session!r}" + (f", wrote {target}" if target is not None else ""))
+
+
+def _feeds(session: Session, inputs: tuple[str, ...], example: int | None) -> dict[str, Any]:
+    if example is not None:
+        if inputs:
+            raise click.UsageError("--example and --input exclude each other")
+        examples = session.bundle.examples()
+        if not 0 <= example < len(examples):
+            raise InputError(
+                f"There is no golden example {example}: `{session.bundle.manifest.name}` has {len(examples)}",
+                hint="--example 0" if examples else "give --input NAME=FILE",
+            )
+        return dict(examples[example][0])
+    feeds: dict[str, Any] = {}
+    for pair in inputs:
+        name, equals, file = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--input is `{pair}`, expected NAME=FILE")
+        feeds[name] = _read(Path(file), name)
+    return feeds
+
+
+def _read(path: Path, name: str) -> Any:
+    """Read one tensor from a file."""
+    if not path.is_file():
+        raise InputError(f"There is no file `{path}` for input `{name}`", input=name)
+    try:
+        if path.suffix == ".json":
+            return json.loads(path.read_text("utf-8"))
+        if path.suffix == ".bin":
+            return path.read_bytes()
+        if path.suffix == ".safetensors":
+            return _member(codec.read_tensors(path.read_bytes()), name, path)
+        if path.suffix in (".npy", ".npz"):
+            import numpy
+
+            loaded = numpy.load(path, allow_pickle=False)
+            return loaded if path.suffix == ".npy" else _member(dict(loaded), name, path)
+    except (ValueError, OSError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"`{path}` cannot be read: {error}", input=name) from error
+    raise InputError(f"`{path}` has no known suffix; expected {_READABLE}", input=name)
+
+
+def _member(tensors: dict[str, Any], name: str, path: Path) -> Any:
+    if name in tensors:
+        return tensors[name]
+    if len(tensors) == 1:
+        return next(iter(tensors.values()))
+    raise InputError(f"`{path}` holds {', '.join(tensors) or 'nothing'}, expected `{name}`", input=name)
+
+
+def _write(path: Path, results: dict[str, Tensor]) -> None:
+    if path.suffix == ".json":
+        data = json.dumps({name: value.tolist() for name, value in results.items()}).encode()
+    elif path.suffix == ".safetensors":
+        data = codec.write_tensors(results)
+    else:
+        import io
+
+        import numpy
+
+        from edge_infer.values import to_numpy
+
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {name: to_numpy(value) for name, value in results.items()}
+        numpy.savez(buffer, **arrays)
+        data = buffer.getvalue()
+    write_file(path, data)
+
+
+def _as_json(tensor: Tensor) -> dict[str, Any]:
+    return {"dtype": str(tensor.dtype), "shape": list(tensor.shape), "data": tensor.tolist()}
+
+
+def _show(name: str, tensor: Tensor, labels: list[str]) -> None:
+    """Print an output: the best classes where it has labels, else its first values."""
+    output.data(f"{name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]")
+    values = tensor.reshape(-1).tolist()
+    if labels and len(values) == len(labels):
+        best = sorted(range(len(values)), key=lambda i: -values[i])[:_SHOWN]
+        output.table(["class", "label", "value"], [(i, labels[i], f"{values[i]:.4f}") for i in best], right=["value"])
+        return
+    shown = ", ".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in values[: 2 * _SHOWN])
+    output.data(f"  {shown}{', ...' if len(values) > 2 * _SHOWN else ''}")

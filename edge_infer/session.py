@@ -1,0 +1,512 @@
+"""Session: run tensors through a model, checked once at the door.
+
+`load` opens a bundle, chooses a variant and an engine, and prepares the model. A session's `run` may be called from
+any thread; a prepared call or a stream belongs to one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_infer import platform
+from edge_infer.bundle import Bundle
+from edge_infer.errors import (
+    BackendUnavailable,
+    EdgeInferError,
+    ExecutionError,
+    InputError,
+    UnsupportedModel,
+    did_you_mean,
+    listed,
+)
+from edge_infer.registry import get_backend
+from edge_infer.select import Choice, choices
+from edge_infer.tensors import Tensor
+from edge_infer.values import InputChecker, has_numpy, present
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from edge_infer.backends.base import Array, Call, Runnable
+    from edge_infer.manifest import Variant
+    from edge_infer.tensors import TensorSpec
+
+ARRAYS = ("auto", "numpy", "tensor")
+
+
+class Report(NamedTuple):
+    """What a session really runs on.
+
+    Attributes:
+        model: The bundle's name and the first digits of its revision.
+        variant: The variant's id.
+        engine: The backend's name.
+        engine_version: The engine's own version.
+        device_asked: What `load` was asked for.
+        device: What it runs on.
+        providers: The engine's own names of what computes, the preferred first.
+        threads: The threads that one operator may use; 0 where the engine decides.
+        fallbacks: What was tried first or asked for, and why it was not taken.
+    """
+
+    model: str
+    variant: str
+    engine: str
+    engine_version: str
+    device_asked: str
+    device: str
+    providers: tuple[str, ...]
+    threads: int
+    fallbacks: tuple[str, ...]
+
+
+class Session:
+    """A model that is ready to run; made by `load`.
+
+    Attributes:
+        bundle: The bundle it came from.
+        inputs: The specs of the inputs, in the model's order.
+        outputs: The specs of the outputs.
+
+    >>> session = load("examples/digits/digits.onnx")
+    >>> result = session.run({"image": [[[[0.5] * 8] * 8]]})
+    >>> result["logits"].shape
+    (1, 10)
+    """
+
+    def __init__(
+        self, bundle: Bundle, choice: Choice, runnable: Runnable, *, arrays: str, asked: str, fallbacks: Sequence[str]
+    ) -> None:
+        self.bundle = bundle
+        self.inputs: tuple[TensorSpec, ...] = choice.variant.inputs or bundle.manifest.inputs or runnable.inputs
+        self.outputs: tuple[TensorSpec, ...] = choice.variant.outputs or bundle.manifest.outputs or runnable.outputs
+        self._choice = choice
+        self._runnable: Runnable | None = runnable
+        self._check = InputChecker(self.inputs)
+        self._output_names = [spec.name for spec in self.outputs]
+        self._arrays = ("numpy" if has_numpy() else "tensor") if arrays == "auto" else arrays
+        self._asked = asked
+        self._fallbacks = tuple(fallbacks)
+        self._lock: Any = None
+        if not runnable.is_thread_safe:
+            from threading import Lock
+
+            self._lock = Lock()
+
+    # -- running --
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        into: Mapping[str, Array] | None = None,
+        keep: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Run the model once.
+
+        Args:
+            inputs: A value for each input: `numpy.ndarray`, `Tensor`, anything else with the buffer protocol, or
+                nested lists. The dtype must be the spec's (lists have none); nothing is cast. NaN and infinity are
+                values like any other and reach the model.
+            outputs: The names of the outputs to compute; None for all.
+            into: Writable buffers of the right dtype and shape to write outputs into.
+            keep: Outputs whose tensors stay in the engine: each is returned as a `Tensor` that can be fed to a later
+                run without a copy, read by `.to_host()`, and given back by `.close()`.
+
+        Returns:
+            The outputs by name: `numpy.ndarray` or `Tensor`, as `load(arrays=...)` says.
+
+        Raises:
+            InputError: An input is missing, unknown, or of another dtype or shape; or an output is unknown.
+            UnsupportedError: The engine cannot keep tensors or write into buffers.
+            ExecutionError: The engine failed.
+        """
+        runnable = self._runnable or self._closed()
+        feeds = self._check(inputs)
+        names = self._output_names if outputs is None else self._known_outputs(outputs)
+        if into or keep:
+            self._known_outputs([*(into or ()), *keep])
+        if self._lock is None:
+            results = runnable.run(feeds, names, into or {}, keep)
+        else:
+            with self._lock:
+                results = runnable.run(feeds, names, into or {}, keep)
+        return present(results, self._arrays)
+
+    async def run_async(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        into: Mapping[str, Array] | None = None,
+        keep: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Run the model once as `run` does, without blocking the event loop: natively in a thread."""
+        return await platform.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> PreparedCall:
+        """Make a call with fixed shapes and buffers that are used again: the fast path.
+
+        Args:
+            shapes: The shape of each input; those whose spec is fixed may be left out.
+
+        Raises:
+            InputError: A shape is missing or does not fit the spec.
+
+        >>> session = load("examples/digits/digits.onnx")
+        >>> with session.prepare({"image": (1, 1, 8, 8)}) as call:
+        ...     result = call({"image": [[[[0.5] * 8] * 8]]})
+        """
+        runnable = self._runnable or self._closed()
+        fixed: dict[str, tuple[int, ...]] = {}
+        given = dict(shapes or {})
+        for spec in self.inputs:
+            shape = tuple(given.pop(spec.name, spec.shape))
+            if not spec.accepts(shape) or not all(isinstance(dim, int) for dim in shape):
+                raise InputError(
+                    f"Input `{spec.name}` is to be prepared for shape {shape}, expected numbers that fit {spec}",
+                    hint=f'session.prepare({{"{spec.name}": (1, ...)}})',
+                    input=spec.name,
+                )
+            fixed[spec.name] = shape
+        if given:
+            self._check.refuse_unknown(list(given))
+        return PreparedCall(runnable.bind(fixed), InputChecker(self.inputs, fixed), self._arrays)
+
+    def stream(self, state: Mapping[str, str] | None = None, *, initial: Mapping[str, Any] | None = None) -> Stream:
+        """Run the model step by step, its state tensors staying in the engine: an RNN, or a decoder's KV cache.
+
+        Args:
+            state: Which output becomes which input of the next step: `{"h_out": "h_in"}`.
+            initial: The first value of state inputs; zeros where the spec is fixed.
+
+        Raises:
+            InputError: A name is unknown, or a state of free shape has no initial value.
+        """
+        if not state:
+            raise InputError(
+                "stream() needs to know which output becomes which input",
+                hint='session.stream(state={"h_out": "h_in"})',
+            )
+        self._known_outputs(list(state))
+        self._check.refuse_unknown(list(state.values()))
+        return Stream(self, dict(state), dict(initial or {}))
+
+    # -- what it is --
+
+    def report(self) -> Report:
+        """Tell what this session really runs on."""
+        runnable = self._runnable or self._closed()
+        placement = runnable.placement
+        return Report(
+            f"{self.bundle.manifest.name}@{self.bundle.revision[:6]}",
+            self._choice.variant.id,
+            self._choice.backend,
+            get_backend(self._choice.backend).version(),
+            self._asked,
+            placement.device,
+            placement.providers,
+            placement.threads,
+            (*self._fallbacks, *placement.fallbacks),
+        )
+
+    def __repr__(self) -> str:
+        bundle, choice = self.bundle, self._choice
+        device = self._runnable.placement.device if self._runnable is not None else "closed"
+        return (
+            f"Session({bundle.manifest.name}@{bundle.revision[:6]}, {choice.variant.id}, {choice.backend} on {device})"
+        )
+
+    def close(self) -> None:
+        """Give back the model's memory. A second call does nothing."""
+        runnable, self._runnable = self._runnable, None
+        if runnable is not None:
+            runnable.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _closed(self) -> Runnable:
+        raise InputError(f"The session of `{self.bundle.manifest.name}` is closed", hint="load the model again")
+
+    def _known_outputs(self, names: Sequence[str]) -> list[str]:
+        for name in names:
+            if name not in self._output_names:
+                raise InputError(
+                    f"Output `{name}` is not known; choose from {listed(self._output_names)}",
+                    hint=did_you_mean(name, self._output_names),
+                    output=name,
+                    allowed=self._output_names,
+                )
+        return list(names)
+
+
+class PreparedCall:
+    """A run with fixed shapes and reused buffers; made by `Session.prepare`, used by one thread.
+
+    The arrays that a call returns are overwritten by the next call.
+    """
+
+    def __init__(self, call: Call, check: InputChecker, arrays: str) -> None:
+        self._call = call
+        self._check = check
+        self._arrays = arrays
+        self._outputs: Any = None  # the call's buffers that `_presented` shows
+        self._presented: dict[str, Array] = {}
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """The input buffers; whoever writes into them may then call with no argument."""
+        return self._call.inputs
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+        """Run the model.
+
+        Args:
+            inputs: A value for each input, checked as in `Session.run`; None to run on what the buffers hold.
+
+        Raises:
+            InputError: An input does not fit.
+            ExecutionError: The engine failed.
+        """
+        call = self._call
+        if inputs is not None:
+            for name, value in self._check(inputs).items():
+                call.write(name, value)
+        call.run()
+        if call.outputs is not self._outputs:
+            self._outputs = call.outputs
+            self._presented = present(call.outputs, self._arrays)
+        return self._presented
+
+    def close(self) -> None:
+        """Give back the buffers."""
+        self._call.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Stream:
+    """Runs of a model that carry state from step to step inside the engine; made by `Session.stream`."""
+
+    def __init__(self, session: Session, state: dict[str, str], initial: dict[str, Any]) -> None:
+        self._session = session
+        self._state = state
+        self._outputs = [spec.name for spec in session.outputs]
+        specs = {spec.name: spec for spec in session.inputs}
+        self._held: dict[str, Any] = {}
+        for name in state.values():
+            spec = specs[name]
+            if name in initial:
+                self._held[name] = initial.pop(name)
+            elif spec.is_fixed:
+                shape = tuple(int(dim) for dim in spec.shape)
+                self._held[name] = Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)
+            else:
+                raise InputError(
+                    f"State `{name}` has the free shape {spec}, expected an initial value",
+                    hint=f'session.stream(..., initial={{"{name}": ...}})',
+                    input=name,
+                )
+        if initial:
+            raise InputError(
+                f"{listed(list(initial))} is no state of this stream; choose from {listed(list(self._held))}"
+            )
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run one step.
+
+        Args:
+            inputs: The inputs that are no state.
+
+        Returns:
+            The outputs that are no state.
+
+        Raises:
+            InputError: An input does not fit, or is a state.
+            ExecutionError: The engine failed; the state stays as it was.
+        """
+        for name in inputs:
+            if name in self._held:
+                raise InputError(f"Input `{name}` is a state of this stream, which feeds it itself", input=name)
+        results = self._session.run({**inputs, **self._held}, self._outputs, keep=tuple(self._state))
+        spent = self._held
+        self._held = {target: results.pop(source) for source, target in self._state.items()}
+        _close(spent)
+        return results
+
+    def state(self) -> dict[str, Array]:
+        """Return the state by input name, copied to the host: `initial` of a stream that goes on from here."""
+        return {name: value.to_host() if isinstance(value, Tensor) else value for name, value in self._held.items()}
+
+    def close(self) -> None:
+        """Give back the state's memory."""
+        _close(self._held)
+        self._held = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _close(held: Mapping[str, Any]) -> None:
+    for value in held.values():
+        if isinstance(value, Tensor):
+            value.close()
+
+
+def load(
+    source: str | os.PathLike[str] | Bundle,
+    *,
+    device: str = "auto",
+    backend: str | None = None,
+    variant: str | None = None,
+    strict: bool = False,
+    self_test: bool = False,
+    arrays: str = "auto",
+) -> Session:
+    """Load a model.
+
+    Args:
+        source: A bundle (folder, `.zip` or URL), or a bare `.onnx`, `.ort` or `.tflite` file or URL.
+        device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
+        backend: The engine to use; None to choose.
+        variant: The id of the variant to use, such as `onnx/int8`; None to choose.
+        strict: Whether to raise where the first choice fails instead of taking the next one.
+        self_test: Whether to run the bundle's golden examples first and compare.
+        arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
+
+    Raises:
+        BundleError: The source is no bundle or model, or its files are not what they must be.
+        InputError: An argument is not one of its choices.
+        BackendUnavailable: No engine can run it here, or not on that device.
+        UnsupportedModel: The engine cannot load the model.
+        ExecutionError: The self-test did not give the golden outputs.
+        UnsupportedError: This is a page whose engine has not started; `load_async` starts it.
+
+    >>> load("examples/digits/digits.onnx", backend="onnxruntime").inputs
+    (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
+    """
+    _check_arrays(arrays)
+    bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    failed: list[tuple[Choice, EdgeInferError]] = []
+    for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
+        try:
+            runnable = _prepare(choice, bundle.model(choice.variant), strict=strict)
+        except (UnsupportedModel, BackendUnavailable) as error:
+            _record(error, choice, failed, strict=strict)
+        else:
+            return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
+    raise failed[0][1]
+
+
+async def load_async(
+    source: str | os.PathLike[str] | Bundle,
+    *,
+    device: str = "auto",
+    backend: str | None = None,
+    variant: str | None = None,
+    strict: bool = False,
+    self_test: bool = False,
+    arrays: str = "auto",
+) -> Session:
+    """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
+    _check_arrays(arrays)
+    bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
+    if platform.in_browser():
+        await get_backend(backend or "ort-web").start()
+    failed: list[tuple[Choice, EdgeInferError]] = []
+    for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
+        try:
+            runnable = _prepare(choice, await bundle.model_async(choice.variant), strict=strict)
+        except (UnsupportedModel, BackendUnavailable) as error:
+            _record(error, choice, failed, strict=strict)
+        else:
+            return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
+    raise failed[0][1]
+
+
+def _check_arrays(arrays: str) -> None:
+    if arrays not in ARRAYS:
+        raise InputError(f"`arrays` is `{arrays}`; choose from {listed(list(ARRAYS))}", allowed=list(ARRAYS))
+    if arrays == "numpy" and not has_numpy():
+        raise InputError("`arrays` is `numpy`, which is not installed here", hint="pip install numpy, or arrays='auto'")
+
+
+def _prepare(choice: Choice, model: Path | bytes, *, strict: bool) -> Runnable:
+    options = choice.variant.options.get(choice.backend, {})
+    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=options)
+    placement = runnable.placement
+    if strict and placement.device != choice.device.partition(":")[0]:
+        runnable.close()
+        raise BackendUnavailable(
+            f"Device `{choice.device}` is not used: {'; '.join(placement.fallbacks) or f'runs on {placement.device}'}",
+            hint="edge-infer backends",
+            expected=choice.device,
+            got=placement.device,
+        )
+    if placement.fallbacks:
+        from warnings import warn
+
+        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=4)
+    return runnable
+
+
+def _record(
+    error: EdgeInferError, choice: Choice, failed: list[tuple[Choice, EdgeInferError]], *, strict: bool
+) -> None:
+    """Note that a choice failed, so that the next one is tried; strictly, raise."""
+    if strict:
+        raise error
+    failed.append((choice, error))
+
+
+def _session(
+    bundle: Bundle,
+    choice: Choice,
+    runnable: Runnable,
+    failed: list[tuple[Choice, EdgeInferError]],
+    *,
+    arrays: str,
+    asked: str,
+    self_test: bool,
+) -> Session:
+    fallbacks = [f"{one.variant.id} by {one.backend} on {one.device}: {error.message}" for one, error in failed]
+    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
+    return _self_tested(session) if self_test else session
+
+
+def _self_tested(session: Session) -> Session:
+    """Return the session if it gives the golden outputs of its bundle; else close it and raise."""
+    from edge_infer.parity import compare, judge
+
+    examples = session.bundle.examples()
+    if not examples:
+        session.close()
+        raise InputError(
+            f"`{session.bundle.manifest.name}` has no golden examples to test itself with",
+            hint="edge-infer convert model.onnx -o model.bundle",
+        )
+    results = [session.run(inputs) for inputs, _ in examples]
+    verdict = judge(compare([outputs for _, outputs in examples], results), session._choice.variant.precision)
+    if verdict.word == "fail":
+        name = repr(session)
+        session.close()
+        raise ExecutionError(
+            f"Self-test failed: {name} against its golden examples: {verdict.reason}",
+            hint=f"edge-infer verify {session.bundle.location}",
+        )
+    return session

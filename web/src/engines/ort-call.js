@@ -1,0 +1,330 @@
+/**
+ * A run with fixed shapes: its input and output buffers lie in the engine's memory and are used again.
+ *
+ * An output whose shape follows from the inputs' is computed straight into its buffer. Where it does not, or where
+ * the model's own shapes turn out to be wrong, the engine allocates the output, run by run.
+ */
+
+import { InferError } from "../errors.js";
+import { arrayOver, checkShape, nbytesOf, symbolSizes } from "../tensors.js";
+import { EngineTensor } from "./ort-heap.js";
+
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("../tensors.js").DType} DType */
+/** @typedef {{dtype: DType, shape: number[], data: number}} Description */
+/** @typedef {import("./ort-session.js").OrtSession} OrtSession */
+
+/** A prepared run; made by `OrtSession.bind`. What it returns is overwritten by its next run. */
+export class OrtCall {
+  /**
+   * @param {OrtSession} session
+   * @param {Record<string, number[] | null>} shapes
+   * @param {string[]} outputs
+   * @param {string[]} keep
+   * @param {string[]} placed
+   */
+  constructor(session, shapes, outputs, keep, placed) {
+    this.session = session;
+    this.heap = session.heap;
+    this.outputNames = outputs;
+    this.outputSpecs = outputs.map((name) => /** @type {TensorSpec} */ (session.outputs.find((o) => o.name === name)));
+    this.keeps = outputs.map((name) => keep.includes(name) && !placed.includes(name));
+    this.isPlaced = outputs.map((name) => placed.includes(name));
+    /** What `close` frees: memory, and tensors. @type {{heap: import("./ort-heap.js").OrtHeap, pointers: number[],
+     *   handles: Set<number>}} */
+    this.held = { heap: this.heap, pointers: [], handles: new Set() };
+    forgotten.register(this, this.held, this);
+    /** @type {Map<string, {spec: TensorSpec, shape: number[], handle: number, data: number}>} */
+    this.slots = new Map();
+    /** The inputs that are fed by a tensor of the engine, each with its place. @type {number[]} */
+    this.fedPlaces = [];
+    /** @type {(Description & {handle: number} | null)[]} */
+    this.fixed = outputs.map(() => null);
+    /** What the last run gave for the outputs that are not fixed. @type {(Description & {handle: number} | null)[]} */
+    this.given = outputs.map(() => null);
+    this.hasRun = false;
+    this.isClosed = false;
+    // Four tables of pointers, as `_OrtRun` wants them.
+    const [ins, outs] = [session.inputs.length, outputs.length];
+    this.inNames = this.alloc(8 * (ins + outs));
+    this.inValues = this.inNames + 4 * ins;
+    this.outNames = this.inValues + 4 * ins;
+    this.outValues = this.outNames + 4 * outs;
+    try {
+      this.bindInputs(shapes);
+      this.bindOutputs(shapes);
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
+  /** @param {number} bytes */
+  alloc(bytes) {
+    const pointer = this.heap.alloc(bytes);
+    this.held.pointers.push(pointer);
+    return pointer;
+  }
+
+  /** @param {Record<string, number[] | null>} shapes */
+  bindInputs(shapes) {
+    const { heap, session } = this;
+    heap.setWords(this.inNames, session.inputs.map((spec) => Number(session.namePointers[0].get(spec.name))));
+    session.inputs.forEach((spec, place) => {
+      const shape = shapes[spec.name];
+      if (shape === undefined) {
+        throw new InferError(`Input \`${spec.name}\` has no shape`, "input_error", { details: { input: spec.name } });
+      }
+      if (shape === null) {
+        this.fedPlaces.push(place);
+        return;
+      }
+      checkShape(spec, shape);
+      const slot = { spec, shape: [...shape], handle: 0, data: 0 };
+      this.slots.set(spec.name, slot);
+      if (spec.dtype === "string") return;
+      const bytes = nbytesOf(spec.dtype, shape);
+      slot.data = this.alloc(bytes);
+      slot.handle = heap.createTensor(spec.dtype, shape, slot.data, bytes);
+      this.held.handles.add(slot.handle);
+      heap.setWords(this.inValues + 4 * place, [slot.handle]);
+    });
+  }
+
+  /** @param {Record<string, number[] | null>} shapes */
+  bindOutputs(shapes) {
+    const { heap, session } = this;
+    heap.setWords(this.outNames, this.outputNames.map((name) => Number(session.namePointers[1].get(name))));
+    const known = Object.fromEntries(Object.entries(shapes).filter(([, shape]) => shape !== null));
+    const sizes = symbolSizes(session.inputs, /** @type {Record<string, number[]>} */ (known));
+    this.outputSpecs.forEach(({ dtype, shape }, i) => {
+      const dims = shape.map((dim) => (typeof dim === "number" ? dim : (sizes.get(dim) ?? null)));
+      // An empty shape may also be one that the model does not tell.
+      const isOpen = shape.length === 0 || dims.includes(null) || dtype === "string";
+      if (isOpen || this.keeps[i] || this.isPlaced[i]) return;
+      const fixed = /** @type {number[]} */ (dims);
+      const bytes = nbytesOf(dtype, fixed);
+      const data = this.alloc(bytes);
+      const handle = heap.createTensor(dtype, fixed, data, bytes);
+      this.held.handles.add(handle);
+      this.fixed[i] = { dtype, shape: fixed, data, handle };
+    });
+  }
+
+  /**
+   * @param {string} name
+   * @returns {Uint8Array<SharedArrayBuffer>} The bytes of an input's buffer, to be written into.
+   */
+  slot(name) {
+    const slot = this.slots.get(name);
+    if (!slot || slot.spec.dtype === "string" || this.isClosed) {
+      throw new InferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
+    }
+    return this.heap.view(slot.data, nbytesOf(slot.spec.dtype, slot.shape));
+  }
+
+  /** @returns {Record<string, import("../tensors.js").NumberArray>} The input buffers as typed arrays, by name. */
+  get inputs() {
+    const named = [...this.slots.values()].filter(({ spec }) => spec.dtype !== "string");
+    return Object.fromEntries(named.map(({ spec }) => [spec.name, arrayOver(spec.dtype, this.slot(spec.name))]));
+  }
+
+  /**
+   * Fill an input of strings.
+   *
+   * @param {string} name
+   * @param {Iterable<string>} strings
+   */
+  writeStrings(name, strings) {
+    const slot = this.slots.get(name);
+    const place = this.session.inputs.findIndex((spec) => spec.name === name);
+    if (!slot || slot.spec.dtype !== "string") throw new InferError(`Input \`${name}\` takes no strings`, "input_error");
+    const handle = this.heap.createStrings([...strings], slot.shape);
+    this.drop(slot.handle);
+    slot.handle = handle;
+    this.held.handles.add(handle);
+    this.heap.setWords(this.inValues + 4 * place, [handle]);
+  }
+
+  /** @param {number} handle */
+  drop(handle) {
+    this.held.handles.delete(handle);
+    this.heap.release(handle);
+  }
+
+  /**
+   * Run on what the buffers hold.
+   *
+   * @param {...EngineTensor} tensors First those of the inputs that are fed by the engine's tensors, then those that
+   *   outputs are written into, each in the order of the session's inputs and of the outputs asked for.
+   * @returns {string | undefined} Nothing where every output is in its buffer; else JSON: for each output that is not,
+   *   its index, dtype and shape.
+   * @throws {InferError} `input_error` where the engine finds the inputs wrong, else `execution_error`.
+   */
+  run(...tensors) {
+    const { heap } = this;
+    if (this.isClosed || this.session.handle === 0) {
+      throw new InferError("The call is closed", "input_error", { hint: "prepare it again" });
+    }
+    this.dropGiven();
+    this.fedPlaces.forEach((place, i) => heap.setWords(this.inValues + 4 * place, [this.fed(place, tensors[i])]));
+    const targets = tensors.slice(this.fedPlaces.length);
+    heap.guard(() => this.attempt(targets), "running a model");
+    this.hasRun = true;
+    return this.readOutputs();
+  }
+
+  /**
+   * @param {number} place
+   * @param {EngineTensor | undefined} tensor
+   * @returns {number}
+   */
+  fed(place, tensor) {
+    const spec = this.session.inputs[place];
+    if (!(tensor instanceof EngineTensor) || tensor.heap !== this.heap) {
+      throw new InferError(`Input \`${spec.name}\` expects a tensor that this engine kept`, "input_error");
+    }
+    if (tensor.dtype !== spec.dtype) {
+      throw new InferError(`Input \`${spec.name}\` has dtype ${tensor.dtype}, expected ${spec.dtype}`, "input_error");
+    }
+    checkShape(spec, tensor.shape);
+    return tensor.handle;
+  }
+
+  /** @param {EngineTensor[]} targets */
+  attempt(targets) {
+    if (this.execute(targets) === 0) return;
+    const error = this.failure();
+    // The shapes that a model states for its outputs are sometimes wrong: let the engine allocate them.
+    if (this.hasRun || !this.fixed.some(Boolean)) throw error;
+    this.fixed.fill(null);
+    if (this.execute(targets) !== 0) throw this.failure();
+  }
+
+  /** @param {EngineTensor[]} targets */
+  execute(targets) {
+    const { heap, session } = this;
+    let next = 0;
+    const values = this.fixed.map((fixed, i) => (this.isPlaced[i] ? targets[next++].handle : (fixed?.handle ?? 0)));
+    heap.setWords(this.outValues, values);
+    return heap.module._OrtRun(
+      session.handle,
+      this.inNames,
+      this.inValues,
+      session.inputs.length,
+      this.outNames,
+      this.outputNames.length,
+      this.outValues,
+      0,
+    );
+  }
+
+  failure() {
+    const error = this.heap.error("The engine failed", "execution_error");
+    if (error.details.ort_name === "INVALID_ARGUMENT") error.code = "input_error";
+    return error;
+  }
+
+  readOutputs() {
+    const open = [];
+    for (let i = 0; i < this.fixed.length; i++) {
+      if (this.fixed[i] || this.isPlaced[i]) continue;
+      const handle = this.heap.word(this.outValues + 4 * i);
+      // Held before it is described, so that a failure leaves nothing behind.
+      this.held.handles.add(handle);
+      const given = (this.given[i] = { dtype: /** @type {DType} */ ("uint8"), shape: [0], data: 0, handle });
+      Object.assign(given, this.heap.describe(handle, this.outputNames[i]));
+      if (given.dtype === "string") this.heap.module._OrtFree(given.data);
+      open.push([i, given.dtype, given.shape]);
+    }
+    return open.length > 0 ? JSON.stringify(open) : undefined;
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
+   * @returns {{dtype: DType, shape: number[], data: number, handle: number}} What the last run gave, or a fixed
+   *   output will be.
+   */
+  description(index) {
+    const found = this.fixed[index] ?? this.given[index];
+    if (!found) {
+      throw new InferError(`Output \`${this.outputNames[index]}\` is not there: run the call first`, "input_error");
+    }
+    return found;
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
+   * @returns {boolean} Whether the output lies in the same buffer after every run.
+   */
+  isFixed(index) {
+    return this.fixed[index] !== null;
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
+   * @returns {Uint8Array<SharedArrayBuffer>} The output's bytes where they lie: valid until the next run.
+   */
+  view(index) {
+    const { dtype, shape, data } = this.description(index);
+    return this.heap.view(data, nbytesOf(dtype, shape));
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
+   * @returns {string[]} The elements of an output of strings.
+   */
+  strings(index) {
+    return this.heap.strings(this.description(index).handle, this.outputNames[index]);
+  }
+
+  /** @returns {Record<string, import("../tensors.js").Tensor>} The outputs; numbers are views, overwritten by the next run. */
+  get outputs() {
+    const at = (/** @type {number} */ i) => {
+      const { dtype, shape } = this.description(i);
+      return { data: dtype === "string" ? this.strings(i) : arrayOver(dtype, this.view(i)), dtype, shape };
+    };
+    const own = this.outputNames.map((name, i) => ({ name, i })).filter(({ i }) => !this.keeps[i] && !this.isPlaced[i]);
+    return Object.fromEntries(own.map(({ name, i }) => [name, at(i)]));
+  }
+
+  /**
+   * Take an output that was kept out of this call: it stays where it is and belongs to the caller.
+   *
+   * @param {number} index Of the outputs asked for.
+   * @returns {EngineTensor}
+   */
+  take(index) {
+    const given = this.given[index];
+    if (!given) {
+      throw new InferError(`Output \`${this.outputNames[index]}\` was not kept by this call`, "input_error");
+    }
+    this.given[index] = null;
+    this.held.handles.delete(given.handle);
+    return new EngineTensor(this.heap, given.handle, given);
+  }
+
+  dropGiven() {
+    this.given.forEach((given, i) => {
+      if (given) this.drop(given.handle);
+      this.given[i] = null;
+    });
+  }
+
+  /** Give the buffers back. A second call does nothing. */
+  close() {
+    this.isClosed = true;
+    this.given.fill(null);
+    forgotten.unregister(this);
+    release(this.held);
+  }
+}
+
+/** @param {{heap: import("./ort-heap.js").OrtHeap, pointers: number[], handles: Set<number>}} held */
+function release({ heap, pointers, handles }) {
+  for (const handle of handles) heap.release(handle);
+  handles.clear();
+  for (const pointer of pointers.splice(0)) heap.free(pointer);
+}
+
+const forgotten = new FinalizationRegistry(release);

@@ -1,0 +1,333 @@
+/**
+ * A model that the engine has loaded: what it takes and gives, and a run. Every call is synchronous.
+ */
+
+import { InferError } from "../errors.js";
+import { arrayOver, bytesOver, checkInput, dtypeOfCode } from "../tensors.js";
+import { OrtCall } from "./ort-call.js";
+import { EngineTensor } from "./ort-heap.js";
+
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("../tensors.js").NumberArray} NumberArray */
+/** @typedef {import("./ort-heap.js").OrtHeap} OrtHeap */
+
+/**
+ * @typedef {object} SessionOptions
+ * @property {"disabled" | "basic" | "extended" | "layout" | "all"} [graphOptimizationLevel] `all` unless given.
+ * @property {Record<string, string>} [config] ONNX Runtime's configuration entries: `session.x64quantprecision`, ...
+ * @property {Record<string, number>} [freeDimensions] Sizes for symbolic dimensions, by symbol.
+ * @property {0 | 1 | 2 | 3 | 4} [logLevel] What the engine writes to the console, from all (0) to fatal errors (4);
+ *   3, errors, unless given.
+ */
+
+/**
+ * @typedef {object} RunOptions
+ * @property {string[]} [outputs] The outputs to compute; all unless given.
+ * @property {Record<string, NumberArray | EngineTensor>} [into] Where to write outputs: an array, or a tensor of the
+ *   engine, which is written in place.
+ * @property {string[]} [keep] Outputs that stay in the engine and are returned as `EngineTensor`.
+ */
+
+const LEVELS = { disabled: 0, basic: 1, extended: 2, layout: 3, all: 99 };
+// Calls, with their buffers, that a session keeps for the shapes it saw last.
+const MAX_CALLS = 4;
+
+/** A loaded model. Close it to give back its memory. */
+export class OrtSession {
+  /**
+   * @param {OrtHeap} heap
+   * @param {Uint8Array} model The bytes of an `.onnx` or `.ort` file.
+   * @param {SessionOptions} [options]
+   * @throws {InferError} `unsupported_model`: the engine cannot load it; the message is ONNX Runtime's.
+   */
+  constructor(heap, model, options = {}) {
+    this.heap = heap;
+    this.handle = heap.guard(() => createSession(heap, model, options), "loading a model");
+    /** @type {{heap: OrtHeap, handle: number, names: number[]}} */
+    this.held = { heap, handle: this.handle, names: [] };
+    /** @type {TensorSpec[]} */
+    this.inputs = [];
+    /** @type {TensorSpec[]} */
+    this.outputs = [];
+    /** Where the engine keeps each name, inputs first. @type {Map<string, number>[]} */
+    this.namePointers = [new Map(), new Map()];
+    /** @type {Map<string, OrtCall>} */
+    this.calls = new Map();
+    try {
+      this.readSpecs();
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+    forgotten.register(this, this.held, this);
+  }
+
+  readSpecs() {
+    const { heap } = this;
+    const counts = heap.words;
+    if (heap.module._OrtGetInputOutputCount(this.handle, counts, counts + 4) !== 0) {
+      throw heap.error("The engine does not tell the model's inputs", "unsupported_model");
+    }
+    const [inputs, outputs] = [heap.word(counts), heap.word(counts + 4)];
+    for (let i = 0; i < inputs + outputs; i++) {
+      const [spec, pointer] = readSpec(heap, this.handle, i);
+      this.held.names.push(pointer);
+      (i < inputs ? this.inputs : this.outputs).push(spec);
+      this.namePointers[i < inputs ? 0 : 1].set(spec.name, pointer);
+    }
+  }
+
+  /**
+   * Run the model once.
+   *
+   * @param {Record<string, unknown>} feeds A value for each input: a typed array, `{data, dtype, shape}`, nested
+   *   arrays, or an `EngineTensor`.
+   * @param {RunOptions} [options]
+   * @returns {Record<string, Tensor | EngineTensor>}
+   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
+   */
+  run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {}, keep = [] } = {}) {
+    checkNames("Input", Object.keys(feeds), this.inputs);
+    checkNames("Output", [...outputs, ...Object.keys(into), ...keep], this.outputs);
+    /** @type {Record<string, number[] | null>} */
+    const shapes = {};
+    /** @type {EngineTensor[]} */
+    const tensors = [];
+    /** @type {[string, import("../tensors.js").Checked][]} */
+    const values = [];
+    for (const spec of this.inputs) {
+      const value = feeds[spec.name];
+      if (value === undefined) {
+        throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
+      }
+      if (value instanceof EngineTensor) {
+        shapes[spec.name] = null;
+        tensors.push(value);
+      } else {
+        const checked = checkInput(spec, value);
+        shapes[spec.name] = checked.shape;
+        values.push([spec.name, checked]);
+      }
+    }
+    const placed = outputs.filter((name) => into[name] instanceof EngineTensor);
+    tensors.push(...placed.map((name) => /** @type {EngineTensor} */ (into[name])));
+
+    const call = this.callFor(shapes, outputs, keep, placed);
+    for (const [name, { bytes, strings }] of values) {
+      if (strings) call.writeStrings(name, strings);
+      else if (bytes) call.slot(name).set(bytes);
+    }
+    call.run(...tensors);
+    /** @type {Record<string, Tensor | EngineTensor>} */
+    const results = {};
+    outputs.forEach((name, i) => {
+      if (placed.includes(name)) results[name] = /** @type {EngineTensor} */ (into[name]);
+      else if (keep.includes(name)) results[name] = call.take(i);
+      else results[name] = copyOut(call, i, name, /** @type {NumberArray | undefined} */ (into[name]));
+    });
+    return results;
+  }
+
+  /**
+   * Make a call with fixed shapes, whose buffers are used again: the fast path.
+   *
+   * @param {Record<string, number[] | null>} shapes The shape of each input; null for one that will be fed by a
+   *   tensor of the engine.
+   * @param {string[]} [outputs] The outputs to compute; all unless given.
+   * @param {string[]} [keep] Outputs that stay in the engine.
+   * @param {string[]} [placed] Outputs that are written into tensors of the engine.
+   * @returns {OrtCall} To be closed by the caller.
+   */
+  bind(shapes, outputs = this.outputs.map((spec) => spec.name), keep = [], placed = []) {
+    if (this.handle === 0) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    checkNames("Output", [...outputs, ...keep, ...placed], this.outputs);
+    return new OrtCall(this, shapes, outputs, keep, placed);
+  }
+
+  /**
+   * Return a call for these shapes, made now or kept from an earlier run. It belongs to the session.
+   *
+   * @param {Record<string, number[] | null>} shapes
+   * @param {string[]} outputs
+   * @param {string[]} keep
+   * @param {string[]} placed
+   * @returns {OrtCall}
+   */
+  callFor(shapes, outputs, keep, placed) {
+    const key = JSON.stringify([shapes, outputs, keep, placed]);
+    const found = this.calls.get(key) ?? this.bind(shapes, outputs, keep, placed);
+    this.calls.delete(key);
+    this.calls.set(key, found);
+    if (this.calls.size > MAX_CALLS) {
+      const [oldest, call] = /** @type {[string, OrtCall]} */ (this.calls.entries().next().value);
+      this.calls.delete(oldest);
+      call.close();
+    }
+    return found;
+  }
+
+  /** @returns {string} The specs as JSON: one crossing for a caller in another language. */
+  describe() {
+    return JSON.stringify({ inputs: this.inputs, outputs: this.outputs });
+  }
+
+  /** Give back the model's memory. A second call does nothing. */
+  close() {
+    for (const call of this.calls.values()) call.close();
+    this.calls.clear();
+    forgotten.unregister(this);
+    release(this.held);
+    this.handle = 0;
+  }
+}
+
+/**
+ * @param {OrtCall} call
+ * @param {number} index
+ * @param {string} name
+ * @param {NumberArray | undefined} target
+ * @returns {Tensor}
+ */
+function copyOut(call, index, name, target) {
+  const { dtype, shape } = call.description(index);
+  if (dtype === "string") return { data: call.strings(index), dtype, shape };
+  const source = call.view(index);
+  if (!target) return { data: arrayOver(dtype, source.slice()), dtype, shape };
+  if (target.byteLength !== source.byteLength) {
+    throw new InferError(
+      `\`into\` gives output \`${name}\` ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
+      "input_error",
+      { details: { output: name, expected: source.byteLength, got: target.byteLength } },
+    );
+  }
+  bytesOver(target).set(source);
+  return { data: target, dtype, shape };
+}
+
+/**
+ * @param {"Input" | "Output"} kind
+ * @param {string[]} names
+ * @param {TensorSpec[]} specs
+ */
+function checkNames(kind, names, specs) {
+  const known = specs.map((spec) => spec.name);
+  const wrong = names.find((name) => !known.includes(name));
+  if (wrong === undefined) return;
+  throw new InferError(
+    `${kind} \`${wrong}\` is not known; choose from ${known.map((name) => `\`${name}\``).join(", ")}`,
+    "input_error",
+    { details: { [kind.toLowerCase()]: wrong, allowed: known } },
+  );
+}
+
+/**
+ * @param {OrtHeap} heap
+ * @param {Uint8Array} model
+ * @param {SessionOptions} options
+ * @returns {number}
+ */
+function createSession(heap, model, { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 3 }) {
+  const level = LEVELS[graphOptimizationLevel];
+  if (level === undefined) {
+    throw new InferError(
+      `graphOptimizationLevel is \`${graphOptimizationLevel}\`; choose from ${Object.keys(LEVELS).join(", ")}`,
+      "input_error",
+    );
+  }
+  const { module } = heap;
+  /** @type {number[]} */
+  const texts = [];
+  const text = (/** @type {string} */ value) => texts[texts.push(heap.allocText(value)) - 1];
+  const data = heap.alloc(model.byteLength);
+  const settings = module._OrtCreateSessionOptions(level, false, false, 0, false, 0, text("edge-infer"), logLevel, 0, 0);
+  try {
+    if (settings === 0) throw heap.error("The engine takes no session options", "unsupported");
+    for (const [key, value] of Object.entries(config)) {
+      if (module._OrtAddSessionConfigEntry(settings, text(key), text(value)) !== 0) {
+        throw heap.error(`The engine does not take the setting \`${key}\` = \`${value}\``, "input_error");
+      }
+    }
+    for (const [symbol, size] of Object.entries(freeDimensions)) {
+      if (module._OrtAddFreeDimensionOverride(settings, text(symbol), size) !== 0) {
+        throw heap.error(`The engine does not take the size ${size} for \`${symbol}\``, "input_error");
+      }
+    }
+    module.HEAPU8.set(model, data);
+    const handle = module._OrtCreateSession(data, model.byteLength, settings);
+    if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
+    return handle;
+  } finally {
+    if (settings !== 0) module._OrtReleaseSessionOptions(settings);
+    for (const pointer of [data, ...texts]) heap.free(pointer);
+  }
+}
+
+/**
+ * Add a hint to what ONNX Runtime says about a model it refuses.
+ *
+ * @param {InferError} error
+ * @returns {InferError}
+ */
+function explain(error) {
+  if (/external (data|initializer)|External data|model_path/.test(error.message)) {
+    error.hint = "save the model as one file: a page cannot read external data yet";
+  } else if (/not a registered function|NOT_IMPLEMENTED|Could not find an implementation/.test(error.message)) {
+    error.hint = "the page's engine lacks this operator: convert the model with `edge-infer convert`";
+  } else if (error.details.ort_name === "INVALID_PROTOBUF" || /No graph was found/.test(error.message)) {
+    error.hint = "the file is no ONNX model, or was cut short";
+  }
+  return error;
+}
+
+/**
+ * @param {OrtHeap} heap
+ * @param {number} session
+ * @param {number} index Of the inputs and outputs together.
+ * @returns {[TensorSpec, number]} The spec, and the pointer to its name, which `_OrtFree` frees.
+ */
+function readSpec(heap, session, index) {
+  const words = heap.words;
+  if (heap.module._OrtGetInputOutputMetadata(session, index, words, words + 4) !== 0) {
+    throw heap.error("The engine does not describe the model's tensors", "unsupported_model");
+  }
+  const [namePointer, metadata] = [heap.word(words), heap.word(words + 4)];
+  try {
+    const name = heap.text(namePointer);
+    const code = heap.word(metadata);
+    const dtype = dtypeOfCode(code);
+    if (dtype === undefined) {
+      throw new InferError(
+        code === 0
+          ? `\`${name}\` is a sequence, a map or optional, and only tensors can be passed`
+          : `\`${name}\` has ONNX's element type ${code}, which has no name here`,
+        "unsupported_model",
+        { hint: "convert the model so that its inputs and outputs are plain tensors", details: { tensor: name } },
+      );
+    }
+    const rank = heap.word(metadata + 4);
+    const shape = Array.from({ length: rank }, (_, axis) => {
+      const symbol = heap.word(metadata + 8 + 4 * axis);
+      if (symbol !== 0) return heap.text(symbol);
+      const size = heap.word(metadata + 8 + 4 * (rank + axis)) | 0;
+      // A dimension without size or name: it gets a name of its own, so that no other is equal to it.
+      return size >= 0 ? size : `${name}_${axis}`;
+    });
+    return [{ name, dtype, shape }, namePointer];
+  } catch (error) {
+    heap.module._OrtFree(namePointer);
+    throw error;
+  } finally {
+    heap.module._OrtFree(metadata);
+  }
+}
+
+/** @param {{heap: OrtHeap, handle: number, names: number[]}} held */
+function release(held) {
+  if (held.handle === 0 || held.heap.aborted) return;
+  for (const pointer of held.names) held.heap.module._OrtFree(pointer);
+  held.heap.module._OrtReleaseSession(held.handle);
+  held.handle = 0;
+}
+
+const forgotten = new FinalizationRegistry(release);

@@ -12,12 +12,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_infer import codec, platform
+from edge_infer import platform
 from edge_infer.errors import BundleError, IntegrityError, ManifestError
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
 if TYPE_CHECKING:
     from typing import Protocol
+
+    from edge_infer.codec import Example
 
     class _Source(Protocol):
         """A place that files are read from by their path inside the bundle."""
@@ -77,8 +79,9 @@ class Bundle:
             )
         if path.suffix in MODEL_FORMATS:
             digest = _sha256_of_file(path)
-            entry = FileEntry(path.name, path.stat().st_size, digest)
-            return cls(_bare_manifest(entry), digest, text, _Folder(path.parent))
+            real = path.resolve()
+            entry = FileEntry(real.name, real.stat().st_size, digest)
+            return cls(_bare_manifest(entry, path.name), digest, text, _Folder(real.parent))
         return cls._from_bytes(path.read_bytes() if path.suffix == ".zip" else b"", path.name, text)
 
     @classmethod
@@ -110,7 +113,7 @@ class Bundle:
                 got=name,
             )
         digest = hashlib.sha256(data).hexdigest()
-        return cls(_bare_manifest(FileEntry(name, len(data), digest)), digest, location, _Memory({name: data}))
+        return cls(_bare_manifest(FileEntry(name, len(data), digest), name), digest, location, _Memory({name: data}))
 
     # -- its files --
 
@@ -156,9 +159,13 @@ class Bundle:
             return await self.read_async(variant.file)
         return self.model(variant)
 
-    def examples(self) -> list[codec.Example]:
+    def examples(self) -> list[Example]:
         """Return the golden examples, each (inputs, outputs) by tensor name; an empty list where there are none."""
-        return codec.read_examples(self.read(self.manifest.examples)) if self.manifest.examples else []
+        if self.manifest.examples is None:
+            return []
+        from edge_infer.codec import read_examples
+
+        return read_examples(self.read(self.manifest.examples))
 
     def labels(self) -> list[str]:
         """Return the class names; an empty list where there are none.
@@ -191,8 +198,6 @@ class Bundle:
         return data
 
     def _check_file(self, entry: FileEntry, path: Path) -> None:
-        if not path.is_file():
-            raise _missing(entry.path, self.location)
         size = path.stat().st_size
         if size != entry.size:
             raise self._mismatch(entry, "size", size)
@@ -216,15 +221,16 @@ class _Folder:
         self._root = root
 
     def path_of(self, path: str) -> Path:
-        return self._root.joinpath(*path.split("/"))
-
-    def read(self, path: str, limit: int) -> bytes:
-        place = self.path_of(path)
+        """Return where a file lies, if it exists and is not a link that leaves the bundle."""
+        place = self._root.joinpath(*path.split("/"))
         if not place.is_file():
             raise _missing(path, str(self._root))
         if not place.resolve().is_relative_to(self._root.resolve()):
             raise BundleError(f"`{path}` is a link that leaves the bundle `{self._root}`", path=path)
-        with place.open("rb") as file:
+        return place
+
+    def read(self, path: str, limit: int) -> bytes:
+        with self.path_of(path).open("rb") as file:
             return file.read(limit)
 
 
@@ -279,9 +285,9 @@ class _Memory:
         return self._files[path][:limit]
 
 
-def _bare_manifest(entry: FileEntry) -> Manifest:
+def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
     """Describe a model file without a manifest; the engine will tell its inputs and outputs."""
-    stem, suffix = os.path.splitext(entry.path)  # noqa: PTH122  the name may come from a URL
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122  the name may come from a URL
     format_ = MODEL_FORMATS[suffix]
     return Manifest(stem, "0", (), (), [Variant(f"{format_}/model", format_, "", entry.path)], [entry])
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from edge_infer.backends.base import Array, Call, Runnable
-    from edge_infer.manifest import Variant
     from edge_infer.tensors import TensorSpec
 
 ARRAYS = ("auto", "numpy", "tensor")
@@ -165,10 +164,11 @@ class Session:
         fixed: dict[str, tuple[int, ...]] = {}
         given = dict(shapes or {})
         for spec in self.inputs:
-            shape = tuple(given.pop(spec.name, spec.shape))
-            if not spec.accepts(shape) or not all(isinstance(dim, int) for dim in shape):
+            wanted: Sequence[int | str] = given.pop(spec.name, spec.shape)
+            shape = tuple(dim for dim in wanted if isinstance(dim, int))
+            if len(shape) != len(wanted) or not spec.accepts(shape):
                 raise InputError(
-                    f"Input `{spec.name}` is to be prepared for shape {shape}, expected numbers that fit {spec}",
+                    f"Input `{spec.name}` is prepared for shape {tuple(wanted)}, expected numbers that fit {spec}",
                     hint=f'session.prepare({{"{spec.name}": (1, ...)}})',
                     input=spec.name,
                 )

@@ -47,7 +47,7 @@ class DType(StrEnum):
         return _BITS[self]
 
     @property
-    def format(self) -> str:
+    def buffer_format(self) -> str:
         """The `struct` code that the buffer protocol uses for it; bfloat16 travels as `H`, 4-bit types as `B`."""
         return _FORMATS[self]
 
@@ -217,14 +217,15 @@ class Tensor:
 
     if sys.version_info < (3, 12):
 
-        def __new__(cls, data: Any, dtype: DType | str, shape: Sequence[int]) -> Tensor:
+        def __new__(cls, data: Any, dtype: DType | str, shape: Sequence[int]) -> Self:
             """Make an object that exports the buffer protocol: before PEP 688 only a ctypes object can."""
             kind = DType.parse(dtype)
             if kind is DType.STRING or memoryview(data).nbytes != kind.nbytes(shape):
                 return super().__new__(cls)
             view = memoryview(data)
             source = bytearray(view) if view.readonly else view
-            tensor: Tensor = _exporting(cls, kind, tuple(shape)).from_buffer(source)
+            own: Any = cls
+            tensor: Self = _exporting(own, kind, tuple(shape)).from_buffer(source)
             tensor._bytes = memoryview(source)
             return tensor
 
@@ -381,7 +382,7 @@ class Tensor:
         axis %= len(self.shape)
         length, inner = self.shape[axis], prod(self.shape[axis + 1 :])
         shape = self.shape[:axis] + self.shape[axis + 1 :]
-        if length == 0 and prod(shape):
+        if length == 0 and self.size != prod(shape):
             raise ValueError("attempt to get argmax of an empty sequence")
         block = length * inner
         found = [
@@ -398,7 +399,8 @@ class Tensor:
             ValueError: The shape has another number of elements.
         """
         first = shape[0] if len(shape) == 1 else shape
-        wanted = [first] if isinstance(first, int) else [int(dim) for dim in first]  # type: ignore[arg-type]
+        dims: Any = (first,) if isinstance(first, int) else first
+        wanted = [int(dim) for dim in dims]
         known = prod(dim for dim in wanted if dim != -1)
         if wanted.count(-1) == 1 and known and self.size % known == 0:
             wanted[wanted.index(-1)] = self.size // known
@@ -461,7 +463,7 @@ def _pack(flat: list[Any], dtype: DType) -> bytes:
                 raise InputError(f"A value does not fit {dtype}: {low} to {high}")
             nibbles = [value & 15 for value in flat] + [0] * (len(flat) % 2)
             return bytes(nibbles[i] | nibbles[i + 1] << 4 for i in range(0, len(nibbles), 2))
-        return pack(f"<{len(flat)}{dtype.format}", *flat)
+        return pack(f"<{len(flat)}{dtype.buffer_format}", *flat)
     except (error, OverflowError, TypeError) as failure:
         raise InputError(f"A value does not fit {dtype}: {failure}", dtype=str(dtype)) from failure
 
@@ -483,7 +485,7 @@ def _unpack(data: memoryview, dtype: DType, count: int) -> list[Any]:
     if dtype in (DType.INT4, DType.UINT4):
         nibbles = [nibble for byte in data for nibble in (byte & 15, byte >> 4)][:count]
         return [nibble - 16 if nibble > 7 else nibble for nibble in nibbles] if dtype is DType.INT4 else nibbles
-    return list(unpack_from(f"<{count}{dtype.format}", data))
+    return list(unpack_from(f"<{count}{dtype.buffer_format}", data))
 
 
 def _shaped(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> memoryview:
@@ -491,7 +493,9 @@ def _shaped(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> memoryvie
     if dtype.bits < 8:
         return data
     if prod(shape):
-        return data.cast(dtype.format, shape)
+        code: Any = dtype.buffer_format
+        shaped: memoryview = data.cast(code, shape)
+        return shaped
     # memoryview.cast cannot make a dimension of 0; a ctypes array can, and numpy reads it.
     return memoryview(_ctypes_array(dtype, shape)())
 
@@ -515,12 +519,12 @@ def _ctypes_array(dtype: DType, shape: tuple[int, ...]) -> Any:
         "q": ctypes.c_int64,
         "Q": ctypes.c_uint64,
         "?": ctypes.c_bool,
-    }[dtype.format]
+    }[dtype.buffer_format]
     for dim in reversed(shape):
         array = array * dim
     return array
 
 
 @cache
-def _exporting(cls: type[Tensor], dtype: DType, shape: tuple[int, ...]) -> Any:
+def _exporting(cls: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
     return type(cls.__name__, (cls, _ctypes_array(dtype, shape)), {"__module__": cls.__module__})

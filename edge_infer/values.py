@@ -155,7 +155,7 @@ class InputChecker:
             dtype = spec.dtype  # the bits of half precision, as buffers that cannot say so carry them
         if dtype is None:
             raise _wrong_dtype(spec, f"buffer format {view.format!r}")
-        return Tensor(view, dtype, view.shape)
+        return Tensor(view, dtype, view.shape or ())
 
 
 def _ndarray() -> Any:

@@ -19,7 +19,7 @@ from edge_infer.tensors import DType, Tensor, TensorSpec
 from edge_infer.values import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from edge_infer.backends.base import Array
@@ -59,6 +59,7 @@ class LiteRTBackend:
 
     def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
         """Load a model; see `Backend.prepare`. The engine takes no options."""
+        del device
         if options:
             raise InputError(f"litert takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
         found = _installed()
@@ -83,8 +84,8 @@ class LiteRTModel:
     is_thread_safe = False
 
     def __init__(self, interpreter_class: Any, content: bytes, variant: Variant) -> None:
-        self._make = lambda: interpreter_class(model_content=content, num_threads=threads)
         threads = min(_MAX_THREADS, available_cpus())
+        self._make: Callable[[], Any] = lambda: interpreter_class(model_content=content, num_threads=threads)
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()
             self._interpreter.allocate_tensors()

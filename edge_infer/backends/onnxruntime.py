@@ -21,6 +21,8 @@ from edge_infer.values import to_numpy, to_tensor
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from typing import Self
+
     from edge_infer.backends.base import Array
     from edge_infer.manifest import Variant
 
@@ -197,8 +199,9 @@ class OnnxRuntimeCall:
         self._allocated: list[str] = []
         for spec in outputs:
             self._refuse_unbindable(spec)
-            shape = tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape)
-            if all(isinstance(dim, int) for dim in shape) and spec.shape:
+            known = (sizes.get(dim) if isinstance(dim, str) else dim for dim in spec.shape)
+            shape = tuple(dim for dim in known if dim is not None)
+            if spec.shape and len(shape) == len(spec.shape):
                 buffer = numpy.zeros(shape, str(spec.dtype))
                 self._binding.bind_output(spec.name, "cpu", 0, buffer.dtype.type, shape, buffer.ctypes.data)
                 self.outputs[spec.name] = buffer
@@ -242,7 +245,7 @@ class OrtTensor(Tensor):
 
     location = "engine"
 
-    def __new__(cls, value: Any) -> OrtTensor:  # type: ignore[misc]
+    def __new__(cls, value: Any) -> Self:
         """Make an object that is not exported as a buffer: its data is the engine's."""
         tensor = object.__new__(cls)
         del value

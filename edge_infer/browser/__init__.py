@@ -1,1 +1,1 @@
-"""TODO room."""
+"""A real headless Chromium that runs bundles for `verify` and `bench` (extra `browser`)."""

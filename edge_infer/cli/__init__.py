@@ -28,10 +28,10 @@ _FROM_DISTRIBUTIONS = {"convert": "edge-infer-converters"}
 class Commands(click.Group):
     """The built-in commands and those that other distributions add by the entry-point group `edge_infer.commands`."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: D102  described by click
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102  click's interface
         return sorted({*_COMMANDS, *_FROM_DISTRIBUTIONS, *_entry_points()})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: D102
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
         if cmd_name in _COMMANDS:
             module, _, attribute = _COMMANDS[cmd_name].partition(":")
             command: click.Command = getattr(import_module(module), attribute)
@@ -54,8 +54,9 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             hint = did_you_mean(args[0], self.list_commands(ctx)) if args else ""
-            error.message += f"\nhint: {hint}" if hint else ""
-            raise
+            if not hint:
+                raise
+            raise click.UsageError(f"{error.message}\nhint: {hint}", ctx) from error
 
 
 def _entry_points() -> dict[str, EntryPoint]:

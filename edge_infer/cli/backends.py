@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from edge_infer.cli import options, output
@@ -12,7 +14,7 @@ from edge_infer.registry import backend_names, get_backend
 @options.as_json
 def backends(as_json: bool) -> None:
     """List the engines: which work here, on which devices, and what to type for those that do not."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in backend_names():
         backend = get_backend(name)
         state = backend.availability()

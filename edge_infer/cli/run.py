@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,9 @@ from edge_infer.cli import options, output
 from edge_infer.errors import InputError
 from edge_infer.files import write_file
 from edge_infer.session import Session, load
-from edge_infer.tensors import Tensor
+
+if TYPE_CHECKING:
+    from edge_infer.tensors import Tensor
 
 _READABLE = ".npy, .npz, .json, .safetensors or .bin"
 _WRITABLE = ".npz, .json or .safetensors"
@@ -23,7 +25,12 @@ _SHOWN = 5
 @click.command()
 @click.argument("source")
 @click.option(
-    "--input", "-i", "inputs", multiple=True, metavar="NAME=FILE", help=f"An input's file: {_READABLE}; may be repeated."
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE",
+    help=f"An input's file: {_READABLE}; may be repeated.",
 )
 @click.option("--example", type=int, metavar="N", help="Run on the bundle's golden example N, from 0.")
 @click.option("--output", "-o", "target", metavar="FILE", help=f"Write the outputs to a file: {_WRITABLE}.")
@@ -39,7 +46,7 @@ def run(
     variant: str | None,
     as_json: bool,
 ) -> None:
-    """Run a model once and show its outputs.
+    r"""Run a model once and show its outputs.
 
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
 

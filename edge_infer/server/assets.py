@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, BinaryIO
 
 from anyio import to_thread
-from starlette.background import BackgroundTask
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from edge_infer.errors import InputError
 from edge_infer.server.encodings import MAX_BYTES, MIN_BYTES, EncodedFiles
@@ -27,10 +25,11 @@ from edge_infer.server.negotiation import (
 from edge_infer.server.problems import PathNotFound, problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from pathlib import Path
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
 _CHUNK_BYTES = 2**20
 #: A year, which RFC 9111 readers take for ever.
@@ -129,7 +128,7 @@ class Assets:
         handed_over = False
         try:
             response = await self._respond(request, asset, content_type or media_type(asset.name))
-            handed_over = isinstance(response, StreamingResponse)
+            handed_over = isinstance(response, AssetStream)
             return response
         finally:
             if not handed_over:
@@ -184,8 +183,7 @@ class Assets:
         headers["Content-Length"] = str(length)
         if length <= _CHUNK_BYTES:
             return Response(await to_thread.run_sync(_read, asset.file, part.start, length), status, headers)
-        chunks = _chunks(asset.file, part)
-        return StreamingResponse(chunks, status, headers, background=BackgroundTask(asset.close))
+        return AssetStream(asset, part, status, headers)
 
 
 def _range_still_holds(if_range: str | None, tag: str) -> bool:
@@ -209,13 +207,25 @@ def _read(file: BinaryIO, start: int, length: int) -> bytes:
     return file.read(length)
 
 
-async def _chunks(file: BinaryIO, part: ByteRange) -> AsyncIterator[bytes]:
-    with suppress(GeneratorExit):
+class AssetStream(Response):
+    """Sends a part of a large file piece by piece and closes it, whatever happens."""
+
+    def __init__(self, asset: Asset, part: ByteRange, status: int, headers: dict[str, str]) -> None:
+        super().__init__(None, status, headers)
+        self._asset = asset
+        self._part = part
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  as ASGI says
+        """Send it."""
+        start, stop = self._part
         try:
-            for start in range(part.start, part.stop, _CHUNK_BYTES):
-                yield await to_thread.run_sync(_read, file, start, min(_CHUNK_BYTES, part.stop - start))
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            while start < stop:
+                chunk = await to_thread.run_sync(_read, self._asset.file, start, min(_CHUNK_BYTES, stop - start))
+                start += len(chunk) or stop
+                await send({"type": "http.response.body", "body": chunk, "more_body": start < stop})
         finally:
-            file.close()
+            self._asset.close()
 
 
 def safe_path(root: Path, path: str) -> Path:
@@ -225,7 +235,7 @@ def safe_path(root: Path, path: str) -> Path:
         PathNotFound: It is none, is hidden, or lies outside the folder by any trick, links included.
     """
     pieces = path.split("/")
-    if not any(piece in ("", ".", "..") or piece.startswith(".") or set(piece) & set('\\:\0') for piece in pieces):
+    if not any(piece in ("", ".", "..") or piece.startswith(".") or set(piece) & set("\\:\0") for piece in pieces):
         try:
             found = root.joinpath(*pieces).resolve()
             if found.is_relative_to(root.resolve()) and found.is_file():

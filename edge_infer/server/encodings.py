@@ -96,21 +96,26 @@ class EncodedFiles:
         with self._lock:
             making = self._making.setdefault(key, Lock())
         with making:  # whoever asks meanwhile waits for the same copy instead of making another
-            with self._lock:
-                if key in self._kept:
-                    self._kept.move_to_end(key)
-                    return self._kept[key]
-            copy = self._load(key)
-            if copy is None:
-                data = read()
-                if _is_worthwhile(data):
-                    copy = self._compressors[encoding](data)
-                    copy = copy if len(copy) <= _WORTHWHILE * len(data) else None
-                if copy is not None:
-                    self._save(key, copy)
-            self._keep(key, copy)
+            try:
+                return self._get(key, encoding, read)
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def _get(self, key: str, encoding: str, read: Callable[[], bytes]) -> bytes | None:
         with self._lock:
-            self._making.pop(key, None)
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        copy = self._load(key)
+        if copy is None:
+            data = read()
+            if _is_worthwhile(data):
+                copy = self._compressors[encoding](data)
+                copy = copy if len(copy) <= _WORTHWHILE * len(data) else None
+            if copy is not None:
+                self._save(key, copy)
+        self._keep(key, copy)
         return copy
 
     def _keep(self, key: str, copy: bytes | None) -> None:

@@ -106,7 +106,7 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 
 
 class Problems:
-    """The outermost layer: what nobody expected becomes an answer of 500 and a line in the log, never a lost connection."""
+    """The outermost layer: what nobody expected becomes an answer of 500 and a line in the log."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

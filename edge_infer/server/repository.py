@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer import platform
 from edge_infer.bundle import MODEL_FORMATS, Bundle
-from edge_infer.errors import BundleError, IntegrityError, InputError, ModelNotFound, did_you_mean, listed
+from edge_infer.errors import BundleError, InputError, IntegrityError, ModelNotFound, did_you_mean, listed
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from edge_infer.server.assets import Asset
 from edge_infer.server.problems import PathNotFound

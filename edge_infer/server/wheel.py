@@ -85,7 +85,7 @@ def build_wheel() -> Wheel:
             entry.create_system = 3
             archive.writestr(entry, files[path])
     data = buffer.getvalue()
-    requires_python = installed.metadata.get("Requires-Python") or ""
+    requires_python = str(installed.metadata.json.get("requires_python", ""))
     name = f"edge_infer-{installed.version}-py3-none-any.whl"
     return Wheel(name, data, hashlib.sha256(data).hexdigest(), requires_python)
 

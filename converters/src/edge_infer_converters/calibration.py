@@ -7,7 +7,6 @@ samples along the first axis; each call takes one sample where the model's first
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -20,6 +19,7 @@ from edge_infer.errors import BundleError, InputError, did_you_mean, listed
 from edge_infer.tensors import DType
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from edge_infer.tensors import Tensor, TensorSpec

@@ -7,7 +7,8 @@
  * memory and copies only strings, and whatever a call hands out is freed by `_OrtFree`.
  *
  * The module always makes its memory shared, also with one thread: growing it never detaches a view that was taken
- * before. `TextDecoder` refuses such views, so text is copied out first.
+ * before. `TextDecoder` refuses such views, so text is copied out first. A thread that grows the memory updates only
+ * its own `HEAPU8`; `getValue` brings the caller's up to date.
  */
 
 import { InferError } from "../errors.js";
@@ -20,6 +21,7 @@ import { DTYPES, dtypeOfCode, nbytesOf, sizeOf } from "../tensors.js";
  * @typedef {object} OrtModule What Emscripten's factory returns; only what is used here.
  * @property {Uint8Array<SharedArrayBuffer>} HEAPU8
  * @property {Uint32Array<SharedArrayBuffer>} HEAPU32
+ * @property {(pointer: number, type: string) => number} getValue
  * @property {(bytes: number) => number} _malloc
  * @property {(pointer: number) => void} _free
  * @property {(threads: number, logLevel: number) => number} _OrtInit
@@ -43,6 +45,7 @@ import { DTYPES, dtypeOfCode, nbytesOf, sizeOf } from "../tensors.js";
 
 /** The functions without which the engine cannot work; their absence means another version of the file. */
 export const REQUIRED_EXPORTS = [
+  "getValue",
   "_malloc",
   "_free",
   "_OrtInit",
@@ -177,7 +180,9 @@ export class OrtHeap {
       });
     }
     try {
-      return call();
+      const result = call();
+      this.module.getValue(0, "i8");
+      return result;
     } catch (error) {
       if (error instanceof InferError) throw error;
       this.aborted = `${what}: ${error instanceof Error ? error.message : String(error)}`;

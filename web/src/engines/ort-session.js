@@ -39,11 +39,12 @@ export class OrtSession {
    * @param {OrtHeap} heap
    * @param {Uint8Array} model The bytes of an `.onnx` or `.ort` file.
    * @param {SessionOptions} [options]
+   * @param {boolean} [isReserved] Whether they lie in the heap already, by `OrtEngine.reserve`; then they are freed.
    * @throws {InferError} `unsupported_model`: the engine cannot load it; the message is ONNX Runtime's.
    */
-  constructor(heap, model, options = {}) {
+  constructor(heap, model, options = {}, isReserved = false) {
     this.heap = heap;
-    this.handle = heap.guard(() => createSession(heap, model, options), "loading a model");
+    this.handle = heap.guard(() => createSession(heap, model, options, isReserved), "loading a model");
     /** @type {{heap: OrtHeap, handle: number, names: number[]}} */
     this.held = { heap, handle: this.handle, names: [] };
     /** @type {TensorSpec[]} */
@@ -225,9 +226,11 @@ function checkNames(kind, names, specs) {
  * @param {OrtHeap} heap
  * @param {Uint8Array} model
  * @param {SessionOptions} options
+ * @param {boolean} isReserved
  * @returns {number}
  */
-function createSession(heap, model, { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 3 }) {
+function createSession(heap, model, options, isReserved) {
+  const { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 3 } = options;
   const level = LEVELS[graphOptimizationLevel];
   if (level === undefined) {
     throw new InferError(
@@ -239,7 +242,7 @@ function createSession(heap, model, { graphOptimizationLevel = "all", config = {
   /** @type {number[]} */
   const texts = [];
   const text = (/** @type {string} */ value) => texts[texts.push(heap.allocText(value)) - 1];
-  const data = heap.alloc(model.byteLength);
+  const data = isReserved ? model.byteOffset : heap.alloc(model.byteLength);
   const settings = module._OrtCreateSessionOptions(level, false, false, 0, false, 0, text("edge-infer"), logLevel, 0, 0);
   try {
     if (settings === 0) throw heap.error("The engine takes no session options", "unsupported");
@@ -253,7 +256,7 @@ function createSession(heap, model, { graphOptimizationLevel = "all", config = {
         throw heap.error(`The engine does not take the size ${size} for \`${symbol}\``, "input_error");
       }
     }
-    module.HEAPU8.set(model, data);
+    if (!isReserved) module.HEAPU8.set(model, data);
     const handle = module._OrtCreateSession(data, model.byteLength, settings);
     if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
     return handle;

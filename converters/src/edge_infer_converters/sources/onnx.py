@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.tensors import DType, TensorSpec
 from edge_infer_converters.graphs import tensors_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: What protobuf can hold in one message; larger models have their weights in files beside them.
 MAX_BYTES = 2**31 - 1
 
-_DTYPES = {
+_DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.FLOAT32,
     onnx.TensorProto.DOUBLE: DType.FLOAT64,
     onnx.TensorProto.FLOAT16: DType.FLOAT16,
@@ -43,7 +43,7 @@ _DTYPES = {
 }
 #: What `numpy` has no type for, so that such inputs can be neither drawn nor fed.
 _NOT_IN_NUMPY = (DType.BFLOAT16, DType.INT4, DType.UINT4)
-_PRECISIONS = {
+_PRECISIONS: dict[int, str] = {
     onnx.TensorProto.FLOAT: "fp32",
     onnx.TensorProto.DOUBLE: "fp32",
     onnx.TensorProto.FLOAT16: "fp16",
@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> SourceModel:
     nbytes = place.stat().st_size + _load_external(proto, place)
     if proto.ByteSize() > MAX_BYTES:
         raise ConversionError(
-            f"`{place}` has {proto.ByteSize() / 1e9:.1f} GB of weights, at most {MAX_BYTES / 1e9:.1f} GB can be converted",
+            f"`{place}` has {proto.ByteSize() / 1e9:.1f} GB of weights, expected at most {MAX_BYTES / 1e9:.1f} GB",
             hint="convert it in parts",
             got=proto.ByteSize(),
         )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import numpy as np
 

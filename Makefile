@@ -1,0 +1,55 @@
+# The verbs of this repository. Each sets up what it needs; `make setup` alone builds the whole environment.
+PYTHON ?= python3
+PORT ?= 8080
+BIN := .venv/bin
+DIGITS := bundles/digits.bundle
+
+.PHONY: help setup demo test lint format types browser web bench docs build clean
+
+help: ## List the verbs
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+setup: .venv/ready ## Build .venv with the three distributions and the npm packages
+.venv/ready: pyproject.toml converters/pyproject.toml web/pyproject.toml web/package-lock.json web/vendor.py
+	$(PYTHON) -m venv .venv && $(BIN)/python -m pip install -q uv
+	npm --prefix web ci --no-audit --no-fund
+	$(BIN)/python web/vendor.py
+	$(BIN)/uv pip install -q -e '.[onnxruntime,litert,reference,browser]' -e converters -e web --group dev
+	touch $@
+
+demo: setup ## Convert the digits model, verify it, serve the page
+	$(BIN)/edge-infer convert examples/digits/digits.onnx -o $(DIGITS) --name digits --force \
+	  --calibration examples/digits/calibration.npz --eval examples/digits/eval.npz --labels examples/digits/labels.json
+	$(BIN)/edge-infer verify $(DIGITS)
+	$(BIN)/edge-infer serve $(DIGITS) --port $(PORT) --open
+
+test: lint types web ## Run the whole suite; installs what only tests need
+	tests/setup.sh
+	$(BIN)/python -m pytest
+
+lint: setup ## Style, formatting, import direction
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports
+
+format: setup ## Rewrite the code in the project's style
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+types: setup ## Types of the Python and the JavaScript
+	$(BIN)/mypy && npm --prefix web run types
+
+web: setup ## Tests of the JavaScript in Node
+	npm --prefix web test
+
+browser: setup ## Only the tests in a real Chromium
+	tests/setup.sh && $(BIN)/python -m pytest -m browser
+
+bench: setup ## The benchmarks, as ratios against their peers
+	$(BIN)/python benchmarks/overhead.py
+
+docs: setup ## Write the generated pages of docs/reference again
+	$(BIN)/python docs/generate.py
+
+build: setup ## Wheels and source distributions in dist/
+	rm -rf dist && for part in . converters web; do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done
+
+clean: ## Remove everything that the other verbs made
+	rm -rf .venv .venv-* dist bundles web/node_modules web/vendor

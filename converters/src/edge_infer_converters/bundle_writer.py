@@ -1,0 +1,184 @@
+"""Write a bundle: the only place that writes manifests.
+
+Files go into a folder beside the target, under a temporary name; `commit` puts it into place in one step. Whatever
+goes wrong before, the target is what it was, and nothing half-written is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import BundleError
+from edge_infer.manifest import MANIFEST_NAME, PART_SIZE, FileEntry, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from edge_infer.manifest import Variant
+    from edge_infer.tensors import TensorSpec
+
+#: What was measured, beside the manifest and outside of its revision.
+QUALITY_NAME = "quality.json"
+EXAMPLES_NAME = "examples/golden.safetensors"
+LABELS_NAME = "labels.json"
+
+
+class BundleWriter:
+    """Collects the files of a bundle and puts them into place; use it in a `with` statement.
+
+    Args:
+        target: The folder to write.
+        force: Whether to replace a bundle that is there.
+
+    Raises:
+        BundleError: Something is there already, or the folder to write into is missing.
+    """
+
+    def __init__(self, target: str | os.PathLike[str], *, force: bool = False) -> None:
+        self.target = Path(target)
+        self._entries: dict[str, FileEntry] = {}
+        _check_target(self.target, force)
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.", dir=self.target.parent))
+            self.folder.chmod(0o755)
+        except OSError as error:
+            raise BundleError(f"`{self.target.parent}` cannot be written to: {error.strerror}") from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files so far, the manifest not counted."""
+        return sum(entry.size for entry in self._entries.values())
+
+    def add(self, path: str, data: bytes) -> None:
+        """Write a file of the bundle.
+
+        Args:
+            path: Its path inside, `/` between folders.
+            data: Its bytes.
+        """
+        self._write(path, data)
+        parts = [
+            hashlib.sha256(data[start : start + PART_SIZE]).hexdigest()
+            for start in range(0, len(data) if len(data) > PART_SIZE else 0, PART_SIZE)
+        ]
+        self._entries[path] = FileEntry(path, len(data), hashlib.sha256(data).hexdigest(), parts)
+
+    def drop(self, path: str) -> None:
+        """Take a file out again."""
+        del self._entries[path]
+        (self.folder / path).unlink()
+        parent = (self.folder / path).parent
+        if parent != self.folder and not any(parent.iterdir()):
+            parent.rmdir()
+
+    def write_manifest(
+        self,
+        name: str,
+        version: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        variants: Sequence[Variant],
+    ) -> str:
+        """Write `manifest.json` over the files that were added, and return its sha256, the revision.
+
+        Labels and golden examples are named where they were added.
+        """
+        manifest = Manifest(
+            name,
+            version,
+            inputs,
+            outputs,
+            variants,
+            self._entries.values(),
+            labels=LABELS_NAME if LABELS_NAME in self._entries else None,
+            examples=EXAMPLES_NAME if EXAMPLES_NAME in self._entries else None,
+        )
+        data = manifest.to_bytes()
+        Manifest.from_bytes(data)  # what is written can be read
+        self._write(MANIFEST_NAME, data)
+        return hashlib.sha256(data).hexdigest()
+
+    def write_quality(self, document: dict[str, Any]) -> None:
+        """Write `quality.json`."""
+        self._write(QUALITY_NAME, (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+    def commit(self) -> None:
+        """Put the bundle into place.
+
+        Raises:
+            BundleError: The file system refused; what was there before is still there.
+        """
+        for folder, _, _ in os.walk(self.folder):
+            _sync(Path(folder))
+        try:
+            if self.target.exists():
+                _replace(self.folder, self.target)
+            else:
+                self.folder.rename(self.target)
+            _sync(self.target.parent)
+        except OSError as error:
+            raise BundleError(f"`{self.target}` cannot be written: {error.strerror}") from error
+
+    def _write(self, path: str, data: bytes) -> None:
+        place = self.folder / path
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BundleError(f"`{self.target}` cannot be written: {error.strerror}") from error
+
+
+def _check_target(target: Path, force: bool) -> None:
+    if not target.parent.is_dir():
+        raise BundleError(f"There is no folder `{target.parent}`", hint=f"mkdir -p {target.parent}")
+    if not target.exists():
+        return
+    is_bundle = target.is_dir() and ((target / MANIFEST_NAME).is_file() or not any(target.iterdir()))
+    if not is_bundle:
+        raise BundleError(f"`{target}` exists and is no bundle: it is not overwritten", hint="choose another name")
+    if not force and any(target.iterdir()):
+        raise BundleError(f"`{target}` exists", hint="--force replaces it")
+
+
+def _replace(folder: Path, target: Path) -> None:
+    """Exchange the target for the new folder; on failure the old one is put back."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    try:
+        target.rename(aside / target.name)
+        try:
+            folder.rename(target)
+        except OSError:
+            (aside / target.name).rename(target)
+            raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Make a folder's entries survive a power cut, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

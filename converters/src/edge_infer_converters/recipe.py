@@ -1,0 +1,94 @@
+"""What a conversion makes: which formats and precisions, under which ids and file names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FORMATS = ("onnx", "tflite")
+PRECISIONS = ("fp32", "fp16", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class VariantPlan:
+    """One variant to make.
+
+    Attributes:
+        format: `onnx` or `tflite`.
+        precision: What its weights are stored in.
+        file: Its path in the bundle; ONNX files are named as transformers.js names them.
+        targets: The kinds of place that it is for.
+        options: Per backend, the engine settings that parity needs.
+    """
+
+    format: str
+    precision: str
+    file: str
+    targets: tuple[str, ...]
+    options: Mapping[str, Mapping[str, str]]
+
+    @property
+    def id(self) -> str:
+        """Its name in the bundle: `onnx/int8`."""
+        return f"{self.format}/{self.precision}"
+
+
+_ALL = (
+    VariantPlan("onnx", "fp32", "onnx/model.onnx", ("any",), {}),
+    # CPUs convert half precision back and forth: it saves bytes there, not time.
+    VariantPlan("onnx", "fp16", "onnx/model_fp16.onnx", ("cuda", "web"), {}),
+    VariantPlan("onnx", "int8", "onnx/model_int8.onnx", ("any",), ENGINE_OPTIONS),
+    VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to make of a model.
+
+    Attributes:
+        formats: Which formats.
+        precisions: Which precisions.
+        keep_all: Whether to keep a variant that is not as good as it must be.
+    """
+
+    formats: tuple[str, ...] = FORMATS
+    precisions: tuple[str, ...] = PRECISIONS
+    keep_all: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.formats, FORMATS, "Format")
+        _check(self.precisions, PRECISIONS, "Precision")
+        if not self.plans("fp32"):
+            raise InputError(
+                f"There is nothing to make: {listed(list(self.formats))} is not written in "
+                f"{listed(list(self.precisions))}",
+                hint="add --precision fp32",
+                allowed=[plan.id for plan in _ALL],
+            )
+
+    def plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
+        """List the variants to make of a model whose weights come in this precision.
+
+        A model that is quantized already is kept as it is.
+        """
+        if source_precision != "fp32":
+            file = f"onnx/model_{source_precision}.onnx"
+            return (VariantPlan("onnx", source_precision, file, ("any",), {}),)
+        return tuple(plan for plan in _ALL if plan.format in self.formats and plan.precision in self.precisions)
+
+
+def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:
+    for word in given:
+        if word not in allowed:
+            raise InputError(
+                f"{what} `{word}` is not known; choose from {listed(list(allowed))}",
+                hint=did_you_mean(word, list(allowed)),
+                allowed=list(allowed),
+            )

@@ -1,0 +1,87 @@
+"""What a conversion says: progress while it runs, and a table of what it made."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from typing import TYPE_CHECKING, Protocol
+
+from edge_infer.cli import output
+
+if TYPE_CHECKING:
+    from edge_infer_converters.pipeline import Conversion
+
+
+class Reporter(Protocol):
+    """Who is told what a conversion does."""
+
+    def talk(self, text: str) -> None:
+        """Take note of a step that is done."""
+
+    def warn(self, text: str, hint: str) -> None:
+        """Take note of something that the user should know."""
+
+
+class LogReporter:
+    """Tells the log: what the library does where no other reporter is given."""
+
+    _log = logging.getLogger("edge_infer_converters")
+
+    def talk(self, text: str) -> None:
+        """Log a step."""
+        self._log.info("%s", text)
+
+    def warn(self, text: str, hint: str) -> None:
+        """Log a warning."""
+        self._log.warning("%s (%s)" if hint else "%s%s", text, hint)
+
+
+class TerminalReporter:
+    """Tells the terminal, by way of stderr."""
+
+    def talk(self, text: str) -> None:
+        """Print a step."""
+        output.talk(text)
+
+    def warn(self, text: str, hint: str) -> None:
+        """Print a warning."""
+        output.warn(text, hint)
+
+
+def step(verb: str, what: str, detail: str = "") -> str:
+    """Write a line of progress: what was done, to what, and how much."""
+    return f"{verb:<11}{what}  {detail}".rstrip()
+
+
+def print_table(conversion: Conversion) -> None:
+    """Print the variants with their figures, those that were left out too."""
+    has_accuracy = any(one.quality.accuracy is not None for one in conversion.variants)
+    columns = ["variant", "size", "sqnr", "max err/rms", "top-1", *(["accuracy"] if has_accuracy else []), "verdict"]
+    rows: list[list[str]] = []
+    for one in conversion.variants:
+        accuracy = [_share(one.quality.accuracy)] if has_accuracy else []
+        figures = one.quality.parity
+        verdict = one.quality.verdict.word if one.is_kept else "left out"
+        rows.append(
+            [
+                one.variant.id,
+                output.size(one.nbytes),
+                decibels(figures.sqnr_db),
+                f"{figures.max_err:.1e}" if figures.max_err else "0",
+                _share(figures.top1),
+                *accuracy,
+                verdict,
+            ]
+        )
+    missing = [""] * (len(columns) - 2)
+    rows += [[id_, *missing, "left out"] for id_ in conversion.not_made]
+    output.table(columns, rows, right=columns[1:-1])
+
+
+def decibels(value: float) -> str:
+    """Write a signal to noise ratio; `exact` where there is no noise."""
+    return "exact" if value == inf else f"{value:.1f} dB"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.2%}"

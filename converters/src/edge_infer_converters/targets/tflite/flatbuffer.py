@@ -1,0 +1,161 @@
+"""Write a TFLite graph as a file: flatbuffers' object API over the schema that ai-edge-litert ships.
+
+Format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler/mlir/lite/schema/schema.fbs
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from edge_infer.errors import UnsupportedOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer_converters.targets.tflite.graph import Graph, Operator, Tensor
+
+#: The name of the only signature; TensorFlow's exporters use it, and so do all readers.
+SIGNATURE = "serving_default"
+_IDENTIFIER = b"TFL3"
+_VERSION = 3
+# `force_align` of Buffer.data in the schema, which the generated Python does not obey; kernels read whole vectors.
+_ALIGNMENT = 16
+# Codes above this do not fit the byte that older readers look at.
+_LAST_OLD_CODE = 127
+
+_TYPES = {
+    "float32": schema.TensorType.FLOAT32,
+    "float16": schema.TensorType.FLOAT16,
+    "float64": schema.TensorType.FLOAT64,
+    "int8": schema.TensorType.INT8,
+    "uint8": schema.TensorType.UINT8,
+    "int16": schema.TensorType.INT16,
+    "uint16": schema.TensorType.UINT16,
+    "int32": schema.TensorType.INT32,
+    "uint32": schema.TensorType.UINT32,
+    "int64": schema.TensorType.INT64,
+    "uint64": schema.TensorType.UINT64,
+    "bool": schema.TensorType.BOOL,
+}
+
+
+def write(graph: Graph, name: str) -> bytes:
+    """Return the bytes of a `.tflite` file; the same graph always gives the same bytes.
+
+    Args:
+        graph: The graph; operators in the order in which they run.
+        name: What to call it.
+
+    Raises:
+        UnsupportedOperator: A tensor has a type that TFLite lacks.
+    """
+    tensors = _numbered(graph)
+    index = {id(tensor): i for i, tensor in enumerate(tensors)}
+    codes = sorted({(operator.code, operator.version) for operator in graph.operators})
+
+    # Buffer 0 is empty by convention and stands for "no constant".
+    buffers: list[Any] = [schema.BufferT()]
+    subgraph = schema.SubGraphT()
+    subgraph.name = name.encode()
+    subgraph.tensors = [_tensor(tensor, buffers) for tensor in tensors]
+    subgraph.inputs = np.array([index[id(tensor)] for tensor in graph.inputs], np.int32)
+    subgraph.outputs = np.array([index[id(tensor)] for tensor in graph.outputs], np.int32)
+    subgraph.operators = [_operator(operator, codes, index) for operator in graph.operators]
+
+    model = schema.ModelT()
+    model.version = _VERSION
+    model.description = b"edge-infer"
+    model.operatorCodes = [_operator_code(code, version) for code, version in codes]
+    model.subgraphs = [subgraph]
+    model.buffers = buffers
+    model.signatureDefs = [_signature(graph, index)]
+
+    builder = flatbuffers.Builder(sum(0 if tensor.data is None else tensor.data.nbytes for tensor in tensors) + 4096)
+    builder.Finish(model.Pack(builder), file_identifier=_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+class _AlignedBuffer:
+    """A constant's bytes, packed at an address that the schema asks for."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._data = data
+
+    def Pack(self, builder: Any) -> int:  # noqa: N802  called by the generated code
+        payload = self._data.tobytes()
+        builder.StartVector(1, len(payload), _ALIGNMENT)
+        builder.head -= len(payload)
+        builder.Bytes[builder.head : builder.head + len(payload)] = payload
+        data = builder.EndVector()
+        schema.BufferStart(builder)
+        schema.BufferAddData(builder, data)
+        end: int = schema.BufferEnd(builder)
+        return end
+
+
+def _numbered(graph: Graph) -> list[Tensor]:
+    """List every tensor once: inputs, then as operators use them."""
+    found: dict[int, Tensor] = {id(tensor): tensor for tensor in graph.inputs}
+    for operator in graph.operators:
+        for tensor in (*operator.inputs, *operator.outputs):
+            if tensor is not None:
+                found.setdefault(id(tensor), tensor)
+    for tensor in graph.outputs:
+        found.setdefault(id(tensor), tensor)
+    return list(found.values())
+
+
+def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
+    kind = _TYPES.get(tensor.dtype.name)
+    if kind is None:
+        raise UnsupportedOperator(f"TFLite has no type {tensor.dtype} (`{tensor.name}`)", tensor=tensor.name)
+    packed = schema.TensorT()
+    packed.name = tensor.name.encode()
+    packed.type = kind
+    packed.shape = np.array(tensor.shape, np.int32)
+    if -1 in tensor.signature:
+        packed.shapeSignature = np.array(tensor.signature, np.int32)
+    packed.hasRank = True
+    packed.quantization = schema.QuantizationParametersT()
+    if tensor.data is not None:
+        packed.buffer = len(buffers)
+        buffers.append(_AlignedBuffer(tensor.data))
+    return packed
+
+
+def _operator(operator: Operator, codes: Sequence[tuple[str, int]], index: dict[int, int]) -> Any:
+    packed = schema.OperatorT()
+    packed.opcodeIndex = codes.index((operator.code, operator.version))
+    packed.inputs = np.array([-1 if tensor is None else index[id(tensor)] for tensor in operator.inputs], np.int32)
+    packed.outputs = np.array([index[id(tensor)] for tensor in operator.outputs], np.int32)
+    if operator.options is not None:
+        packed.builtinOptions = operator.options
+        packed.builtinOptionsType = getattr(schema.BuiltinOptions, type(operator.options).__name__.removesuffix("T"))
+    return packed
+
+
+def _operator_code(name: str, version: int) -> Any:
+    packed = schema.OperatorCodeT()
+    packed.builtinCode = getattr(schema.BuiltinOperator, name)
+    packed.deprecatedBuiltinCode = min(packed.builtinCode, _LAST_OLD_CODE)
+    packed.version = version
+    return packed
+
+
+def _signature(graph: Graph, index: dict[int, int]) -> Any:
+    packed = schema.SignatureDefT()
+    packed.signatureKey = SIGNATURE.encode()
+    packed.inputs = [_mapping(tensor, index) for tensor in graph.inputs]
+    packed.outputs = [_mapping(tensor, index) for tensor in graph.outputs]
+    return packed
+
+
+def _mapping(tensor: Tensor, index: dict[int, int]) -> Any:
+    packed = schema.TensorMapT()
+    packed.name = tensor.name.encode()
+    packed.tensorIndex = index[id(tensor)]
+    return packed

@@ -1,0 +1,115 @@
+"""The TFLite graph while it is built: tensors, operators, and the two orders that a tensor's axes may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Layout(Enum):
+    """The order of a tensor's axes: as the ONNX model has it (NCHW), or with the channels last (NHWC)."""
+
+    PLAIN = "plain"
+    CHANNELS_LAST = "channels-last"
+
+
+def to_channels_last(rank: int) -> tuple[int, ...]:
+    """Return the permutation that moves axis 1 to the end."""
+    return (0, *range(2, rank), 1)
+
+
+def from_channels_last(rank: int) -> tuple[int, ...]:
+    """Return the permutation that moves the last axis to place 1."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+@dataclass(eq=False, slots=True)
+class Tensor:
+    """A value of the TFLite graph.
+
+    Attributes:
+        name: Unique in the graph.
+        shape: Its dimensions, a free batch being 1.
+        signature: The same with -1 for a free dimension.
+        dtype: Its element type.
+        data: Its value where it is constant, else None.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    dtype: np.dtype
+    data: np.ndarray | None = None
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+
+@dataclass(eq=False, slots=True)
+class Operator:
+    """A TFLite operator.
+
+    Attributes:
+        code: Its name in `schema.BuiltinOperator`.
+        inputs: What it reads; None for an optional input left out.
+        outputs: What it gives.
+        options: An object of the schema's options class, or None.
+        version: The lowest version of the operator that knows these options.
+    """
+
+    code: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    options: object | None = None
+    version: int = 1
+
+
+@dataclass(slots=True)
+class Graph:
+    """Operators in the order in which they run, and the tensors at both ends."""
+
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+    _constants: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
+
+    def tensor(self, name: str, signature: Sequence[int], dtype: np.dtype) -> Tensor:
+        """Make a value; a name that is taken gets a number."""
+        shape = tuple(1 if dim == -1 else dim for dim in signature)
+        return Tensor(self._unique(name), shape, tuple(signature), dtype)
+
+    def constant(self, name: str, value: np.ndarray) -> Tensor:
+        """Make a constant, or return the one that holds the same value."""
+        value = np.ascontiguousarray(value).reshape(value.shape)  # the former makes a scalar one-dimensional
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._constants:
+            self._constants[key] = Tensor(self._unique(name), value.shape, value.shape, value.dtype, value)
+        return self._constants[key]
+
+    def add(
+        self,
+        code: str,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        options: object | None = None,
+        version: int = 1,
+    ) -> None:
+        """Append an operator."""
+        self.operators.append(Operator(code, list(inputs), list(outputs), options, version))
+
+    def _unique(self, name: str) -> str:
+        candidate, count = name, 1
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate

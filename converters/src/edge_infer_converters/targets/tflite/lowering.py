@@ -1,0 +1,277 @@
+"""Turn ONNX operators into TFLite operators: what a rule sees of its node, and the walk over all nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from onnx import helper
+
+from edge_infer.errors import UnsupportedOperator
+from edge_infer_converters.targets.tflite.graph import (
+    Graph,
+    Layout,
+    Tensor,
+    from_channels_last,
+    to_channels_last,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import onnx
+
+    from edge_infer_converters.targets.tflite.specialise import Specialised
+
+    #: Writes one ONNX node as TFLite operators.
+    Rule = Callable[["Node"], None]
+
+
+class BatchDependent(Exception):
+    """A constant that follows the batch size must be stored: the batch has to be fixed."""
+
+
+class Unsupported(Exception):
+    """A rule cannot write this node; the text says which of its settings."""
+
+
+def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
+    """Write a model as a TFLite graph.
+
+    Args:
+        model: The model with all shapes known.
+        rules: One rule for each ONNX operator.
+
+    Raises:
+        UnsupportedOperator: Some nodes have no rule, or settings that it cannot write; all of them are named.
+        BatchDependent: The graph can be written for a fixed batch size only.
+    """
+    values = _Values(model)
+    refused: dict[str, list[str]] = {}
+    for node in model.nodes:
+        view = Node(node, model, values)
+        reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
+        if not reason:
+            try:
+                rules[node.op_type](view)
+            except Unsupported as error:
+                reason = str(error)
+        if reason:
+            operator = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+            what = operator if reason == "no rule" else f"{operator} ({reason})"
+            refused.setdefault(what, []).append(node.name or node.output[0])
+            values.stand_in(node.output)  # so that the nodes behind it are looked at too
+    if refused:
+        said = "; ".join(f"{what}: {_some(names)}" for what, names in sorted(refused.items()))
+        raise UnsupportedOperator(
+            f"TFLite is not written for {len(refused)} kinds of operators: {said}"
+            if len(refused) > 1
+            else f"TFLite is not written for {said}",
+            operators=sorted(refused),
+            nodes=dict(sorted(refused.items())),
+        )
+    values.graph.outputs = [values.output(name) for name in model.outputs]
+    return values.graph
+
+
+class Node:
+    """An ONNX node as a rule sees it.
+
+    Attributes:
+        name: What to call tensors that the rule makes up.
+        op_type: The ONNX operator.
+        opset: The version of ONNX's operator set.
+        graph: Where operators are added.
+    """
+
+    def __init__(self, node: onnx.NodeProto, model: Specialised, values: _Values) -> None:
+        self.name = node.name or node.output[0]
+        self.op_type = node.op_type
+        self.opset = model.opset
+        self.graph = values.graph
+        self.inputs = tuple(node.input)
+        self.outputs = tuple(node.output)
+        self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        self._model = model
+        self._values = values
+
+    # -- what it says --
+
+    def number(self, name: str, default: float) -> float:
+        """Return a number among its attributes."""
+        return float(self._attributes.get(name, default))
+
+    def integer(self, name: str, default: int) -> int:
+        """Return an integer among its attributes."""
+        return int(self._attributes.get(name, default))
+
+    def integers(self, name: str, default: Sequence[int]) -> list[int]:
+        """Return a list of integers among its attributes."""
+        return [int(value) for value in self._attributes.get(name, default)]
+
+    def text(self, name: str, default: str) -> str:
+        """Return a text among its attributes."""
+        value = self._attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def has_attribute(self, name: str) -> bool:
+        """Tell whether an attribute is set."""
+        return name in self._attributes
+
+    # -- what it reads --
+
+    def has_input(self, index: int) -> bool:
+        """Tell whether an optional input is given."""
+        return index < len(self.inputs) and bool(self.inputs[index])
+
+    def signature(self, index: int = 0) -> tuple[int, ...]:
+        """Return the shape of an input, -1 for a free batch."""
+        return self._model.signatures[self.inputs[index]]
+
+    def shape(self, index: int = 0) -> tuple[int, ...]:
+        """Return the shape of an input, 1 for a free batch."""
+        return tuple(1 if dim == -1 else dim for dim in self.signature(index))
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """Return the value of an input, or None where it is computed.
+
+        Raises:
+            BatchDependent: It depends on the batch size.
+        """
+        name = self.inputs[index]
+        if name in self._model.varying:
+            raise BatchDependent(name)
+        return self._model.constants.get(name)
+
+    def needed_constant(self, index: int) -> np.ndarray:
+        """Return the value of an input that must be constant.
+
+        Raises:
+            Unsupported: It is computed.
+        """
+        value = self.constant(index)
+        if value is None:
+            raise Unsupported(f"input `{self.inputs[index]}` is not constant")
+        return value
+
+    def is_channels_last(self, index: int = 0) -> bool:
+        """Tell whether an input is at hand with its channels last, and not in plain order."""
+        return self._values.is_channels_last(self.inputs[index])
+
+    def input(self, index: int = 0, layout: Layout = Layout.PLAIN) -> Tensor:
+        """Return an input in this layout; it is transposed where it is not at hand."""
+        if self.inputs[index] in self._model.varying:
+            raise BatchDependent(self.inputs[index])
+        return self._values.get(self.inputs[index], layout)
+
+    # -- what it gives --
+
+    def output_signature(self, index: int = 0) -> tuple[int, ...]:
+        """Return the shape of an output in plain order, -1 for a free batch."""
+        return self._model.signatures[self.outputs[index]]
+
+    def output(self, index: int = 0, layout: Layout = Layout.PLAIN) -> Tensor:
+        """Make the tensor of an output."""
+        return self._values.define(self.outputs[index], layout)
+
+    def alias(self, tensor: Tensor, layout: Layout = Layout.PLAIN) -> None:
+        """Make the first output another name for a tensor."""
+        self._values.put(self.outputs[0], layout, tensor)
+
+    def scratch(self, suffix: str, signature: Sequence[int], dtype: np.dtype | None = None) -> Tensor:
+        """Make a tensor between two operators of this node; of the first input's type unless said otherwise."""
+        return self.graph.tensor(
+            f"{self.name}/{suffix}", signature, self._model.dtypes[self.inputs[0]] if dtype is None else dtype
+        )
+
+    def stored(self, suffix: str, value: np.ndarray) -> Tensor:
+        """Make a constant that only the file holds."""
+        return self.graph.constant(f"{self.name}/{suffix}", value)
+
+
+class _Values:
+    """The TFLite tensors of each ONNX value, in one layout or both."""
+
+    def __init__(self, model: Specialised) -> None:
+        self.graph = Graph()
+        self._model = model
+        self._tensors: dict[str, dict[Layout, Tensor]] = {}
+        for name in model.inputs:
+            tensor = self.graph.tensor(name, model.signatures[name], model.dtypes[name])
+            self.graph.inputs.append(tensor)
+            self._tensors[name] = {Layout.PLAIN: tensor}
+
+    def is_channels_last(self, name: str) -> bool:
+        return set(self._tensors.get(name, ())) == {Layout.CHANNELS_LAST}
+
+    def put(self, name: str, layout: Layout, tensor: Tensor) -> None:
+        self._tensors.setdefault(name, {})[layout] = tensor
+
+    def define(self, name: str, layout: Layout) -> Tensor:
+        signature = self._model.signatures[name]
+        if layout is Layout.CHANNELS_LAST:
+            signature = tuple(signature[axis] for axis in to_channels_last(len(signature)))
+        label = name if layout is Layout.PLAIN else f"{name}/channels_last"
+        tensor = self.graph.tensor(label, signature, self._model.dtypes[name])
+        self.put(name, layout, tensor)
+        return tensor
+
+    def stand_in(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name and name not in self._tensors:
+                self.define(name, Layout.PLAIN)
+
+    def get(self, name: str, layout: Layout) -> Tensor:
+        known = self._tensors.setdefault(name, {})
+        if layout in known:
+            return known[layout]
+        if name in self._model.constants:
+            value = self._model.constants[name]
+            if layout is Layout.CHANNELS_LAST:
+                value = value.transpose(to_channels_last(value.ndim))
+            known[layout] = self.graph.constant(name, value)
+            return known[layout]
+        other = known[Layout.PLAIN if layout is Layout.CHANNELS_LAST else Layout.CHANNELS_LAST]
+        order = to_channels_last(other.rank) if layout is Layout.CHANNELS_LAST else from_channels_last(other.rank)
+        tensor = self.define(name, layout)
+        transpose(self.graph, other, tensor, order)
+        return tensor
+
+    def output(self, name: str) -> Tensor:
+        """Return the tensor of a graph output: in plain order, under its own name, and no other output's."""
+        tensor = self.get(name, Layout.PLAIN)
+        if tensor.name == name and tensor.data is None and tensor not in self.graph.inputs:
+            return tensor
+        output = self.graph.tensor(name, tensor.signature, tensor.dtype)
+        reshape(self.graph, tensor, output)
+        return output
+
+
+def transpose(graph: Graph, source: Tensor, target: Tensor, order: Sequence[int]) -> None:
+    """Permute the axes of a tensor; where only axes of size 1 move, a reshape does it without moving data."""
+    moving = [axis for axis in order if source.signature[axis] != 1]
+    if moving == sorted(moving):
+        reshape(graph, source, target)
+        return
+    permutation = graph.constant(f"{target.name}/order", np.array(order, np.int32))
+    graph.add("TRANSPOSE", [source, permutation], [target], schema.TransposeOptionsT())
+
+
+def reshape(graph: Graph, source: Tensor, target: Tensor) -> None:
+    """Give a tensor another shape.
+
+    Raises:
+        BatchDependent: More than one dimension of the shape is free.
+    """
+    if target.signature.count(-1) > 1:
+        raise BatchDependent(target.name)
+    dims = np.array(target.signature, np.int32)
+    options = schema.ReshapeOptionsT()
+    options.newShape = dims
+    graph.add("RESHAPE", [source, graph.constant(f"{target.name}/shape", dims)], [target], options)
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

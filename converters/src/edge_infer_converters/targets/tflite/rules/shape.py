@@ -1,0 +1,171 @@
+"""Operators that move elements and change none: reshape, transpose, concatenate, slice, pad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
+from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
+from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
+
+if TYPE_CHECKING:
+    from edge_infer_converters.targets.tflite.lowering import Node, Rule
+
+
+def reshaped(node: Node) -> None:
+    """Reshape, Flatten, Squeeze and Unsqueeze: the output's shape says all."""
+    value = node.input()
+    if value.signature == node.output_signature():
+        node.alias(value)
+    else:
+        reshape(node.graph, value, node.output())
+
+
+def transposed(node: Node) -> None:
+    """One permutation, joined with the one that would undo the channels-last order."""
+    rank = len(node.shape())
+    order = node.integers("perm", list(reversed(range(rank))))
+    layout = layout_of(node)
+    if layout is Layout.CHANNELS_LAST:
+        at = to_channels_last(rank)
+        order = [at.index(axis) for axis in order]
+    value = node.input(0, layout)
+    if order == list(range(rank)):
+        node.alias(value)
+        return
+    stored = node.stored("order", np.array(order, np.int32))
+    node.graph.add("TRANSPOSE", [value, stored], [node.output()], schema.TransposeOptionsT())
+
+
+def concatenated(node: Node) -> None:
+    """Along one axis; with the channels last where most inputs are so."""
+    rank = len(node.output_signature())
+    axis = node.integer("axis", 1) % rank
+    turned = sum(node.is_channels_last(i) for i in range(len(node.inputs)))
+    layout = Layout.CHANNELS_LAST if 2 * turned > len(node.inputs) else Layout.PLAIN
+    options = schema.ConcatenationOptionsT()
+    options.axis = to_channels_last(rank).index(axis) if layout is Layout.CHANNELS_LAST else axis
+    values = [node.input(i, layout) for i in range(len(node.inputs))]
+    node.graph.add("CONCATENATION", values, [node.output(0, layout)], options)
+
+
+def padded(node: Node) -> None:
+    """With a constant, or mirrored at the edge."""
+    mode = node.text("mode", "constant")
+    if mode not in ("constant", "reflect"):
+        raise Unsupported(f"mode {mode}")
+    given = node.needed_constant(1).reshape(-1) if node.has_input(1) else np.array(node.integers("pads", []))
+    fill = float(node.needed_constant(2).reshape(())) if node.has_input(2) else node.number("value", 0.0)
+    rank = len(node.shape())
+    axes = [int(axis) % rank for axis in node.needed_constant(3)] if node.has_input(3) else list(range(rank))
+    pairs = [(0, 0)] * rank
+    for i, axis in enumerate(axes):
+        pairs[axis] = (int(given[i]), int(given[i + len(axes)]))
+    if any(count < 0 for pair in pairs for count in pair):
+        raise Unsupported("negative padding")
+    layout = layout_of(node)
+    if layout is Layout.CHANNELS_LAST:
+        pairs = [pairs[axis] for axis in to_channels_last(rank)]
+    value, target = node.input(0, layout), node.output(0, layout)
+    stored = node.stored("pads", np.array(pairs, np.int32))
+    if mode == "reflect":
+        options = schema.MirrorPadOptionsT()
+        options.mode = schema.MirrorPadMode.REFLECT
+        node.graph.add("MIRROR_PAD", [value, stored], [target], options)
+    elif fill:
+        node.graph.add(
+            "PADV2", [value, stored, node.stored("fill", np.array(fill, value.dtype))], [target], schema.PadV2OptionsT()
+        )
+    else:
+        node.graph.add("PAD", [value, stored], [target], schema.PadOptionsT())
+
+
+def sliced(node: Node) -> None:
+    """Constant starts and steps; ends beyond the size are the size."""
+    rank = len(node.shape())
+    starts, ends = (_bounds(node, index, name) for index, name in ((1, "starts"), (2, "ends")))
+    axes = _bounds(node, 3, "axes") if node.has_input(3) or node.has_attribute("axes") else list(range(len(starts)))
+    steps = _bounds(node, 4, "steps") if node.has_input(4) else [1] * len(starts)
+    begin, end, stride, open_end = [0] * rank, list(node.shape()), [1] * rank, 0
+    for axis in range(rank):
+        if node.signature()[axis] == -1:
+            open_end |= 1 << axis  # the batch, whatever its size
+    for start, stop, axis, step in zip(starts, ends, (axis % rank for axis in axes), steps, strict=True):
+        size = node.signature()[axis]
+        if size == -1:
+            raise Unsupported("a slice of the batch")
+        if step < 0:
+            raise Unsupported("a negative step")
+        begin[axis], end[axis], stride[axis] = *slice(start, stop, step).indices(size)[:2], step
+    layout = layout_of(node)
+    if layout is Layout.CHANNELS_LAST:
+        order = to_channels_last(rank)
+        begin, end, stride = ([values[axis] for axis in order] for values in (begin, end, stride))
+    options = schema.StridedSliceOptionsT()
+    # The batch is axis 0 in both layouts, so the mask needs no turning.
+    options.endMask = options.beginMask = open_end
+    stored = [
+        node.stored(name, np.array(values, np.int32))
+        for name, values in (("begin", begin), ("end", end), ("stride", stride))
+    ]
+    node.graph.add("STRIDED_SLICE", [node.input(0, layout), *stored], [node.output(0, layout)], options)
+
+
+def gathered(node: Node) -> None:
+    """Rows of a table by number; constant negative numbers count from the end."""
+    options = schema.GatherOptionsT()
+    options.axis = node.integer("axis", 0) % len(node.shape())
+    numbers = node.constant(1)
+    if numbers is None:
+        indices = node.input(1)
+    else:
+        size = node.shape()[options.axis]
+        indices = node.stored("indices", np.where(numbers < 0, numbers + size, numbers).astype(np.int32))
+    node.graph.add("GATHER", [node.input(), indices], [node.output()], options)
+
+
+def split(node: Node) -> None:
+    """Into parts along one axis."""
+    rank = len(node.shape())
+    axis = node.integer("axis", 0) % rank
+    layout = layout_of(node)
+    sizes = [node.output_signature(i)[axis] for i in range(len(node.outputs))]
+    if -1 in sizes:
+        raise Unsupported("a split of the batch")
+    options = schema.SplitVOptionsT()
+    options.numSplits = len(sizes)
+    place = to_channels_last(rank).index(axis) if layout is Layout.CHANNELS_LAST else axis
+    node.graph.add(
+        "SPLIT_V",
+        [
+            node.input(0, layout),
+            node.stored("sizes", np.array(sizes, np.int32)),
+            node.stored("axis", np.array(place, np.int32)),
+        ],
+        [node.output(i, layout) for i in range(len(node.outputs))],
+        options,
+    )
+
+
+def _bounds(node: Node, index: int, name: str) -> list[int]:
+    """Read a list that was an attribute before operator set 10."""
+    if node.has_input(index):
+        return [int(value) for value in node.needed_constant(index).reshape(-1)]
+    return node.integers(name, [])
+
+
+RULES: dict[str, Rule] = {
+    "Concat": concatenated,
+    "Flatten": reshaped,
+    "Gather": gathered,
+    "Pad": padded,
+    "Reshape": reshaped,
+    "Slice": sliced,
+    "Split": split,
+    "Squeeze": reshaped,
+    "Transpose": transposed,
+    "Unsqueeze": reshaped,
+}

@@ -1,0 +1,214 @@
+"""Find the shape of every value and fold what is constant, at two batch sizes.
+
+A dimension that differs between the two is free; everything else is fixed. So the shape arithmetic that exporters
+write (`Shape`, `Gather`, `Concat`, `Reshape`) is computed away and needs no rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edge_infer.errors import ConversionError, UnsupportedOperator
+from edge_infer_converters.graphs import drop_stored_shapes, subgraphs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_BATCHES = (1, 3)
+#: Operators that give other values each time.
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+#: A folded constant larger than this is left to the engine to compute: the file would grow by it.
+_MAX_FOLDED_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """A model whose shapes are known.
+
+    Attributes:
+        nodes: What is left to compute.
+        inputs: The names of its inputs.
+        outputs: The names of its outputs.
+        constants: Every constant by name.
+        varying: The names of those constants that depend on the batch size.
+        signatures: The shape of every value, -1 where it follows the batch size.
+        dtypes: The element type of every value.
+        opset: The version of ONNX's operator set.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    varying: frozenset[str]
+    signatures: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, np.dtype]
+    opset: int
+
+
+def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Specialised:
+    """Find all shapes of a model and fold its constants.
+
+    Args:
+        model: A model whose only free dimension is the first one of its inputs.
+        fixed_batch: Whether to set that dimension to 1.
+
+    Raises:
+        ConversionError: Another dimension of an input is free.
+        UnsupportedOperator: The shape of a value depends on data.
+    """
+    batches = (1, 1) if fixed_batch else _BATCHES
+    first, second = (_resolve(model, batch) for batch in batches)
+    signatures: dict[str, tuple[int, ...]] = {}
+    for name, shape in first.shapes.items():
+        other = second.shapes.get(name, shape)
+        signatures[name] = tuple(a if a == b else -1 for a, b in zip(shape, other, strict=True))
+    varying = frozenset(
+        name for name, value in first.constants.items() if not np.array_equal(value, second.constants.get(name, value))
+    )
+    _require_shapes(first, signatures)
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    return Specialised(
+        tuple(first.nodes),
+        tuple(value.name for value in model.graph.input if value.name not in initializers),
+        tuple(value.name for value in model.graph.output),
+        first.constants,
+        varying,
+        signatures,
+        first.dtypes,
+        opset_of(model),
+    )
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the version of ONNX's own operator set that a model uses."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+
+@dataclass(slots=True)
+class _Resolved:
+    nodes: Sequence[onnx.NodeProto]
+    constants: dict[str, np.ndarray]
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, np.dtype]
+
+
+def _resolve(source: onnx.ModelProto, batch: int) -> _Resolved:
+    model = _with_batch(source, batch)
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    while True:
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=False)
+        except onnx.shape_inference.InferenceError as error:
+            raise ConversionError(f"Shapes cannot be inferred: {error}") from error
+        shapes, dtypes = _known_types(inferred.graph)
+        shapes.update({name: value.shape for name, value in constants.items()})
+        dtypes.update({name: value.dtype for name, value in constants.items()})
+        folded = _fold(model, shapes, constants)
+        if not folded:
+            return _Resolved(list(model.graph.node), constants, shapes, dtypes)
+        constants.update(folded)
+        model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in folded.items())
+
+
+def _with_batch(source: onnx.ModelProto, batch: int) -> onnx.ModelProto:
+    """Copy a model, its free first dimensions set, and all other stored shapes dropped."""
+    model = onnx.ModelProto()
+    model.CopyFrom(source)
+    drop_stored_shapes(model.graph)
+    for value in model.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                continue
+            if axis:
+                raise ConversionError(
+                    f"Dimension {axis} of input `{value.name}` is free; TFLite is written with fixed sizes, only the "
+                    "first dimension may be free",
+                    tensor=value.name,
+                )
+            dim.dim_value = batch
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return model
+
+
+def _known_types(graph: onnx.GraphProto) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    dtypes: dict[str, np.dtype] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.elem_type:
+            dtypes[value.name] = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            shapes[value.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
+    return shapes, dtypes
+
+
+def _fold(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Take the nodes whose value is known out of the graph, and return their outputs."""
+    found: dict[str, np.ndarray] = {}
+    kept: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        known = {name: found.get(name, constants.get(name)) for name in node.input if name}
+        if node.op_type == "Shape" and node.input[0] in shapes:
+            attributes = {attribute.name: attribute.i for attribute in node.attribute}
+            dims = shapes[node.input[0]][attributes.get("start", 0) : attributes.get("end")]
+            found[node.output[0]] = np.array(dims, np.int64)
+        elif _is_foldable(node, known):
+            results = _evaluate(model, node, {name: value for name, value in known.items() if value is not None})
+            if sum(value.nbytes for value in results.values()) > _MAX_FOLDED_BYTES:
+                kept.append(node)
+            else:
+                found.update(results)
+        else:
+            kept.append(node)
+    if found:
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+    return found
+
+
+def _is_foldable(node: onnx.NodeProto, known: Mapping[str, np.ndarray | None]) -> bool:
+    return (
+        node.domain in ("", "ai.onnx")
+        and node.op_type not in _RANDOM
+        and all(value is not None for value in known.values())
+        and not any(True for _ in subgraphs_of(node))
+    )
+
+
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Compute one node with ONNX's reference implementation."""
+    from onnx.reference import ReferenceEvaluator
+
+    names = [name for name in node.output if name]
+    graph = helper.make_graph(
+        [node],
+        "fold",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feeds[name].dtype), None)
+            for name in feeds
+        ],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in names],
+    )
+    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    results = ReferenceEvaluator(one).run(names, dict(feeds))
+    return {name: np.asarray(value) for name, value in zip(names, results, strict=True)}
+
+
+def _require_shapes(resolved: _Resolved, signatures: Mapping[str, tuple[int, ...]]) -> None:
+    for node in resolved.nodes:
+        for name in node.output:
+            if name and (name not in signatures or name not in resolved.dtypes):
+                raise UnsupportedOperator(
+                    f"The shape of `{name}` ({node.op_type} `{node.name}`) is not known before the model runs",
+                    operators=[node.op_type],
+                    tensor=name,
+                )

@@ -1,0 +1,65 @@
+"""From an ONNX model to the bytes of a TFLite file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx.inliner
+
+from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.targets.tflite import flatbuffer
+from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
+from edge_infer_converters.targets.tflite.peephole import tidy
+from edge_infer_converters.targets.tflite.rules import RULES
+from edge_infer_converters.targets.tflite.specialise import specialise
+
+if TYPE_CHECKING:
+    from edge_infer_converters.targets.tflite.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class TFLiteModel:
+    """A written model.
+
+    Attributes:
+        data: The bytes of the `.tflite` file.
+        is_batch_fixed: Whether a free batch had to be set to 1.
+        operators: The TFLite operators in the order in which they run.
+    """
+
+    data: bytes
+    is_batch_fixed: bool
+    operators: tuple[str, ...]
+
+
+def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
+    """Write an ONNX model as TFLite with the same tensor names, shapes and axis order.
+
+    A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
+    numbers that depend on it.
+
+    Args:
+        model: A float32 model; other free dimensions must be fixed first.
+        name: What to call the graph.
+
+    Raises:
+        UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
+        ConversionError: A dimension other than an input's first is free.
+    """
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    folded = fold_batch_norm(model)
+    fixed = False
+    try:
+        graph = lower(specialise(folded), RULES)
+    except BatchDependent:
+        fixed = True
+        graph = lower(specialise(folded, fixed_batch=True), RULES)
+    tidy(graph)
+    return TFLiteModel(flatbuffer.write(graph, name), fixed, _codes(graph))
+
+
+def _codes(graph: Graph) -> tuple[str, ...]:
+    return tuple(operator.code for operator in graph.operators)

@@ -1,0 +1,131 @@
+"""Measure each variant against the fp32 source, on the engine that will run it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_infer import parity as measures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edge_infer.manifest import Variant
+    from edge_infer_converters.calibration import CalibrationSet
+
+#: The engine that a format is measured on, and the distribution that it comes from.
+ENGINES = {"onnx": ("onnxruntime", "onnxruntime"), "tflite": ("litert", "ai-edge-litert")}
+# Comparing is plain Python, half a microsecond for each value: later calls of large outputs are not compared.
+_MAX_VALUES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How good a variant is.
+
+    Attributes:
+        parity: How near its outputs are to the source's.
+        verdict: `ok`, `warn` or `fail`, and why.
+        accuracy: The share of samples whose best class is the right one, or None where the data name no classes.
+        engine: What ran it, with its version.
+        calls: The calls that were compared.
+    """
+
+    parity: measures.Parity
+    verdict: measures.Verdict
+    accuracy: float | None
+    engine: str
+    calls: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
+        return {
+            "sqnr_db": _number(self.parity.sqnr_db),
+            "max_err_over_rms": _number(self.parity.max_err),
+            "top1": self.parity.top1,
+            "accuracy": self.accuracy,
+            "verdict": self.verdict.word,
+            "reason": self.verdict.reason,
+            "engine": self.engine,
+            "calls": self.calls,
+        }
+
+
+def measure(
+    bundle: Path, variant: Variant, data: CalibrationSet, references: Sequence[Mapping[str, np.ndarray]], golden: int
+) -> Quality:
+    """Run a variant of a bundle and compare it with the source.
+
+    Args:
+        bundle: The bundle's folder.
+        variant: Which variant.
+        data: The inputs.
+        references: The source's outputs for each of these calls.
+        golden: How many of the first calls are the bundle's golden examples.
+
+    Raises:
+        BackendError: The engine cannot load or run the variant.
+    """
+    import edge_infer
+
+    backend, distribution = ENGINES[variant.format]
+    with edge_infer.load(bundle, variant=variant.id, backend=backend, device="cpu", arrays="numpy") as session:
+        results = [session.run(call) for call in data.calls]
+    count = _comparable(references)
+    figures = measures.compare(references[:count], results[:count])
+    # `edge-infer verify` sees the golden examples and asks that no clear answer among them changes. Of thousands of
+    # answers one may: it is reported, and decides nothing.
+    decisive = measures.compare(references[:golden], results[:golden])
+    verdict = measures.judge(figures._replace(top1=decisive.top1), variant.precision)
+    return Quality(figures, verdict, accuracy(results, data), f"{backend} {version(distribution)}", count)
+
+
+def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) -> float | None:
+    """Return the share of samples whose best class in the first output is the right one.
+
+    Returns:
+        The share, or None where the data name no classes or the output does not give one answer for each sample.
+    """
+    if data.classes is None or not results:
+        return None
+    answers = [np.asarray(next(iter(result.values()))) for result in results]
+    if any(answer.ndim != 2 for answer in answers):
+        return None
+    best = np.concatenate([answer.argmax(axis=1) for answer in answers])
+    return float((best == data.classes).mean()) if len(best) == len(data.classes) else None
+
+
+def describe_machine() -> dict[str, str]:
+    """Name the processor and the versions that figures depend on."""
+    names = ("edge-infer-converters", "onnx", "onnxruntime", "ai-edge-litert", "numpy")
+    return {"cpu": _processor(), "python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _comparable(references: Sequence[Mapping[str, np.ndarray]]) -> int:
+    """Count the calls to compare: all, or as many as do not take minutes."""
+    per_call = sum(array.size for array in references[0].values())
+    return max(1, min(len(references), _MAX_VALUES // max(per_call, 1)))
+
+
+def _processor() -> str:
+    """Name the processor; on Linux with the instructions on which int8 kernels depend."""
+    info = Path("/proc/cpuinfo")
+    if not info.is_file():
+        return platform.processor() or platform.machine()
+    fields: dict[str, str] = {}
+    for line in info.read_text().splitlines():
+        key, _, value = line.partition(":")
+        fields[key.strip()] = value.strip()
+    flags = set(fields.get("flags", fields.get("Features", "")).split())
+    known = [name for name in ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp") if name in flags]
+    return " ".join([fields.get("model name", platform.machine()), *known])
+
+
+def _number(value: float) -> float | None:
+    return value if isfinite(value) else None

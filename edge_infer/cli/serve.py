@@ -1,0 +1,114 @@
+"""`edge-infer serve`: the page, the models and inference over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_infer.cli import output
+from edge_infer.errors import BundleError, ServingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NEEDED = ("starlette", "uvicorn")
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, type=click.Path(path_type=Path), metavar="[BUNDLE]...")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--web-root", type=click.Path(path_type=Path), help="A folder with src, demo and vendor.")
+@click.option("--device", default="auto", show_default=True, help="What models run on: auto, cpu, cuda.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
+@click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
+def serve(
+    bundles: tuple[Path, ...],
+    host: str,
+    port: int,
+    web_root: Path | None,
+    device: str,
+    open_browser: bool,
+    no_isolation: bool,
+) -> None:
+    """Serve the demo page, bundles and an inference API, for development.
+
+    A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder.
+    """
+    _require_server()
+    from edge_infer.server.app import create_app
+    from edge_infer.server.listener import listen, url_of
+    from edge_infer.server.listener import serve as serve_on
+    from edge_infer.server.pages import find_web_root
+    from edge_infer.server.repository import name_models
+
+    models = name_models(list(bundles) or sorted(Path().glob("*.bundle")))
+    try:
+        root = find_web_root(web_root)
+    except BundleError as error:
+        if web_root is not None or not models:
+            raise
+        output.warn(f"{error.message}: models and inference only", error.hint)
+        root = None
+    app = create_app(models, root, isolated=not no_isolation, cache_folder=_cache_folder() / "encoded", device=device)
+    listening = listen(host, port)
+    url = url_of(listening)
+
+    def announce() -> None:
+        what = ", ".join(models) if models else "no model"
+        output.talk(f"Serving {url} ({what}); Ctrl-C stops")
+        if not models:
+            output.talk("hint: edge-infer convert model.onnx -o model.bundle, then edge-infer serve model.bundle")
+        if open_browser and _has_desktop():
+            click.launch(url)
+
+    _log_to_output()
+    serve_on(app, listening, announce)
+    output.talk("Stopped")
+
+
+def _require_server() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ServingError(
+            f"The server needs {' and '.join(missing)}, which is not installed", hint="pip install 'edge-infer[server]'"
+        )
+
+
+def _cache_folder() -> Path:
+    """Return the user's folder for what can be made again."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "edge-infer"
+
+
+def _has_desktop() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+class _OutputHandler(logging.Handler):
+    """Prints what the server logs: requests as they are, all else with its level."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        output.talk(text if record.levelno == logging.INFO else f"{record.levelname.lower()}: {text}")
+
+
+def _log_to_output(names: Sequence[str] = ("edge_infer.server", "uvicorn.error")) -> None:
+    handler = _OutputHandler()
+    for name in names:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO if name.startswith("edge_infer") else logging.WARNING)

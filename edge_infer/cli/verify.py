@@ -1,0 +1,196 @@
+"""`edge-infer verify`: do all engines give the same numbers? The golden examples of a bundle say."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from edge_infer.bundle import Bundle
+from edge_infer.cli import options, output
+from edge_infer.errors import EdgeInferError, InputError, listed
+from edge_infer.parity import compare, judge, steps_apart
+from edge_infer.registry import backend_names, get_backend
+from edge_infer.session import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from edge_infer.codec import Example
+    from edge_infer.manifest import Variant
+    from edge_infer.parity import Verdict
+    from edge_infer.tensors import Tensor
+
+    Outputs = list[dict[str, Tensor]]
+
+# Two engines may round a value that lies between two steps to different sides, and so differ by one.
+_MAX_STEPS = 1.001
+# The engines of the page run in a real browser; their names here are those inside it.
+_IN_PAGE = ("ort-web",)
+# Which native engine computes a format's integer models exactly, and so judges the other engines.
+_EXACT = {"onnx": "onnxruntime", "tflite": "litert"}
+
+
+class Row(NamedTuple):
+    """One line of the verdict: a variant on an engine, and how near it is to the fp32 source."""
+
+    variant: str
+    backend: str
+    engine: str
+    max_err: float
+    sqnr_db: float
+    top1: float
+    steps: float | None
+    verdict: str
+    reason: str
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "--backend", "backends", multiple=True, metavar="NAME", help="Only this engine; may be repeated. Default: all here."
+)
+@click.option("--variant", "variants", multiple=True, metavar="ID", help="Only this variant; may be repeated.")
+@options.as_json
+def verify(source: str, backends: tuple[str, ...], variants: tuple[str, ...], as_json: bool) -> None:
+    r"""Run a bundle's golden examples on every engine and compare with the fp32 source.
+
+    With --backend ort-web the bundle runs in a real headless Chromium, served by a server of its own.
+    Exits with 1 where a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 60 dB, int8 below
+    20 dB (warned below 30) or more than one step from the exact engine, or another clear top-1 answer.
+
+    \b
+    edge-infer verify digits.bundle
+    edge-infer verify digits.bundle --backend ort-web --json
+    """
+    bundle = Bundle.open(source)
+    examples = bundle.examples()
+    if not examples:
+        raise InputError(
+            f"`{source}` has no golden examples to verify with", hint="edge-infer convert model.onnx -o model.bundle"
+        )
+    wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
+    rows: list[Row] = []
+    for name in _engines(backends, wanted):
+        fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
+        with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
+            run = _run_in_page if name in _IN_PAGE else _run_here
+            rows += run(bundle, name, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
+    failed = [row for row in rows if row.verdict == "fail"]
+    if as_json:
+        output.data_json(
+            {
+                "bundle": f"{bundle.manifest.name}@{bundle.revision}",
+                "examples": len(examples),
+                "passed": not failed,
+                "rows": [_finite(row) for row in rows],
+            }
+        )
+    else:
+        _show(rows)
+    output.talk(
+        f"{len(rows) - len(failed)} of {len(rows)} agree with the fp32 source on {len(examples)} golden examples"
+        + ("" if not failed else f"; {len(failed)} disagree")
+    )
+    sys.exit(1 if failed else 0)
+
+
+def _engines(asked: Sequence[str], wanted: list[Variant]) -> list[str]:
+    """Return the engines to run on: those asked for, else all that work here and read one of the variants."""
+    formats = {variant.format for variant in wanted}
+    names = list(asked)
+    if not names:
+        names = [name for name in backend_names() if get_backend(name).availability().ready]
+        names = [name for name in names if formats.intersection(get_backend(name).formats)]
+    for name in names:
+        if not formats.intersection(get_backend(name).formats):
+            raise InputError(f"Backend `{name}` reads {listed(list(get_backend(name).formats))}, none of the variants")
+    if not names:
+        raise InputError("No engine works here", hint="edge-infer backends")
+    return names
+
+
+def _run_here(
+    bundle: Bundle, name: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
+) -> list[Row]:
+    rows = []
+    for variant in variants:
+        try:
+            with load(bundle, backend=name, variant=variant.id, strict=True, arrays="tensor") as session:
+                results = [session.run(inputs) for inputs, _ in examples]
+            rows.append(_judged(bundle, variant, name, get_backend(name).version(), examples, results))
+        except EdgeInferError as error:
+            rows.append(_failed(variant, name, error))
+        done()
+    return rows
+
+
+def _run_in_page(
+    bundle: Bundle, name: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
+) -> list[Row]:
+    from edge_infer.browser.page import PagePython
+    from edge_infer.server.app import create_app
+    from edge_infer.server.thread import ServerThread
+
+    rows = []
+    model = bundle.manifest.name
+    with ServerThread(create_app({model: bundle.location})) as server, PagePython(server.url) as page:
+        for variant in variants:
+            try:
+                engine, results = page.run_examples(f"{server.url}/models/{model}", name, variant.id)
+                rows.append(_judged(bundle, variant, name, engine, examples, results))
+            except EdgeInferError as error:
+                rows.append(_failed(variant, name, error))
+            done()
+    return rows
+
+
+def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: list[Example], results: Outputs) -> Row:
+    parity = compare([outputs for _, outputs in examples], results)
+    verdict: Verdict = judge(parity, variant.precision)
+    steps = None
+    exact = _EXACT[variant.format]
+    if variant.precision not in ("fp32", "fp16") and name != exact and get_backend(exact).availability().ready:
+        with load(bundle, backend=exact, variant=variant.id, strict=True, arrays="tensor") as session:
+            steps = steps_apart([session.run(inputs) for inputs, _ in examples], results)
+        if steps > _MAX_STEPS and verdict.word != "fail":
+            reason = f"{steps:.1f} quantization steps from {exact}, expected at most 1"
+            return Row(variant.id, name, engine, *parity[:3], steps, "fail", reason)
+    return Row(variant.id, name, engine, *parity[:3], steps, verdict.word, verdict.reason)
+
+
+def _failed(variant: Variant, name: str, error: EdgeInferError) -> Row:
+    return Row(variant.id, name, "", math.nan, math.nan, math.nan, None, "fail", error.message)
+
+
+def _finite(row: Row) -> dict[str, Any]:
+    """Describe a row as JSON, which knows neither infinity nor NaN: those become null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row._asdict().items()
+    }
+
+
+def _show(rows: list[Row]) -> None:
+    output.table(
+        ["variant", "engine", "max err / rms", "sqnr dB", "top-1", "steps", "verdict"],
+        [
+            (
+                row.variant,
+                f"{row.backend} {row.engine}".strip(),
+                _number(row.max_err, ".1e"),
+                "exact" if row.sqnr_db == math.inf else _number(row.sqnr_db, ".1f"),
+                _number(row.top1, ".3f"),
+                _number(math.nan if row.steps is None else row.steps, ".2f"),
+                f"{row.verdict}: {row.reason}" if row.reason else row.verdict,
+            )
+            for row in rows
+        ],
+        right=["max err / rms", "sqnr dB", "top-1", "steps"],
+    )
+
+
+def _number(value: float, style: str) -> str:
+    return "-" if math.isnan(value) else format(value, style)

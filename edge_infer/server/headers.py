@@ -1,0 +1,76 @@
+"""The layers around the application: headers that every answer carries, and one line in the log for each request."""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.datastructures import MutableHeaders
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+access = logging.getLogger("edge_infer.server.access")
+
+_ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+}
+#: What a page needs for `SharedArrayBuffer`, and with it for threads: https://web.dev/articles/coop-coep
+_ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+
+
+class ResponseHeaders:
+    """Adds the headers of a careful server to every answer, errors included.
+
+    Args:
+        app: The application.
+        isolated: Whether pages are cross-origin isolated.
+    """
+
+    def __init__(self, app: ASGIApp, *, isolated: bool) -> None:
+        self._app = app
+        self._headers = {**_ALWAYS, **(_ISOLATION if isolated else {})}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application."""
+
+        async def add(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, add if scope["type"] == "http" else send)
+
+
+class AccessLog:
+    """Logs method, path, status, bytes and time of each request; never the query or a header, which may be secret."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application."""
+        if scope["type"] != "http" or not access.isEnabledFor(logging.INFO):
+            await self._app(scope, receive, send)
+            return
+        start, status, size = perf_counter(), 0, 0
+
+        async def count(message: Message) -> None:
+            nonlocal status, size
+            status = message.get("status", status)
+            size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, count)
+        finally:
+            # Quoted again: a path may hold line breaks and terminal commands once it is decoded.
+            path = quote(scope["path"], safe="/~!$&'()*+,;=:@")
+            milliseconds = (perf_counter() - start) * 1000
+            access.info("%s %s %d %d B %.0f ms", scope["method"], path, status, size, milliseconds)

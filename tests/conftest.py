@@ -1,0 +1,84 @@
+"""What every test may use, and the header that says which engines this run has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from edge_infer.manifest import FileEntry, Manifest, Variant
+from edge_infer.registry import backend_names, get_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def pytest_report_header() -> list[str]:
+    lines = []
+    for name in backend_names():
+        backend = get_backend(name)
+        state = backend.availability()
+        said = f"{backend.version()} on {', '.join(state.devices)}" if state.ready else f"no: {state.reason}"
+        lines.append(f"backend {name}: {said}")
+    return lines
+
+
+class WriteModel(Protocol):
+    def __call__(self, data: bytes, name: str = "model.onnx") -> Path: ...
+
+
+@pytest.fixture
+def write_model(tmp_path: Path) -> WriteModel:
+    """Write model bytes to a file and return its path."""
+
+    def write(data: bytes, name: str = "model.onnx") -> Path:
+        path = tmp_path / name
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+class WriteBundle(Protocol):
+    def __call__(
+        self,
+        variants: Mapping[str, bytes],
+        *,
+        extra: Mapping[str, bytes] | None = None,
+        examples: str | None = None,
+        labels: str | None = None,
+    ) -> Path: ...
+
+
+@pytest.fixture
+def write_bundle(tmp_path: Path) -> WriteBundle:
+    """Write a bundle folder from variants (id to model bytes) and other files, and return its path."""
+
+    def write(
+        variants: Mapping[str, bytes],
+        *,
+        extra: Mapping[str, bytes] | None = None,
+        examples: str | None = None,
+        labels: str | None = None,
+    ) -> Path:
+        import hashlib
+
+        folder = tmp_path / "model.bundle"
+        files = dict(extra or {})
+        listed = []
+        for id_, data in variants.items():
+            format_, _, precision = id_.partition("/")
+            path = f"{format_}/model_{precision}.{format_}"
+            files[path] = data
+            listed.append(Variant(id_, format_, precision, path))
+        for path, data in files.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        entries = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()]
+        manifest = Manifest("model", "1", (), (), listed, entries, examples=examples, labels=labels)
+        (folder / "manifest.json").write_bytes(manifest.to_bytes())
+        return folder
+
+    return write

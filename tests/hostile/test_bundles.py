@@ -1,0 +1,162 @@
+"""Bundles that lie: each gives one clear error, and nothing that was not checked is used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import edge_infer
+from edge_infer import Bundle, BundleError, IntegrityError, ManifestError
+from tests import zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteBundle
+
+MODEL = "onnx/model_fp32.onnx"
+
+
+@pytest.fixture
+def folder(write_bundle: WriteBundle) -> Path:
+    return write_bundle({"onnx/fp32": zoo.identity()}, extra={"labels.json": b'["a"]'}, labels="labels.json")
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    """Apply a change to the manifest's document."""
+    path = folder / "manifest.json"
+    document = json.loads(path.read_text("utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), "utf-8")
+
+
+def zipped(folder: Path) -> Path:
+    target = folder.with_suffix(".zip")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(folder).as_posix())
+    return target
+
+
+@pytest.mark.parametrize("as_zip", [False, True], ids=["folder", "zip"])
+class TestFilesThatAreNotTheManifests:
+    def opened(self, folder: Path, as_zip: bool) -> Bundle:
+        return Bundle.open(zipped(folder) if as_zip else folder)
+
+    def test_a_changed_byte_is_found_by_its_sha256(self, folder: Path, as_zip: bool) -> None:
+        data = bytearray((folder / MODEL).read_bytes())
+        data[-1] ^= 1
+        (folder / MODEL).write_bytes(data)
+
+        with pytest.raises(IntegrityError, match="sha256") as caught:
+            edge_infer.load(self.opened(folder, as_zip))
+
+        assert caught.value.path == MODEL
+        assert "again" in caught.value.hint
+
+    @pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: data + b"x"], ids=["cut", "longer"])
+    def test_another_size_is_found_before_anything_is_hashed(self, folder: Path, as_zip: bool, change: Any) -> None:
+        (folder / MODEL).write_bytes(change((folder / MODEL).read_bytes()))
+
+        with pytest.raises(IntegrityError, match="has size"):
+            edge_infer.load(self.opened(folder, as_zip))
+
+    def test_a_missing_file_is_named(self, folder: Path, as_zip: bool) -> None:
+        (folder / MODEL).unlink()
+
+        with pytest.raises(BundleError, match=f"has no file `{MODEL}`"):
+            edge_infer.load(self.opened(folder, as_zip))
+
+    def test_a_missing_manifest_says_how_to_make_one(self, folder: Path, as_zip: bool) -> None:
+        (folder / "manifest.json").unlink()
+
+        with pytest.raises(BundleError, match="edge-infer convert"):
+            self.opened(folder, as_zip)
+
+    def test_a_file_that_the_manifest_does_not_name_is_not_read(self, folder: Path, as_zip: bool) -> None:
+        (folder / "secret").write_text("x")
+
+        with pytest.raises(ManifestError, match="has no file `secret`"):
+            self.opened(folder, as_zip).read("secret")
+
+    def test_labels_that_are_no_list_are_refused(self, folder: Path, as_zip: bool) -> None:
+        import hashlib
+
+        data = b'{"a": 1}'
+        (folder / "labels.json").write_bytes(data)
+
+        def change(document: Any) -> None:
+            entry = next(file for file in document["files"] if file["path"] == "labels.json")
+            entry.update(size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+        rewrite(folder, change)
+
+        with pytest.raises(BundleError, match="not a JSON list of texts"):
+            self.opened(folder, as_zip).labels()
+
+
+def test_a_link_out_of_the_bundle_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    shutil.copy(folder / "labels.json", outside)
+    (folder / "labels.json").unlink()
+    (folder / "labels.json").symlink_to(outside)
+
+    with pytest.raises(BundleError, match="leaves the bundle"):
+        Bundle.open(folder).labels()
+
+
+def test_a_model_that_is_a_link_out_of_the_bundle_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    shutil.move(folder / MODEL, outside)
+    (folder / MODEL).symlink_to(outside)
+
+    with pytest.raises(BundleError, match="leaves the bundle"):
+        edge_infer.load(folder)
+
+
+def test_a_zip_bomb_is_refused_unpacked(folder: Path, tmp_path: Path) -> None:
+    rewrite(folder, lambda document: document["files"][0].update(size=64 * 2**20))
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / "manifest.json", "manifest.json")
+        archive.writestr("labels.json", bytes(64 * 2**20))
+
+    with pytest.raises(BundleError, match="unpacks from .* refused"):
+        Bundle.open(bomb).labels()
+
+
+def test_a_file_that_is_no_zip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    path.write_bytes(b"PK\x03\x04 but not really")
+
+    with pytest.raises(BundleError, match="is not a zip"):
+        Bundle.open(path)
+
+
+def test_a_zip_whose_data_is_damaged_is_refused(folder: Path) -> None:
+    path = zipped(folder)
+    data = bytearray(path.read_bytes())
+    start = data.index(b"manifest.json") + len("manifest.json")
+    data[start : start + 40] = bytes(40)
+    path.write_bytes(data)
+
+    with pytest.raises(BundleError, match="cannot be unpacked"):
+        Bundle.open(path)
+
+
+@pytest.mark.parametrize("name", ["model.pkl", "model.pt", "model", "model.tar"])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+
+    with pytest.raises(BundleError, match="is no bundle and no model"):
+        Bundle.open(tmp_path / name)
+
+
+def test_nothing_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="There is no file or folder"):
+        Bundle.open(tmp_path / "nowhere.bundle")

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Installs what only tests need: Chromium, torch and an environment with the old tflite-runtime. Quick when all is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+if ! command -v chromium chromium-browser google-chrome >/dev/null && [ -z "${EDGE_INFER_CHROMIUM:-}" ]; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium
+fi
+
+# pip, not uv: it honours the find-links of a machine that has the small CPU build of torch.
+.venv/bin/python -c 'import torch, onnxscript' 2>/dev/null || {
+  .venv/bin/python -m pip install -q 'torch==2.13.0'
+  .venv/bin/uv pip install -q onnxscript
+}
+
+# The last tflite-runtime is of 2023: Python 3.11 at most, and numpy 1.
+if [ ! -e .venv-tflite/ready ]; then
+  .venv/bin/uv venv -q --clear --python 3.11 .venv-tflite
+  .venv/bin/uv pip install -q --python .venv-tflite/bin/python 'tflite-runtime==2.14.0' 'numpy<2' -e .
+  touch .venv-tflite/ready
+fi

@@ -1,0 +1,238 @@
+/**
+ * Fetch a bundle: its manifest, the variant that fits this page, and the model's bytes, checked by size and sha256.
+ * The rules are those of `edge_infer.manifest`, `bundle` and `select`.
+ */
+
+import { downloadBytes } from "./download.js";
+import { InferError } from "./errors.js";
+
+/** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
+/** @typedef {{path: string, size: number, sha256: string}} FileEntry */
+/**
+ * @typedef {object} Variant
+ * @property {string} id
+ * @property {string} format
+ * @property {string} precision
+ * @property {string} file
+ * @property {string[]} [targets]
+ * @property {string[]} [external]
+ * @property {Record<string, Record<string, string>>} [options]
+ */
+/**
+ * @typedef {object} Manifest
+ * @property {string} schema_version
+ * @property {string} name
+ * @property {string} version
+ * @property {TensorSpec[]} inputs
+ * @property {TensorSpec[]} outputs
+ * @property {Variant[]} variants
+ * @property {FileEntry[]} files
+ * @property {string} [labels]
+ */
+/**
+ * @typedef {object} FetchedBundle
+ * @property {string} name
+ * @property {string} revision The sha256 of the manifest, or of a bare model.
+ * @property {Variant} variant
+ * @property {Uint8Array} model
+ * @property {string[]} labels
+ */
+
+const SCHEMA_MAJOR = "1";
+const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
+const RESERVED = ["pipeline", "chain"];
+const RESERVED_IN_VARIANT = ["state", "generate", "stream"];
+// `edge_infer.select`: which precision to take first on wasm, and what a variant must be made for.
+const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
+const TARGETS = ["any", "web"];
+const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` and serve it with `edge-infer serve`";
+
+/**
+ * Fetch what a session needs.
+ *
+ * @param {string} url The address of a bundle, or of a bare `.onnx` or `.ort` file.
+ * @param {object} [options]
+ * @param {string} [options.variant] The id of the variant to take; chosen unless given.
+ * @param {import("./download.js").OnProgress} [options.onProgress]
+ * @returns {Promise<FetchedBundle>}
+ * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
+ */
+export async function fetchBundle(url, { variant, onProgress } = {}) {
+  const place = new URL(url, globalThis.location?.href);
+  const hint = NO_BUNDLE;
+  if (/\.(onnx|ort)$/.test(place.pathname)) {
+    const model = await downloadBytes(place, { phase: "model", onProgress, hint });
+    const name = (place.pathname.split("/").pop() ?? "").replace(/\.[a-z]+$/, "");
+    const bare = { id: "onnx/model", format: "onnx", precision: "", file: name };
+    return { name, revision: await sha256(model), variant: bare, model, labels: [] };
+  }
+  const bytes = await downloadBytes(fileUrl(place, "manifest.json"), { phase: "model", hint });
+  const manifest = parseManifest(bytes);
+  const chosen = chooseVariant(manifest, variant);
+  if (chosen.external?.length) {
+    throw new InferError(`Variant \`${chosen.id}\` has external data, which a page cannot read`, "unsupported_model", {
+      hint: "save the model as one file",
+    });
+  }
+  const model = await fetchFile(place, manifest, chosen.file, onProgress);
+  const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels);
+  return { name: manifest.name, revision: await sha256(bytes), variant: chosen, model, labels };
+}
+
+/**
+ * Parse and check a manifest, as far as this page uses it.
+ *
+ * @param {Uint8Array} bytes
+ * @returns {Manifest}
+ * @throws {InferError} `manifest_error`.
+ */
+export function parseManifest(bytes) {
+  if (bytes.length > MAX_MANIFEST_BYTES) throw wrong(`has ${bytes.length} bytes, expected at most ${MAX_MANIFEST_BYTES}`);
+  /** @type {any} */
+  let manifest;
+  try {
+    manifest = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw wrong(`is not JSON: ${error instanceof Error ? error.message : error}`);
+  }
+  if (manifest === null || typeof manifest !== "object" || Array.isArray(manifest)) throw wrong("holds no object");
+  const { schema_version: version, name, variants, files } = manifest;
+  if (typeof version !== "string") throw wrong("has no `schema_version`");
+  if (version.split(".")[0] !== SCHEMA_MAJOR) {
+    throw wrong(`has schema_version \`${version}\`, this page reads ${SCHEMA_MAJOR}.x`, "update edge-infer");
+  }
+  refuse(manifest, RESERVED);
+  if (typeof name !== "string" || !/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name)) throw wrong("has no proper `name`");
+  for (const key of ["inputs", "outputs", "variants", "files"]) {
+    if (!Array.isArray(manifest[key])) throw wrong(`has no list \`${key}\``);
+  }
+  if (variants.length === 0) throw wrong("has no variant");
+  checkFiles(files);
+  const paths = new Set(files.map((/** @type {FileEntry} */ file) => file.path));
+  for (const variant of variants) {
+    refuse(variant, RESERVED_IN_VARIANT);
+    if (typeof variant?.id !== "string" || !paths.has(variant.file)) {
+      throw wrong(`has a variant \`${variant?.id}\` whose file \`${variant?.file}\` it does not list`);
+    }
+  }
+  if (new Set(variants.map((/** @type {Variant} */ { id }) => id)).size < variants.length) throw wrong("names a variant twice");
+  return manifest;
+}
+
+/** @param {FileEntry[]} files */
+function checkFiles(files) {
+  const seen = new Set();
+  for (const file of files) {
+    const path = file?.path;
+    if (typeof path !== "string" || /[\\:\0]/.test(path) || path.split("/").some((part) => ["", ".", ".."].includes(part))) {
+      throw wrong(`names the path \`${path}\`, which leaves the bundle or is not plain`);
+    }
+    if (seen.has(path)) throw wrong(`names \`${path}\` twice`);
+    seen.add(path);
+    if (!Number.isSafeInteger(file.size) || file.size < 0) throw wrong(`gives \`${path}\` no size`);
+    if (!/^[0-9a-f]{64}$/.test(file.sha256)) throw wrong(`gives \`${path}\` no sha256`);
+  }
+}
+
+/**
+ * @param {Record<string, unknown>} entry
+ * @param {string[]} fields
+ */
+function refuse(entry, fields) {
+  const found = fields.find((field) => entry !== null && typeof entry === "object" && field in entry);
+  if (found) throw wrong(`has the field \`${found}\`, which is reserved for a later version`, "update edge-infer");
+}
+
+/**
+ * @param {string} what
+ * @param {string} [hint]
+ */
+function wrong(what, hint = "make the bundle again with `edge-infer convert`") {
+  return new InferError(`manifest.json ${what}`, "manifest_error", { hint });
+}
+
+/**
+ * Choose the variant for a page: ONNX, made for pages or for all, of the preferred precision.
+ *
+ * @param {Manifest} manifest
+ * @param {string} [id] The only one to consider.
+ * @returns {Variant}
+ * @throws {InferError} `unsupported_model`: the page can run none of them.
+ */
+export function chooseVariant(manifest, id) {
+  const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
+  const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
+  if (named.length === 0) {
+    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "manifest_error");
+  }
+  const readable = named.filter((variant) => variant.format === "onnx");
+  if (readable.length === 0) {
+    throw new InferError(`A page runs ONNX, and bundle \`${manifest.name}\` has only ${known}`, "unsupported_model", {
+      hint: "convert the model again with an ONNX variant",
+    });
+  }
+  const fitting = readable.filter(({ targets = ["any"] }) => id !== undefined || targets.some((one) => TARGETS.includes(one)));
+  const rank = (/** @type {Variant} */ variant) => PRECISIONS.indexOf(variant.precision);
+  return (fitting.length > 0 ? fitting : readable).toSorted((one, other) => rank(one) - rank(other))[0];
+}
+
+/**
+ * @param {URL} place
+ * @param {Manifest} manifest
+ * @param {string} path
+ * @param {import("./download.js").OnProgress} [onProgress]
+ * @returns {Promise<Uint8Array>}
+ */
+async function fetchFile(place, manifest, path, onProgress) {
+  const entry = manifest.files.find((file) => file.path === path);
+  if (!entry) throw wrong(`does not list \`${path}\``);
+  const hint = "copy or convert the bundle again";
+  const bytes = await downloadBytes(fileUrl(place, path), { phase: "model", total: entry.size, onProgress, hint });
+  const found = bytes.length !== entry.size ? `${bytes.length} bytes` : `sha256 ${await sha256(bytes)}`;
+  const expected = bytes.length !== entry.size ? `${entry.size} bytes` : `sha256 ${entry.sha256}`;
+  if (found !== expected) {
+    throw new InferError(`\`${path}\` in ${place} has ${found}, the manifest says ${expected}`, "integrity_error", {
+      hint: "the file was changed or cut short: copy or convert the bundle again",
+      details: { path, expected, got: found },
+    });
+  }
+  return bytes;
+}
+
+/**
+ * @param {URL} place
+ * @param {Manifest} manifest
+ * @param {string} path
+ * @returns {Promise<string[]>}
+ */
+async function fetchLabels(place, manifest, path) {
+  const labels = JSON.parse(new TextDecoder().decode(await fetchFile(place, manifest, path)));
+  if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
+    throw new InferError(`\`${path}\` is not a JSON list of texts`, "bundle_error");
+  }
+  return labels;
+}
+
+/**
+ * @param {URL} place
+ * @param {string} path
+ */
+function fileUrl(place, path) {
+  const url = new URL(place);
+  url.pathname = `${url.pathname.replace(/\/+$/, "")}/${path.split("/").map(encodeURIComponent).join("/")}`;
+  return url;
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @returns {Promise<string>} In hexadecimal digits.
+ */
+async function sha256(bytes) {
+  if (!globalThis.crypto?.subtle) {
+    throw new InferError("This page cannot check sha256: it is not in a secure context", "unsupported", {
+      hint: "open it by https, or from localhost or 127.0.0.1",
+    });
+  }
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,82 @@
+/** The page's end of a worker: requests become promises, and a worker that dies fails them all. */
+
+import { InferError } from "./errors.js";
+
+/** @typedef {import("./protocol.js").Reply} Reply */
+/** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests} RequestBody */
+/**
+ * @typedef {object} Waiting
+ * @property {(value: any) => void} resolve
+ * @property {(error: InferError) => void} reject
+ * @property {import("./download.js").OnProgress} [onProgress]
+ */
+
+/** A worker, and the requests it has not answered. */
+export class WorkerClient {
+  /**
+   * @param {string} name The worker's name, which the browser's tools show.
+   * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints.
+   */
+  constructor(name, onOutput = () => {}) {
+    /** @type {Map<number, Waiting>} */
+    this.waiting = new Map();
+    this.nextId = 1;
+    this.isClosed = false;
+    this.onOutput = onOutput;
+    this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
+    this.worker.onmessage = ({ data }) => this.receive(data);
+    this.worker.onerror = (event) => {
+      event.preventDefault();
+      const said = event.message ? `: ${event.message}` : "; one of its modules could not be loaded";
+      this.fail(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint: "reload the page" }));
+    };
+  }
+
+  /**
+   * Ask the worker for something.
+   *
+   * @param {RequestBody} body
+   * @param {object} [options]
+   * @param {Transferable[]} [options.transfer] Buffers to move instead of copying them.
+   * @param {import("./download.js").OnProgress} [options.onProgress]
+   * @returns {Promise<any>}
+   * @throws {InferError} What the worker threw, rebuilt.
+   */
+  request(body, { transfer = [], onProgress } = {}) {
+    if (this.isClosed) return Promise.reject(new InferError("The worker is closed", "input_error", { hint: "start it again" }));
+    const id = this.nextId++;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(id, { resolve, reject, onProgress });
+      this.worker.postMessage({ ...body, id }, transfer);
+    });
+  }
+
+  /** @param {Reply} reply */
+  receive(reply) {
+    if (reply.kind === "output") {
+      this.onOutput(reply.stream, reply.text);
+      return;
+    }
+    const waiting = this.waiting.get(reply.id);
+    if (reply.kind === "progress") {
+      waiting?.onProgress?.(reply.progress);
+      return;
+    }
+    this.waiting.delete(reply.id);
+    if (reply.kind === "result") waiting?.resolve(reply.value);
+    else waiting?.reject(InferError.fromJSON(reply.error));
+  }
+
+  /** @param {InferError} error */
+  fail(error) {
+    for (const { reject } of this.waiting.values()) reject(error);
+    this.waiting.clear();
+  }
+
+  /** Stop the worker, and with it all that it holds. A second call does nothing. */
+  close() {
+    this.isClosed = true;
+    this.worker.terminate();
+    this.fail(new InferError("The worker was closed", "input_error"));
+  }
+}

@@ -1,0 +1,278 @@
+/**
+ * The engine: onnxruntime-web's plain wasm module, driven directly.
+ *
+ * Only its start is asynchronous. Loading a model and running it are plain synchronous calls, so that Python in the
+ * page can call `session.run()` without JSPI, and faster than through the official JavaScript interface. The exported
+ * functions are internal to onnxruntime-web (MIT), and their facts were read from its package: therefore the version
+ * is pinned to the byte, and a tiny model with a known answer is run at every start.
+ */
+
+import { download } from "../download.js";
+import { InferError } from "../errors.js";
+import { checkInput, nbytesOf } from "../tensors.js";
+import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
+import { OrtSession } from "./ort-session.js";
+
+/** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
+/** @typedef {import("../tensors.js").DType} DType */
+
+/** The only version of onnxruntime-web whose files fit. */
+export const ORT_VERSION = "1.30.0";
+/** The size of that version's `ort-wasm-simd-threaded.wasm`. */
+export const ORT_WASM_BYTES = 14_239_897;
+const MAX_THREADS = 4;
+
+// y = x + x over x: float32[n, 2]; IR 8, opset 13, written by onnx.helper.
+const SELF_TEST_MODEL =
+  "CAgSADpBCg4KAXgKAXgSAXkiA0FkZBIDYWJpWhQKAXgSDwoNCAESCQoDEgFuCgIIAmIUCgF5Eg8KDQgBEgkKAxIBbgoCCAJCBAoAEA0=";
+
+/**
+ * @typedef {object} EngineOptions
+ * @property {URL | string} [base] The folder of the engine's two files; `vendor/onnxruntime-web/` beside `src/`.
+ * @property {number} [threads] How many threads an operator may use. Unless given: 1 where the page is not
+ *   cross-origin isolated, else half the processors and at most 4; on two cores a second thread gains nothing.
+ * @property {import("../download.js").OnProgress} [onProgress]
+ */
+
+/** A started engine. Its sessions and tensors live in its own memory. */
+export class OrtEngine {
+  name = "ort-web";
+  version = ORT_VERSION;
+
+  /**
+   * @param {OrtModule} module
+   * @param {number} threads
+   */
+  constructor(module, threads) {
+    this.heap = new OrtHeap(module);
+    this.threads = threads;
+    /** @type {Uint8Array | undefined} */
+    this.reserved = undefined;
+    if (module._OrtInit(threads, 3) !== 0) throw this.heap.error("The engine cannot start", "backend_unavailable");
+  }
+
+  /**
+   * Load a model.
+   *
+   * @param {Uint8Array} model The bytes of an `.onnx` or `.ort` file.
+   * @param {import("./ort-session.js").SessionOptions} [options]
+   * @returns {OrtSession}
+   * @throws {InferError} `unsupported_model`: the engine cannot load it.
+   */
+  createSession(model, options) {
+    const isReserved = model === this.reserved;
+    if (isReserved) this.reserved = undefined;
+    return new OrtSession(this.heap, model, options, isReserved);
+  }
+
+  /**
+   * Make room for a model's bytes in the engine's memory. Whoever fills it and gives it to `createSession`, which
+   * frees it, saves a copy of the model.
+   *
+   * @param {number} bytes
+   * @returns {Uint8Array}
+   */
+  reserve(bytes) {
+    if (this.reserved) this.heap.free(this.reserved.byteOffset);
+    this.reserved = this.heap.view(this.heap.alloc(bytes), bytes);
+    return this.reserved;
+  }
+
+  /**
+   * Put a tensor into the engine's memory, to be fed to sessions without further copies.
+   *
+   * @param {DType} dtype
+   * @param {number[]} shape
+   * @param {unknown} [value] Zeros unless given.
+   * @returns {EngineTensor}
+   */
+  tensor(dtype, shape, value) {
+    const { heap } = this;
+    const spec = { name: "tensor", dtype, shape };
+    const checked = value === undefined ? null : checkInput(spec, { data: dataOf(value), dtype, shape });
+    if (dtype === "string") {
+      const strings = checked?.strings ?? Array(shape.reduce((a, b) => a * b, 1)).fill("");
+      return new EngineTensor(heap, heap.createStrings(strings, shape), { dtype, shape, data: 0 });
+    }
+    const bytes = nbytesOf(dtype, shape);
+    const data = heap.alloc(bytes);
+    const target = heap.view(data, bytes);
+    if (checked?.bytes) target.set(checked.bytes);
+    else target.fill(0);
+    try {
+      return new EngineTensor(heap, heap.createTensor(dtype, shape, data, bytes), { dtype, shape, data }, true);
+    } catch (error) {
+      heap.free(data);
+      throw error;
+    }
+  }
+}
+
+/** @param {unknown} value */
+function dataOf(value) {
+  return value !== null && typeof value === "object" && "data" in value ? value.data : value;
+}
+
+/**
+ * Start an engine.
+ *
+ * @param {EngineOptions} [options]
+ * @returns {Promise<OrtEngine>}
+ * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
+ */
+export async function startOrtEngine({ base = new URL("../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress } = {}) {
+  const folder = new URL(base, globalThis.location?.href);
+  const count = threads ?? defaultThreads();
+  if (count > 1 && !canShareMemory()) {
+    throw new InferError(`The engine cannot use ${count} threads: the page is not cross-origin isolated`, "unsupported", {
+      hint: "serve it with `edge-infer serve`, which sends COOP and COEP headers, or ask for one thread",
+    });
+  }
+  const [factory, wasm] = await Promise.all([importFactory(folder), compile(folder, onProgress)]);
+  const module = await instantiate(factory, wasm, count);
+  const missing = REQUIRED_EXPORTS.filter((name) => typeof Reflect.get(module, name) !== "function");
+  if (missing.length > 0) throw wrongVersion(folder, `it does not export ${missing.join(", ")}`);
+  const engine = new OrtEngine(module, count);
+  selfTest(engine, folder);
+  return engine;
+}
+
+/** @type {Promise<OrtEngine> | undefined} */
+let shared;
+
+/**
+ * Return the one engine of this page or worker, started when it is first asked for. A failed start is forgotten, so
+ * that it can be tried again.
+ *
+ * @param {EngineOptions} [options] Used by the first call.
+ * @returns {Promise<OrtEngine>}
+ */
+export function sharedOrtEngine(options) {
+  shared ??= startOrtEngine(options).catch((error) => {
+    shared = undefined;
+    throw error;
+  });
+  return shared;
+}
+
+/** @returns {number} The threads of an engine that was not told how many to use. */
+export function defaultThreads() {
+  const isPage = typeof navigator !== "undefined" && globalThis.crossOriginIsolated === true;
+  return isPage ? Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1)) : 1;
+}
+
+function canShareMemory() {
+  return typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated !== false;
+}
+
+/** @param {URL} folder */
+async function importFactory(folder) {
+  const url = new URL("ort-wasm-simd-threaded.mjs", folder);
+  try {
+    return (await import(url.href)).default;
+  } catch (cause) {
+    throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", {
+      hint: missingHint,
+      details: { url: url.href, version: ORT_VERSION },
+      cause,
+    });
+  }
+}
+
+const missingHint = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
+
+/**
+ * @param {URL} folder
+ * @param {import("../download.js").OnProgress} [onProgress]
+ * @returns {Promise<WebAssembly.Module>}
+ */
+async function compile(folder, onProgress) {
+  const url = new URL("ort-wasm-simd-threaded.wasm", folder);
+  let loaded = 0;
+  /** @type {import("../download.js").OnProgress} */
+  const counting = (progress) => {
+    loaded = progress.loaded;
+    onProgress?.(progress);
+  };
+  const type = "application/wasm";
+  try {
+    const settings = { phase: /** @type {const} */ ("engine"), total: ORT_WASM_BYTES, onProgress: counting, type };
+    const response = await download(url, { ...settings, hint: missingHint });
+    if (url.protocol === "file:") {
+      const bytes = await response.arrayBuffer();
+      loaded = bytes.byteLength;
+      if (loaded === ORT_WASM_BYTES) return await WebAssembly.compile(bytes);
+    } else {
+      const module = await WebAssembly.compileStreaming(response);
+      if (loaded === ORT_WASM_BYTES) return module;
+    }
+  } catch (error) {
+    if (error instanceof InferError) {
+      error.code = "backend_unavailable";
+      throw error;
+    }
+    const said = error instanceof Error ? error.message : String(error);
+    throw new InferError(`The engine's file ${url} cannot be compiled: ${said}`, "backend_unavailable", {
+      hint: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
+      cause: error,
+    });
+  }
+  throw wrongVersion(folder, `it has ${loaded} bytes, expected ${ORT_WASM_BYTES}`);
+}
+
+/**
+ * @param {(options: object) => Promise<OrtModule>} factory
+ * @param {WebAssembly.Module} wasm
+ * @param {number} numThreads
+ * @returns {Promise<OrtModule>}
+ */
+function instantiate(factory, wasm, numThreads) {
+  return new Promise((resolve, reject) => {
+    /** @type {(imports: WebAssembly.Imports, done: (instance: WebAssembly.Instance, module: unknown) => void) => object} */
+    const instantiateWasm = (imports, done) => {
+      WebAssembly.instantiate(wasm, imports).then((instance) => done(instance, wasm), reject);
+      return {};
+    };
+    factory({ numThreads, instantiateWasm }).then(resolve, reject);
+  }).catch((cause) => {
+    throw new InferError(`onnxruntime-web cannot start: ${cause}`, "backend_unavailable", {
+      hint: `its two files must both be of version ${ORT_VERSION}`,
+      cause,
+    });
+  });
+}
+
+/**
+ * Prove that the exports do what this code takes them to do.
+ *
+ * @param {OrtEngine} engine
+ * @param {URL} folder
+ */
+function selfTest(engine, folder) {
+  const model = Uint8Array.from(atob(SELF_TEST_MODEL), (letter) => letter.charCodeAt(0));
+  let said;
+  try {
+    const session = engine.createSession(model);
+    const specs = session.describe();
+    const { data, shape } = /** @type {import("../tensors.js").Tensor} */ (session.run({ x: [[1, 2], [3, -4]] }).y);
+    session.close();
+    const expected =
+      '{"inputs":[{"name":"x","dtype":"float32","shape":["n",2]}],"outputs":[{"name":"y","dtype":"float32","shape":["n",2]}]}';
+    if (specs === expected && shape.join() === "2,2" && data.join() === "2,4,6,-8") return;
+    said = `the test model gave [${data}] of shape (${shape}) and ${specs}`;
+  } catch (error) {
+    said = `the test model failed: ${error instanceof Error ? error.message : String(error)}`;
+  }
+  throw wrongVersion(folder, said);
+}
+
+/**
+ * @param {URL} folder
+ * @param {string} why
+ */
+function wrongVersion(folder, why) {
+  return new InferError(`${folder} does not hold onnxruntime-web ${ORT_VERSION}: ${why}`, "backend_unavailable", {
+    hint: `npm install onnxruntime-web@${ORT_VERSION}, or pip install 'edge-infer[web]' again`,
+    details: { expected: ORT_VERSION },
+  });
+}

@@ -1,0 +1,208 @@
+/**
+ * Python in a worker: Pyodide with edge-infer installed, and the ONNX engine started before user code runs, so that
+ * `edge_infer.load(...)` and `session.run(...)` are synchronous there without JSPI.
+ */
+
+import { download, downloadBytes } from "../download.js";
+import { InferError } from "../errors.js";
+import { sharedOrtEngine } from "./ort.js";
+
+/** @typedef {import("../protocol.js").EngineSettings} EngineSettings */
+/** @typedef {import("../download.js").OnProgress} OnProgress */
+/** @typedef {import("pyodide").PyodideInterface} Pyodide */
+
+/** The only version of Pyodide that is tested. */
+export const PYODIDE_VERSION = "314.0.7";
+
+const NO_PYTHON = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
+// Sizes of that version's files as they are unpacked, to tell how far a download has come.
+const FILE_BYTES = { "pyodide.asm.wasm": 9_598_218, "python_stdlib.zip": 2_545_637, "pyodide-lock.json": 0 };
+
+// Runs what the page sends, and answers with plain data. An exception goes back as `EdgeInferError.to_json` gives it,
+// or as code `python_error` with the traceback of the user's own frames.
+const BRIDGE = `
+def _described(error):
+    import traceback
+    if hasattr(error, "to_json"):
+        return error.to_json()
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.split("/")[-1] in ("_base.py", "<bridge>"):
+        trace = trace.tb_next
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    said = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    return {"error": said, "code": "python_error", "hint": "", "details": {"traceback": text}}
+
+def _plain(value, _convert, _cache):
+    import js
+    if hasattr(value, "to_json"):
+        return _to_js(value.to_json())
+    if hasattr(value, "_asdict"):
+        return _to_js(value._asdict())
+    if hasattr(value, "tolist"):
+        return _to_js(value.tolist())
+    raise TypeError(f"a {type(value).__name__} cannot leave Python; return numbers, text, bytes, lists or dicts")
+
+def _to_js(value):
+    import js
+    from pyodide.ffi import to_js
+    return to_js(value, dict_converter=js.Object.fromEntries, default_converter=_plain)
+
+async def _answer(make):
+    import inspect
+    try:
+        value = make()
+        if inspect.isawaitable(value):
+            value = await value
+        return _to_js({"value": value})
+    except BaseException as error:
+        return _to_js({"error": _described(error)})
+
+async def execute(code, names):
+    from pyodide.code import eval_code_async
+    import __main__
+    __main__.__dict__.update(names.to_py())
+    return await _answer(lambda: eval_code_async(code, __main__.__dict__, filename="<page>"))
+
+async def call(module, name, values):
+    from importlib import import_module
+    def make():
+        target = import_module(module)
+        for part in name.split("."):
+            target = getattr(target, part)
+        return target(*values.to_py())
+    return await _answer(make)
+`;
+
+/** Python, ready to run. */
+export class Python {
+  /** @param {Pyodide} pyodide */
+  constructor(pyodide) {
+    this.pyodide = pyodide;
+    const names = pyodide.toPy({});
+    pyodide.runPython(BRIDGE, { globals: names, filename: "<bridge>" });
+    this.bridge = { execute: names.get("execute"), call: names.get("call") };
+  }
+
+  /**
+   * Run code with `await` at its top level.
+   *
+   * @param {string} code
+   * @param {Record<string, unknown>} names Variables to set first.
+   * @returns {Promise<unknown>} The value of its last expression, as plain data.
+   */
+  async execute(code, names) {
+    return unwrap(await this.bridge.execute(code, names));
+  }
+
+  /**
+   * Call a function of a module.
+   *
+   * @param {string} module
+   * @param {string} name
+   * @param {unknown[]} values Its positional arguments.
+   * @returns {Promise<unknown>} What it returns, awaited, as plain data.
+   */
+  async call(module, name, values) {
+    return unwrap(await this.bridge.call(module, name, values));
+  }
+
+  /**
+   * Write a file, so that Python can open or import it.
+   *
+   * @param {string} path Relative to Python's working folder, which is on its import path.
+   * @param {Uint8Array} data
+   */
+  write(path, data) {
+    const { FS } = this.pyodide;
+    const folder = path.slice(0, Math.max(0, path.lastIndexOf("/")));
+    if (folder) FS.mkdirTree(folder);
+    FS.writeFile(path, data);
+    this.pyodide.runPython("import importlib; importlib.invalidate_caches()");
+  }
+}
+
+/** @param {{value?: unknown, error?: import("../errors.js").ErrorDocument}} answer */
+function unwrap(answer) {
+  if (answer.error) throw InferError.fromJSON(answer.error);
+  return answer.value;
+}
+
+/**
+ * Start the engine and Python, side by side.
+ *
+ * @param {EngineSettings} settings
+ * @param {string} wheel The address of edge-infer's wheel; empty to install none.
+ * @param {object} [options]
+ * @param {OnProgress} [options.onProgress]
+ * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
+ * @returns {Promise<Python>}
+ * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version.
+ */
+export async function startPython({ root, threads }, wheel, { onProgress, onOutput } = {}) {
+  const base = new URL("vendor/onnxruntime-web/", root);
+  const [engine, pyodide, package_] = await Promise.all([
+    sharedOrtEngine({ base, threads, onProgress }),
+    loadPyodide(new URL("vendor/pyodide/", root), onProgress, onOutput),
+    wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
+  ]);
+  Object.assign(globalThis, { edgeInferRoot: root, edgeInferOrtEngine: engine });
+  if (package_) pyodide.unpackArchive(package_, "wheel");
+  return new Python(pyodide);
+}
+
+/**
+ * @param {URL} folder
+ * @param {OnProgress} [onProgress]
+ * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput]
+ * @returns {Promise<Pyodide>}
+ */
+async function loadPyodide(folder, onProgress, onOutput) {
+  const url = new URL("pyodide.mjs", folder);
+  /** @type {typeof import("pyodide")} */
+  let module;
+  try {
+    module = await import(url.href);
+  } catch (cause) {
+    throw new InferError(`Pyodide's file ${url} cannot be loaded`, "backend_unavailable", { hint: NO_PYTHON, cause });
+  }
+  if (module.version !== PYODIDE_VERSION) {
+    throw new InferError(`${folder} holds Pyodide ${module.version}, expected ${PYODIDE_VERSION}`, "backend_unavailable", {
+      hint: NO_PYTHON,
+    });
+  }
+  const restore = reportFetches(folder, onProgress);
+  try {
+    return await module.loadPyodide({
+      indexURL: folder.href,
+      stdout: (text) => onOutput?.("stdout", text),
+      stderr: (text) => onOutput?.("stderr", text),
+    });
+  } catch (cause) {
+    if (cause instanceof InferError) throw cause;
+    throw new InferError(`Pyodide cannot start: ${cause}`, "backend_unavailable", { hint: NO_PYTHON, cause });
+  } finally {
+    restore();
+  }
+}
+
+/**
+ * Report the files that Pyodide fetches: it has no way of its own to tell how far it is.
+ *
+ * @param {URL} folder
+ * @param {OnProgress} [onProgress]
+ * @returns {() => void} Ends the reporting.
+ */
+function reportFetches(folder, onProgress) {
+  const original = globalThis.fetch;
+  /** @type {typeof fetch} */
+  const reporting = (input, options) => {
+    const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
+    const name = /** @type {keyof typeof FILE_BYTES} */ (url.pathname.split("/").pop() ?? "");
+    if (!url.href.startsWith(folder.href) || !(name in FILE_BYTES)) return original(input, options);
+    return download(url, { phase: "python", total: FILE_BYTES[name], onProgress, hint: NO_PYTHON, fetcher: original });
+  };
+  globalThis.fetch = reporting;
+  return () => {
+    if (globalThis.fetch === reporting) globalThis.fetch = original;
+  };
+}

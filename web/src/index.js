@@ -1,0 +1,273 @@
+/**
+ * Run a bundle in a page: `createSession` with JavaScript only, `startPython` with Python.
+ *
+ *     import { createSession } from "/src/index.js";
+ *     const session = await createSession("/models/digits");
+ *     const { logits } = await session.run({ image: new Float32Array(64) });
+ *
+ * Engine and Python run in module workers; nothing happens at import.
+ */
+
+import { WorkerClient } from "./client.js";
+import { downloadBytes } from "./download.js";
+import { InferError } from "./errors.js";
+import { transferable } from "./protocol.js";
+import { arrayOver, checkInput } from "./tensors.js";
+
+export { InferError };
+
+/** @typedef {import("./protocol.js").Opened} Opened */
+/** @typedef {import("./protocol.js").Report} Report */
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("./download.js").OnProgress} OnProgress */
+
+/** The version of this package, and of the wheel that `startPython` installs. */
+export const VERSION = "0.1.0";
+
+/**
+ * @typedef {object} SessionOptions
+ * @property {string} [variant] The id of the variant to load; chosen unless given.
+ * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
+ * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
+ * @property {OnProgress} [onProgress] Told how far the downloads have come.
+ */
+
+// All sessions of a page share one worker and its engine, which is stopped when the last of them is closed.
+/** @type {WorkerClient | undefined} */
+let client;
+let users = 0;
+
+/**
+ * Load a model.
+ *
+ * @param {URL | string} url The address of a bundle, or of a bare `.onnx` file.
+ * @param {SessionOptions} [options]
+ * @returns {Promise<Session>}
+ * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model.
+ */
+export async function createSession(url, { variant, threads, root, onProgress } = {}) {
+  const place = new URL(url, globalThis.location?.href).href;
+  client ??= new WorkerClient("edge-infer");
+  users++;
+  const used = client;
+  try {
+    const settings = { root: rootOf(root), threads };
+    const opened = await used.request({ kind: "open", url: place, variant, settings }, { onProgress });
+    return new Session(used, opened);
+  } catch (error) {
+    leave(used);
+    throw error;
+  }
+}
+
+/** @param {WorkerClient} used */
+function leave(used) {
+  users--;
+  if (users > 0 || used !== client) return;
+  client.close();
+  client = undefined;
+}
+
+/** A model that is ready to run; made by `createSession`. */
+export class Session {
+  /** @type {WorkerClient | undefined} */
+  #client;
+  /** @type {Opened} */
+  #opened;
+
+  /**
+   * @param {WorkerClient} worker
+   * @param {Opened} opened
+   */
+  constructor(worker, opened) {
+    this.#client = worker;
+    this.#opened = opened;
+  }
+
+  /** @returns {readonly TensorSpec[]} The specs of the inputs. */
+  get inputs() {
+    return this.#opened.inputs;
+  }
+
+  /** @returns {readonly TensorSpec[]} The specs of the outputs. */
+  get outputs() {
+    return this.#opened.outputs;
+  }
+
+  /** @returns {readonly string[]} The class names that the bundle carries. */
+  get labels() {
+    return this.#opened.labels;
+  }
+
+  /** @returns {Report} What this session really runs on. */
+  report() {
+    return this.#opened.report;
+  }
+
+  /**
+   * Run the model once.
+   *
+   * @param {Record<string, unknown>} inputs A value for each input: a typed array, `{data, dtype, shape}`, a number or
+   *   text, or nested arrays of them. Nothing is cast, and typed arrays are copied.
+   * @param {object} [options]
+   * @param {string[]} [options.outputs] The outputs to compute; all unless given.
+   * @returns {Promise<Record<string, Tensor>>}
+   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails.
+   */
+  async run(inputs, { outputs } = {}) {
+    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    /** @type {Record<string, Tensor>} */
+    const checked = {};
+    for (const [name, value] of Object.entries(inputs)) {
+      const spec = this.inputs.find((one) => one.name === name);
+      if (!spec) {
+        const known = this.inputs.map((one) => `\`${one.name}\``).join(", ");
+        throw new InferError(`Input \`${name}\` is not known; choose from ${known}`, "input_error", { details: { input: name } });
+      }
+      const { bytes, strings, shape } = checkInput(spec, value);
+      const data = bytes ? arrayOver(spec.dtype, bytes.slice()) : (strings ?? []);
+      checked[name] = { data, dtype: spec.dtype, shape };
+    }
+    const { session } = this.#opened;
+    return this.#client.request({ kind: "run", session, inputs: checked, outputs }, { transfer: transferable(checked) });
+  }
+
+  /** Give back the model's memory, and the engine's with the last session. A second call does nothing. */
+  async close() {
+    const used = this.#client;
+    this.#client = undefined;
+    if (!used) return;
+    await used.request({ kind: "close", session: this.#opened.session });
+    leave(used);
+  }
+}
+
+/**
+ * @typedef {object} PythonOptions
+ * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`.
+ * @property {URL | string} [root] The URL under which `src/`, `vendor/` and `wheels/` lie.
+ * @property {URL | string | null} [wheel] The address of edge-infer's wheel; null to install none.
+ * @property {OnProgress} [onProgress] Told how far the downloads have come.
+ * @property {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told each line that Python prints; the
+ *   console unless given.
+ */
+
+/**
+ * Start Python with edge-infer in a worker of its own. The engine is started before any code runs, so that
+ * `edge_infer.load(...)` is synchronous there.
+ *
+ * @param {PythonOptions} [options]
+ * @returns {Promise<PythonWorker>}
+ * @throws {InferError} A file is missing, or of another version than this package is tested with.
+ */
+export async function startPython({ threads, root, wheel, onProgress, onOutput = toConsole } = {}) {
+  const place = rootOf(root);
+  const worker = new WorkerClient("edge-infer python", onOutput);
+  const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-py3-none-any.whl`, place).href;
+  try {
+    const settings = { root: place, threads };
+    const report = await worker.request({ kind: "python", settings, wheel: address }, { onProgress });
+    return new PythonWorker(worker, report);
+  } catch (error) {
+    worker.close();
+    throw error;
+  }
+}
+
+/** @param {"stdout" | "stderr"} stream @param {string} text */
+function toConsole(stream, text) {
+  (stream === "stdout" ? console.log : console.warn)(text);
+}
+
+/** @typedef {Omit<Report, "model" | "variant" | "device">} PythonReport */
+
+/** Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes. */
+export class PythonWorker {
+  #client;
+  #report;
+
+  /**
+   * @param {WorkerClient} worker
+   * @param {PythonReport} report
+   */
+  constructor(worker, report) {
+    this.#client = worker;
+    this.#report = report;
+  }
+
+  /** @returns {PythonReport} The engine that Python uses, and what was loaded to start it. */
+  report() {
+    return this.#report;
+  }
+
+  /**
+   * Run code, with `await` at its top level where it is wanted.
+   *
+   * @param {string} code
+   * @param {Record<string, unknown>} [names] Variables to set first; typed arrays arrive as memoryviews.
+   * @returns {Promise<any>} The value of its last expression, as plain data.
+   * @throws {InferError} What edge-infer raised, or code `python_error` with `details.traceback`.
+   */
+  run(code, names = {}) {
+    return this.#client.request({ kind: "execute", code, names });
+  }
+
+  /**
+   * Call a function of a module.
+   *
+   * @param {string} module
+   * @param {string} name
+   * @param {unknown[]} [values] Its positional arguments.
+   * @returns {Promise<any>} What it returns, awaited.
+   * @throws {InferError} As `run` does.
+   */
+  call(module, name, values = []) {
+    return this.#client.request({ kind: "call", module, name, values });
+  }
+
+  /**
+   * Write a file into Python's file system.
+   *
+   * @param {string} path Relative to Python's working folder.
+   * @param {Uint8Array | string} content
+   */
+  async writeFile(path, content) {
+    const data = typeof content === "string" ? new TextEncoder().encode(content) : content.slice();
+    await this.#client.request({ kind: "write", path, data }, { transfer: [data.buffer] });
+  }
+
+  /**
+   * Fetch a file of the server into Python's file system.
+   *
+   * @param {URL | string} url
+   * @param {string} [path] Its path there; the last piece of the URL unless given.
+   * @returns {Promise<string>} The path.
+   */
+  async loadFile(url, path) {
+    const place = new URL(url, globalThis.location?.href);
+    const name = path ?? place.pathname.split("/").pop() ?? "file";
+    await this.writeFile(name, await downloadBytes(place, { phase: "package" }));
+    return name;
+  }
+
+  /**
+   * Fetch a Python file of the server, so that `call` and `import` find it as a module.
+   *
+   * @param {URL | string} url
+   * @returns {Promise<string>} The module's name.
+   */
+  async importModule(url) {
+    return (await this.loadFile(url)).replace(/\.py$/, "");
+  }
+
+  /** Stop Python and its engine. */
+  close() {
+    this.#client.close();
+  }
+}
+
+/** @param {URL | string} [root] */
+function rootOf(root) {
+  return new URL(root ?? "../", root === undefined ? import.meta.url : globalThis.location?.href).href;
+}

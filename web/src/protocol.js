@@ -1,0 +1,68 @@
+/**
+ * What a page and its worker say to each other: requests, each answered by one result or error of the same `id`, and
+ * news while a request is worked on.
+ */
+
+/** @typedef {import("./errors.js").ErrorDocument} ErrorDocument */
+/** @typedef {import("./tensors.js").Tensor} Tensor */
+/** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("./download.js").Progress} Progress */
+
+/**
+ * @typedef {object} EngineSettings
+ * @property {string} root The URL under which `src/` and `vendor/` lie.
+ * @property {number} [threads] How many threads an operator may use.
+ */
+
+/**
+ * @typedef {object} Report What a session really runs on.
+ * @property {string} model The bundle's name and the first digits of its revision.
+ * @property {string} variant The variant's id.
+ * @property {string} engine The engine's name.
+ * @property {string} engineVersion
+ * @property {string} device
+ * @property {number} threads
+ * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
+ * @property {number} bytesFetched What came over the network, compressed as it was; 0 from the browser's cache.
+ * @property {number} bytesLoaded What that is unpacked, from the cache or not.
+ */
+
+/** @typedef {{kind: "open", url: string, variant?: string, settings: EngineSettings}} OpenRequest */
+/** @typedef {{kind: "run", session: number, inputs: Record<string, Tensor>, outputs?: string[]}} RunRequest */
+/** @typedef {{kind: "close", session: number}} CloseRequest */
+/** @typedef {{kind: "python", settings: EngineSettings, wheel: string}} PythonRequest */
+/** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
+/** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
+/** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
+/** @typedef {OpenRequest | RunRequest | CloseRequest} SessionRequest */
+/** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest} PythonRequests */
+/** @typedef {(SessionRequest | PythonRequests) & {id: number}} Request */
+
+/** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */
+/** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */
+/** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */
+/** @typedef {{kind: "output", stream: "stdout" | "stderr", text: string}} OutputReply What Python printed. */
+/** @typedef {ResultReply | ErrorReply | ProgressReply | OutputReply} Reply */
+
+/**
+ * @typedef {object} Opened The answer to `open`.
+ * @property {number} session
+ * @property {TensorSpec[]} inputs
+ * @property {TensorSpec[]} outputs
+ * @property {string[]} labels
+ * @property {Report} report
+ */
+
+/**
+ * List the buffers of a message that may be moved instead of copied.
+ *
+ * @param {Record<string, Tensor>} tensors
+ * @returns {ArrayBuffer[]}
+ */
+export function transferable(tensors) {
+  const buffers = new Set();
+  for (const { data } of Object.values(tensors)) {
+    if (!Array.isArray(data) && data.buffer instanceof ArrayBuffer) buffers.add(data.buffer);
+  }
+  return [...buffers];
+}

@@ -1,0 +1,123 @@
+/** The worker's end: it holds the engine, its sessions, or Python, and answers one request after the other. */
+
+import { fetchBundle } from "./bundle.js";
+import { sharedOrtEngine } from "./engines/ort.js";
+import { startPython } from "./engines/pyodide.js";
+import { InferError } from "./errors.js";
+import { transferable } from "./protocol.js";
+
+/** @typedef {import("./protocol.js").Request} Request */
+/** @typedef {import("./protocol.js").Reply} Reply */
+/** @typedef {import("./engines/ort-session.js").OrtSession} OrtSession */
+
+/** @type {Map<number, OrtSession>} */
+const sessions = new Map();
+let nextSession = 1;
+/** @type {import("./engines/pyodide.js").Python | undefined} */
+let python;
+// Requests wait for the one before: a load and a run of the same engine must not interleave.
+let last = Promise.resolve();
+
+/** @param {Reply} reply @param {Transferable[]} [moved] */
+function post(reply, moved = []) {
+  self.postMessage(reply, { transfer: moved });
+}
+
+self.onmessage = ({ data: request }) => {
+  last = last.then(() => respond(request));
+};
+
+/** @param {Request} request */
+async function respond(request) {
+  const { id } = request;
+  try {
+    const [value, moved] = await handle(request);
+    post({ kind: "result", id, value }, moved);
+  } catch (error) {
+    post({ kind: "error", id, error: InferError.describe(error) });
+  }
+}
+
+/**
+ * @param {Request} request
+ * @returns {Promise<[unknown, Transferable[]]>} The answer, and the buffers to move with it.
+ */
+async function handle(request) {
+  const onProgress = (/** @type {import("./download.js").Progress} */ progress) =>
+    post({ kind: "progress", id: request.id, progress });
+  switch (request.kind) {
+    case "open":
+      return [await open(request, onProgress), []];
+    case "run": {
+      const session = sessions.get(request.session);
+      if (!session) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+      const results = /** @type {Record<string, import("./tensors.js").Tensor>} */ (
+        session.run(request.inputs, { outputs: request.outputs })
+      );
+      return [results, transferable(results)];
+    }
+    case "close":
+      sessions.get(request.session)?.close();
+      sessions.delete(request.session);
+      return [null, []];
+    case "python": {
+      const onOutput = (/** @type {"stdout" | "stderr"} */ stream, /** @type {string} */ text) =>
+        post({ kind: "output", stream, text });
+      python = await startPython(request.settings, request.wheel, { onProgress, onOutput });
+      const engine = await sharedOrtEngine();
+      return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
+    }
+    case "execute":
+      return [await started().execute(request.code, request.names), []];
+    case "call":
+      return [await started().call(request.module, request.name, request.values), []];
+    case "write":
+      return [started().write(request.path, request.data), []];
+    default:
+      throw new InferError(`The worker does not know the request \`${JSON.stringify(request)}\``, "input_error");
+  }
+}
+
+function started() {
+  if (!python) throw new InferError("Python has not started", "input_error", { hint: "await startPython()" });
+  return python;
+}
+
+/**
+ * @param {import("./protocol.js").OpenRequest} request
+ * @param {import("./download.js").OnProgress} onProgress
+ * @returns {Promise<import("./protocol.js").Opened>}
+ */
+async function open({ url, variant: wanted, settings }, onProgress) {
+  const base = new URL("vendor/onnxruntime-web/", settings.root);
+  const [engine, bundle] = await Promise.all([
+    sharedOrtEngine({ base, threads: settings.threads, onProgress }),
+    fetchBundle(url, { variant: wanted, onProgress }),
+  ]);
+  const { name, revision, variant, model, labels } = bundle;
+  const session = engine.createSession(model, { config: variant.options?.["ort-web"] });
+  const number = nextSession++;
+  sessions.set(number, session);
+  const report = {
+    model: `${name}@${revision.slice(0, 6)}`,
+    variant: variant.id,
+    engine: engine.name,
+    engineVersion: engine.version,
+    device: "wasm",
+    threads: engine.threads,
+    ...place(),
+    ...traffic(),
+  };
+  return { session: number, inputs: session.inputs, outputs: session.outputs, labels, report };
+}
+
+function place() {
+  return { isolated: globalThis.crossOriginIsolated === true };
+}
+
+/** @returns {{bytesFetched: number, bytesLoaded: number}} What this worker has loaded so far. */
+function traffic() {
+  const entries = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
+  const sum = (/** @type {(entry: PerformanceResourceTiming) => number} */ of) => entries.reduce((all, entry) => all + of(entry), 0);
+  return { bytesFetched: sum((entry) => entry.transferSize), bytesLoaded: sum((entry) => entry.decodedBodySize) };
+}

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PORT ?= 8080
 BIN := .venv/bin
-DIGITS := bundles/digits.bundle
+DIGITS := digits.bundle
 
 .PHONY: help setup demo test lint format types browser web bench docs build clean
 
@@ -52,4 +52,4 @@ build: setup ## Wheels and source distributions in dist/
 	rm -rf dist && for part in . converters web; do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done
 
 clean: ## Remove everything that the other verbs made
-	rm -rf .venv .venv-* dist bundles web/node_modules web/vendor
+	rm -rf .venv .venv-* dist $(DIGITS) web/node_modules web/vendor

@@ -202,8 +202,9 @@ def did_you_mean(word: str, choices: list[str]) -> str:
     """Return a hint that names the choice nearest to a mistyped word, or an empty string."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, choices, n=1)
-    return f"did you mean `{near[0]}`?" if near else ""
+    spelt = {choice.lower(): choice for choice in choices}
+    near = get_close_matches(word.lower(), spelt, n=1)
+    return f"did you mean `{spelt[near[0]]}`?" if near else ""
 
 
 def listed(words: list[str]) -> str:

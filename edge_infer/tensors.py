@@ -418,6 +418,45 @@ class Tensor:
         """Give back the engine's memory, where the tensor lies there. A second call does nothing."""
 
 
+class EngineTensor(Tensor):
+    """A tensor that stays in an engine's memory; the base of each engine's own. Reading it copies it to the host."""
+
+    location = "engine"
+
+    def __new__(cls, *_: Any) -> Self:
+        """Make an object that is no buffer itself: its data is the engine's."""
+        return object.__new__(cls)
+
+    def __init__(self, dtype: DType, shape: Sequence[int]) -> None:
+        self.dtype = dtype
+        self.shape = tuple(shape)
+
+    def to_host(self) -> Tensor:
+        """Copy the data to host memory.
+
+        Raises:
+            InputError: The tensor was closed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must say how it is copied to the host")
+
+    def data(self) -> memoryview:
+        """Return a copy of the bytes."""
+        return self.to_host().data()
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(self.to_host())
+
+    def __getitem__(self, index: int | tuple[int, ...]) -> Any:
+        return self.to_host()[index]
+
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """Return a copy of another shape in host memory."""
+        return self.to_host().reshape(*shape)
+
+    def _values(self) -> list[Any]:
+        return self.to_host()._values()
+
+
 def _argmax(values: list[Any]) -> int:
     best = 0
     for i, value in enumerate(values):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
 
+# numpy has no such dtypes of its own; the package ml_dtypes adds them, one element in each byte or two.
+_EXTENDED = (DType.BFLOAT16, DType.INT4, DType.UINT4)
 _PLAIN = (int, float, str, bool, list, tuple)
 
 
@@ -188,9 +190,12 @@ def to_tensor(array: Any) -> Tensor:
     """Return a numpy array as a tensor over the same data."""
     if array.dtype.kind in "OUS":
         return Tensor([str(text) for text in array.reshape(-1).tolist()], DType.STRING, array.shape)
+    dtype = DType.parse(array.dtype.name)
+    if dtype.bits < 8:
+        return Tensor.from_list(array.tolist(), dtype, array.shape)
     if not array.flags.c_contiguous:
         array = array.copy()
-    return Tensor(memoryview(array.reshape(-1).view("uint8")), array.dtype.name, array.shape)
+    return Tensor(memoryview(array.reshape(-1).view("uint8")), dtype, array.shape)
 
 
 def to_numpy(tensor: Tensor) -> Any:
@@ -199,14 +204,15 @@ def to_numpy(tensor: Tensor) -> Any:
 
     if tensor.dtype is DType.STRING:
         return numpy.array(tensor.reshape(-1).tolist(), dtype=object).reshape(tensor.shape)
-    if tensor.dtype.bits < 8:
-        return tensor
-    if tensor.dtype is DType.BFLOAT16:
+    if tensor.dtype in _EXTENDED:
         if find_spec("ml_dtypes") is None:
             return tensor
-        from ml_dtypes import bfloat16
+        import ml_dtypes
 
-        return numpy.frombuffer(tensor.data(), bfloat16).reshape(tensor.shape)
+        dtype = getattr(ml_dtypes, tensor.dtype)
+        if tensor.dtype.bits < 8:
+            return numpy.array(tensor.tolist(), dtype).reshape(tensor.shape)
+        return numpy.frombuffer(tensor.data(), dtype).reshape(tensor.shape)
     return numpy.frombuffer(tensor.data(), str(tensor.dtype)).reshape(tensor.shape)
 
 

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Shape = "Sequence[int | str]"
 OPSET = 21
 
 #: The ONNX element type of each dtype that a model can have as its input.
@@ -49,7 +48,7 @@ def model(
     initializers = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "zoo", list(inputs), list(outputs), initializers)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    return proto.SerializeToString()
+    return bytes(proto.SerializeToString())
 
 
 def identity(dtype: str = "float32", shape: Sequence[int | str] = ("n", 3)) -> bytes:
@@ -89,7 +88,9 @@ def dequantize(dtype: str) -> bytes:
 
 def nonzero() -> bytes:
     """The indices of the non-zero elements: an output whose shape depends on the data."""
-    return model([helper.make_node("NonZero", ["x"], ["where"])], [value("x", [4])], [value("where", [1, "k"], "int64")])
+    return model(
+        [helper.make_node("NonZero", ["x"], ["where"])], [value("x", [4])], [value("where", [1, "k"], "int64")]
+    )
 
 
 def scalar_sum() -> bytes:
@@ -136,7 +137,7 @@ def unknown_operator() -> bytes:
     node = helper.make_node("Frobnicate", ["x"], ["y"], domain="example.org")
     graph = helper.make_graph([node], "zoo", [value("x", [1])], [value("y", [1])])
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("example.org", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
 def future_opset() -> bytes:

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.backends.base import Availability, Placement
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
 from edge_infer.platform import installed_version
-from edge_infer.tensors import DType, Tensor, TensorSpec
+from edge_infer.tensors import DType, EngineTensor, Tensor, TensorSpec
 from edge_infer.values import to_numpy, to_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from typing import Self
 
     from edge_infer.backends.base import Array
     from edge_infer.manifest import Variant
@@ -224,6 +222,8 @@ class OnnxRuntimeCall:
 
     def run(self) -> None:
         """Run the model on what the buffers hold."""
+        for name in self._allocated:
+            self._binding.bind_output(name, "cpu")  # else the buffer of the last run would have to fit
         try:
             self._run(self._binding)
         except Exception as error:
@@ -240,43 +240,31 @@ class OnnxRuntimeCall:
         self.outputs = {}
 
 
-class OrtTensor(Tensor):
+class OrtTensor(EngineTensor):
     """An output that stays in ONNX Runtime's memory."""
 
-    location = "engine"
-
-    def __new__(cls, value: Any) -> Self:
-        """Make an object that is not exported as a buffer: its data is the engine's."""
-        tensor = object.__new__(cls)
-        del value
-        return tensor
-
     def __init__(self, value: Any) -> None:
-        self.value = value
-        self.dtype = _DTYPES[value.data_type()]
-        self.shape = tuple(value.shape())
+        super().__init__(_DTYPES[value.data_type()], value.shape())
+        self._value = value
 
-    def data(self) -> memoryview:
-        """Return a copy of the bytes."""
-        return self.to_host().data()
-
-    def _values(self) -> list[Any]:
-        return self.to_host()._values()
-
-    def to_host(self) -> Tensor:
-        """Copy the data to host memory.
+    def value(self) -> Any:
+        """Return the `onnxruntime.OrtValue` behind it.
 
         Raises:
             InputError: The tensor was closed.
         """
-        if self.value is None:
+        if self._value is None:
             raise InputError("The tensor is closed: its memory was given back", hint="keep it open until it is read")
-        host = _from_ort_value(self.value)
+        return self._value
+
+    def to_host(self) -> Tensor:
+        """Copy the data to host memory; see `EngineTensor.to_host`."""
+        host = _from_ort_value(self.value())
         return host if isinstance(host, Tensor) else to_tensor(host)
 
     def close(self) -> None:
         """Give back the engine's memory."""
-        self.value = None
+        self._value = None
 
 
 def _spec(node: Any) -> TensorSpec:
@@ -301,19 +289,16 @@ def _to_ort_value(value: Array) -> Any:
 
     make = onnxruntime.OrtValue
     if isinstance(value, OrtTensor):
-        if value.value is None:
-            raise InputError("A closed tensor is fed: its memory was given back")
-        return value.value
+        return value.value()
     if isinstance(value, Tensor):
         value = value.to_host()
         if value.dtype not in _ONNX_TYPE:
             return make.ortvalue_from_numpy(to_numpy(value))
     elif value.dtype.name not in _ONNX_TYPE:
         return make.ortvalue_from_numpy(value)
-    data = bytes(value.data()) if isinstance(value, Tensor) else value.tobytes()
-    dtype = DType.parse(value.dtype)
-    ort_value = make.ortvalue_from_shape_and_type(list(value.shape), _ONNX_TYPE[dtype])
-    ctypes.memmove(ort_value.data_ptr(), data, len(data))
+    tensor = value if isinstance(value, Tensor) else to_tensor(value)
+    ort_value = make.ortvalue_from_shape_and_type(list(tensor.shape), _ONNX_TYPE[tensor.dtype])
+    ctypes.memmove(ort_value.data_ptr(), bytes(tensor.data()), tensor.nbytes)
     return ort_value
 
 

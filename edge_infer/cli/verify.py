@@ -12,6 +12,7 @@ from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.errors import EdgeInferError, InputError, listed
 from edge_infer.parity import compare, judge, steps_apart
+from edge_infer.platform import is_url
 from edge_infer.registry import backend_names, get_backend
 from edge_infer.session import load
 
@@ -136,10 +137,12 @@ def _run_in_page(
 
     rows = []
     model = bundle.manifest.name
-    with ServerThread(create_app({model: bundle.location})) as server, PagePython(server.url) as page:
+    models = {} if is_url(bundle.location) else {model: bundle.location}
+    with ServerThread(create_app(models)) as server, PagePython(server.url) as page:
+        url = f"{server.url}/models/{model}" if models else bundle.location
         for variant in variants:
             try:
-                engine, results = page.run_examples(f"{server.url}/models/{model}", name, variant.id)
+                engine, results = page.run_examples(url, name, variant.id)
                 rows.append(_judged(bundle, variant, name, engine, examples, results))
             except EdgeInferError as error:
                 rows.append(_failed(variant, name, error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -12,7 +12,7 @@ import uvicorn
 from edge_infer.errors import ServingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from starlette.applications import Starlette
 
@@ -96,23 +96,14 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM, and return instead of raising the signal once more."""
-        try:
-            with super().capture_signals():
-                yield
-        except KeyboardInterrupt:
-            return
-
 
 def serve(app: Starlette, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until a signal stops the process's server; call it in the main thread.
+    """Serve until Ctrl-C; call it in the main thread.
 
     Args:
         app: The application.
         listening: From `listen`; it is closed in the end.
         on_ready: Called once requests are answered.
     """
-    with listening:
+    with listening, suppress(KeyboardInterrupt):  # which uvicorn raises again once it has shut down
         Server(app, on_ready).run(sockets=[listening])

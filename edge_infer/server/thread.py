@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,8 @@ class ServerThread:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._socket])
+            # Uvicorn logs why it does not start and raises SystemExit.
+            with suppress(SystemExit):
+                self._server.run(sockets=[self._socket])
         finally:
             self._ready.set()

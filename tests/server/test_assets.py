@@ -111,9 +111,9 @@ def test_a_name_with_its_digest_is_kept_for_ever_and_never_gives_other_bytes(get
 
 
 def test_head_tells_what_get_would_send(get: Client) -> None:
-    for headers in ({}, {"accept_encoding": "gzip"}):
+    for accepted in ("identity", "gzip"):
         for path in ("/src/index.js", "/vendor/noise.wasm", "/models/tiny/onnx/model.onnx", "/models/", "/health"):
-            head, full = get(path, "HEAD", **headers), get(path, **headers)
+            head, full = get(path, "HEAD", accept_encoding=accepted), get(path, accept_encoding=accepted)
             assert (head.status, head.body) == (200, b"")
             assert head.headers["content-length"] == str(len(full.body))
             assert head.headers.get("etag") == full.headers.get("etag")
@@ -123,11 +123,11 @@ def test_head_tells_what_get_would_send(get: Client) -> None:
 
 
 def test_a_range_is_a_part_of_the_plain_file(get: Client) -> None:
-    for header, part in (("bytes=0-9", MODULE[:10]), ("bytes=100-", MODULE[100:]), ("bytes=-5", MODULE[-5:])):
+    size = len(MODULE)
+    for header, start, stop in (("bytes=0-9", 0, 10), ("bytes=100-", 100, size), ("bytes=-5", size - 5, size)):
         answer = get("/src/index.js", range=header, accept_encoding="br")
-        assert (answer.status, answer.body) == (206, part)
-        start = MODULE.index(part) if len(part) > 10 else (0 if part == MODULE[:10] else len(MODULE) - 5)
-        assert answer.headers["content-range"] == f"bytes {start}-{start + len(part) - 1}/{len(MODULE)}"
+        assert (answer.status, answer.body) == (206, MODULE[start:stop])
+        assert answer.headers["content-range"] == f"bytes {start}-{stop - 1}/{size}"
         assert "content-encoding" not in answer.headers
 
 

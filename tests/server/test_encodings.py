@@ -5,13 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import brotli
-import pytest
 
 from edge_infer.server import encodings
 from edge_infer.server.encodings import EncodedFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 DATA = b"the quick brown fox " * 5000
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge_infer_converters.pipeline import Conversion, ConvertedVariant, convert
+    from edge_infer_converters.conversion import Conversion, ConvertedVariant
+    from edge_infer_converters.pipeline import convert
     from edge_infer_converters.recipe import Recipe
 
 __version__ = "0.1.0"
@@ -18,8 +19,8 @@ __version__ = "0.1.0"
 __all__ = ["Conversion", "ConvertedVariant", "Recipe", "convert"]
 
 _HOMES = {
-    "Conversion": "edge_infer_converters.pipeline",
-    "ConvertedVariant": "edge_infer_converters.pipeline",
+    "Conversion": "edge_infer_converters.conversion",
+    "ConvertedVariant": "edge_infer_converters.conversion",
     "Recipe": "edge_infer_converters.recipe",
     "convert": "edge_infer_converters.pipeline",
 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from edge_infer.cli import output
 
 if TYPE_CHECKING:
-    from edge_infer_converters.pipeline import Conversion
+    from edge_infer_converters.conversion import Conversion
 
 
 class Reporter(Protocol):

@@ -1,0 +1,70 @@
+"""The result of a conversion: what was made, how good it is, and why the rest was not made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edge_infer.manifest import Variant
+    from edge_infer_converters.validate import Quality
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedVariant:
+    """A variant that was made and measured.
+
+    Attributes:
+        variant: What the manifest says of it.
+        nbytes: The size of its file.
+        quality: How good it is.
+        is_kept: Whether it is in the bundle; one that is not good enough is left out.
+    """
+
+    variant: Variant
+    nbytes: int
+    quality: Quality
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What `convert` made.
+
+    Attributes:
+        path: The bundle's folder.
+        name: The model's name.
+        revision: The sha256 of the manifest.
+        nbytes: The size of all files that the manifest names.
+        variants: What was made, in the order of the manifest, those that were left out too.
+        not_made: Why a variant could not be made, by its id.
+        data: Where the inputs come from that it was measured on.
+    """
+
+    path: Path
+    name: str
+    revision: str
+    nbytes: int
+    variants: tuple[ConvertedVariant, ...]
+    not_made: dict[str, str]
+    data: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this for `--json`: the variants of the bundle, and why others are not in it."""
+        made = [
+            {"id": one.variant.id, "file": one.variant.file, "size": one.nbytes, **one.quality.to_json()}
+            for one in self.variants
+            if one.is_kept
+        ]
+        not_good = {one.variant.id: one.quality.verdict.reason for one in self.variants if not one.is_kept}
+        return {
+            "bundle": str(self.path),
+            "name": self.name,
+            "revision": self.revision,
+            "size": self.nbytes,
+            "data": self.data,
+            "variants": made,
+            "left_out": not_good | self.not_made,
+        }

@@ -1,0 +1,88 @@
+"""Make the file of one variant: which steps and which target a plan stands for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import ConversionError
+from edge_infer.tensors import TensorSpec
+from edge_infer_converters.sources.onnx import make_session
+from edge_infer_converters.steps.fp16 import has_float_weights, to_fp16
+from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
+from edge_infer_converters.targets import onnx as onnx_target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import onnx
+
+    from edge_infer_converters.calibration import CalibrationSet
+    from edge_infer_converters.recipe import VariantPlan
+    from edge_infer_converters.sources.onnx import SourceModel
+
+
+class Encoded(NamedTuple):
+    """A model file.
+
+    Attributes:
+        data: Its bytes.
+        note: What to say of it beside its size.
+        inputs: Its input specs where they differ from the source's, else None.
+        outputs: Likewise its output specs.
+    """
+
+    data: bytes
+    note: str = ""
+    inputs: tuple[TensorSpec, ...] | None = None
+    outputs: tuple[TensorSpec, ...] | None = None
+
+
+def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, ranges: CalibrationSet) -> Encoded:
+    """Make the file that a plan asks for.
+
+    Args:
+        plan: The format and precision.
+        model: The model as it came.
+        cleaned: The same after `clean_up`.
+        ranges: The inputs that give int8 its ranges.
+
+    Raises:
+        ConversionError: It cannot be made of this model.
+        UnsupportedModel: ONNX Runtime does not load what was made.
+    """
+    if plan.format == "tflite":
+        return _tflite(model, cleaned)
+    if plan.precision == model.precision:
+        return Encoded(onnx_target.write(cleaned))
+    if plan.precision == "fp16":
+        if not has_float_weights(cleaned):
+            raise ConversionError("The model has no float32 weights to make smaller")
+        return _loadable(Encoded(onnx_target.write(to_fp16(cleaned))), plan)
+    if not is_quantizable(cleaned):
+        raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
+    note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
+    return _loadable(Encoded(onnx_target.write(to_int8(cleaned, ranges.calls)), note), plan)
+
+
+def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:
+    from edge_infer_converters.targets import tflite
+
+    written = tflite.write(cleaned, model.name)
+    note = f"{len(written.operators)} operators"
+    if not written.is_batch_fixed:
+        return Encoded(written.data, note)
+    batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
+    inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
+    return Encoded(written.data, f"{note}, batch fixed to 1", inputs, outputs)
+
+
+def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[int | str]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(spec.name, spec.dtype, [1 if dim in batches and isinstance(dim, str) else dim for dim in spec.shape])
+        for spec in specs
+    )
+
+
+def _loadable(encoded: Encoded, plan: VariantPlan) -> Encoded:
+    make_session(encoded.data, plan.id)
+    return encoded

@@ -1,0 +1,118 @@
+"""Python in a page of a real headless Chromium: the same `edge_infer`, on the engines of the browser."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.browser.chromium import chromium
+from edge_infer.codec import read_examples
+from edge_infer.errors import BackendUnavailable, ExecutionError, error_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from edge_infer.tensors import Tensor
+
+#: How long the page may take to start Python, or to answer.
+_TIMEOUT_S = 120
+
+_START = """async () => {
+    const { startPython } = await import("/src/index.js");
+    globalThis.python = await startPython();
+}"""
+_RUN = """async ([code, names]) => globalThis.python.run(code, names)"""
+# Errors of ours must come back as data: Playwright would flatten them to text.
+_GUARD = """async (argument) => {
+    try { return { value: await (%s)(argument) }; }
+    catch (error) {
+        return { error: error.toJSON ? error.toJSON() : { error: String(error), code: "execution_error" } };
+    }
+}"""
+
+_RUN_EXAMPLES = """
+import base64
+import edge_infer
+from edge_infer.codec import write_examples
+
+with edge_infer.load(url, backend=backend, variant=variant, strict=True, arrays="tensor") as session:
+    results = [({}, session.run(inputs)) for inputs, _ in session.bundle.examples()]
+    version = session.report().engine_version
+{"version": version, "outputs": base64.b64encode(write_examples(results)).decode()}
+"""
+
+
+class PagePython:
+    """Python in a page while the context lasts.
+
+    Args:
+        url: A server of edge-infer: `http://127.0.0.1:PORT`, without a `/` at its end.
+
+    Raises:
+        BackendUnavailable: There is no Chromium, or Python does not start in its page.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            browser = opening.enter_context(chromium())
+            self._page = browser.new_page()
+            self._page.set_default_timeout(_TIMEOUT_S * 1000)
+            self._page.goto(f"{self._url}/blank.html")
+            try:
+                self._evaluate(_START, None)
+            except ExecutionError as error:
+                raise BackendUnavailable(
+                    f"Python does not start in the page: {error.message}", hint=error.hint or "make setup"
+                ) from error
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def run(self, code: str, names: Mapping[str, Any] | None = None) -> Any:
+        """Run Python code in the page and return the value of its last expression.
+
+        Args:
+            code: Python; `await` is allowed at its top level.
+            names: Variables to set first, JSON values.
+
+        Raises:
+            EdgeInferError: What the code raised.
+        """
+        return self._evaluate(_RUN, [code, dict(names or {})])
+
+    def run_examples(self, url: str, backend: str, variant: str) -> tuple[str, list[dict[str, Tensor]]]:
+        """Run a bundle's golden examples in the page.
+
+        Args:
+            url: Where the page finds the bundle.
+            backend: The name of an engine of the page.
+            variant: The variant's id.
+
+        Returns:
+            The engine's version, and the outputs of each example.
+
+        Raises:
+            EdgeInferError: What the page's `load` or `run` raised.
+        """
+        answer = self.run(_RUN_EXAMPLES, {"url": url, "backend": backend, "variant": variant})
+        examples = read_examples(base64.b64decode(answer["outputs"]))
+        return str(answer["version"]), [outputs for _, outputs in examples]
+
+    def _evaluate(self, function: str, argument: Any) -> Any:
+        from playwright.sync_api import Error
+
+        try:
+            answer = self._page.evaluate(_GUARD % function, argument)
+        except Error as error:
+            raise ExecutionError(f"The page failed: {error.message.splitlines()[0]}") from error
+        if "error" in answer:
+            raise error_from_json(answer["error"])
+        return answer.get("value")

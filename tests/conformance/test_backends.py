@@ -1,0 +1,47 @@
+"""Every case on every native ONNX engine; `tests/browser` runs the same cases in the page."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import edge_infer
+from edge_infer.registry import get_backend
+from tests.conformance.cases import CASES, Case
+
+if TYPE_CHECKING:
+    from tests.conftest import WriteModel
+
+EXCUSED = tomllib.loads((Path(__file__).parent / "excused.toml").read_text("utf-8"))
+ENGINES = ["onnxruntime", "reference"]
+
+
+def agrees(case: Case, backend: str, path: Path) -> bool:
+    with edge_infer.load(path, backend=backend, arrays="tensor") as session:
+        results = session.run(case.inputs)
+    return {name: value.tolist() for name, value in results.items()} == case.expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("backend", ENGINES)
+def test_an_engine_computes_what_is_right(case: Case, backend: str, write_model: WriteModel) -> None:
+    path = write_model(case.model)
+    reason = EXCUSED[backend].get(case.name)
+
+    if reason is None:
+        assert agrees(case, backend, path)
+        return
+    try:
+        passes = agrees(case, backend, path)
+    except edge_infer.EdgeInferError:
+        passes = False
+    assert not passes, f"{case.name} passes on {backend}: take it out of excused.toml ({reason})"
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_the_engine_is_here(backend: str) -> None:
+    """Without this a missing engine would leave the suite green."""
+    assert get_backend(backend).availability().ready

@@ -1,0 +1,310 @@
+"""Each rule of the TFLite writer gives what ONNX Runtime gives, on LiteRT, with the same names and shapes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from edge_infer_converters.targets import tflite
+from onnx import helper
+
+from edge_infer import parity
+from tests import zoo
+from tests.converters.engines import random_feeds, run_onnx, run_tflite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Weights = dict[str, np.ndarray[Any, Any]]
+
+IMAGE = ("batch", 4, 9, 7)
+
+
+class Case(NamedTuple):
+    """A graph of a few nodes from `x` to `y`."""
+
+    nodes: Sequence[onnx.NodeProto]
+    shape: Sequence[int | str] = IMAGE
+    weights: Weights = {}
+    opset: int = zoo.OPSET
+    more_inputs: tuple[str, ...] = ()
+
+    def model(self) -> bytes:
+        inputs = [zoo.value(name, self.shape) for name in ("x", *self.more_inputs)]
+        return zoo.model(self.nodes, inputs, [zoo.value("y", None)], self.weights, self.opset)
+
+
+def node(op: str, inputs: str = "x", output: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """Make a node; names are parted by blanks, and `_` is an optional input left out."""
+    read = ["" if name == "_" else name for name in inputs.split()]
+    return helper.make_node(op, read, output.split(), name=f"{op}_{output.split()[0]}", **attributes)
+
+
+def normal(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(len(shape)).normal(0, 0.5, shape).astype(np.float32)
+
+
+def integers(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int64)
+
+
+def conv(out: int = 6, per_group: int = 4, size: Sequence[int] = (3, 3), **attributes: Any) -> Case:
+    weights = {"w": normal(out, per_group, *size), "b": normal(out)}
+    shape = IMAGE if len(size) == 2 else ("batch", 4, 9)
+    return Case([node("Conv", "x w b", **attributes)], shape, weights)
+
+
+CASES = {
+    "conv": conv(),
+    "conv-same": conv(pads=[1, 1, 1, 1]),
+    "conv-without-bias": Case([node("Conv", "x w", pads=[1, 1, 1, 1])], IMAGE, {"w": normal(6, 4, 3, 3)}),
+    "conv-strided": conv(strides=[2, 2], pads=[1, 1, 1, 1]),
+    "conv-uneven-pads": conv(pads=[2, 0, 1, 3]),
+    "conv-same-upper": conv(strides=[2, 3], auto_pad="SAME_UPPER"),
+    "conv-same-lower": conv(strides=[2, 2], auto_pad="SAME_LOWER", size=(2, 2)),
+    "conv-valid": conv(auto_pad="VALID"),
+    "conv-dilated": conv(dilations=[2, 2], pads=[2, 2, 2, 2]),
+    "conv-pointwise": conv(size=(1, 1)),
+    "conv-groups": conv(per_group=2, group=2),
+    "conv-depthwise": conv(out=4, per_group=1, group=4, pads=[1, 1, 1, 1]),
+    "conv-depthwise-multiplied": conv(out=8, per_group=1, group=4),
+    "conv-depthwise-dilated": conv(out=4, per_group=1, group=4, dilations=[2, 1]),
+    "conv-1d": conv(size=(3,), pads=[1, 1]),
+    "conv-relu": Case([node("Conv", "x w", "c"), node("Relu", "c")], IMAGE, {"w": normal(6, 4, 3, 3)}),
+    "conv-relu6": Case(
+        [node("Conv", "x w", "c"), node("Clip", "c low high")],
+        IMAGE,
+        {"w": 4 * normal(6, 4, 3, 3), "low": np.float32(0).reshape(()), "high": np.float32(6).reshape(())},
+    ),
+    "conv-batch-norm": Case(
+        [node("Conv", "x w", "c"), node("BatchNormalization", "c scale bias mean var")],
+        IMAGE,
+        {
+            "w": normal(5, 4, 3, 3),
+            "scale": normal(5),
+            "bias": normal(5),
+            "mean": normal(5),
+            "var": normal(5) ** 2 + 0.1,
+        },
+    ),
+    "batch-norm": Case(
+        [node("BatchNormalization", "x scale bias mean var", epsilon=1e-3)],
+        IMAGE,
+        {"scale": normal(4), "bias": normal(4), "mean": normal(4), "var": normal(4) ** 2 + 0.1},
+    ),
+    "max-pool": Case([node("MaxPool", kernel_shape=[2, 2], strides=[2, 2])]),
+    "max-pool-padded": Case([node("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])]),
+    "max-pool-uneven": Case([node("MaxPool", kernel_shape=[3, 3], pads=[0, 0, 2, 1])]),
+    "max-pool-ceil": Case([node("MaxPool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)]),
+    "max-pool-1d": Case([node("MaxPool", kernel_shape=[3], strides=[2])], ("batch", 4, 9)),
+    "average-pool": Case([node("AveragePool", kernel_shape=[2, 3], strides=[2, 2])]),
+    "average-pool-same": Case([node("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]),
+    "average-pool-uneven": Case([node("AveragePool", kernel_shape=[3, 3], pads=[2, 1, 0, 1])]),
+    "average-pool-counting": Case(
+        [node("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1, strides=[2, 2])]
+    ),
+    "average-pool-ceil": Case([node("AveragePool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)]),
+    "global-average-pool": Case([node("GlobalAveragePool", "x", "p"), node("Flatten", "p")]),
+    "global-max-pool": Case([node("GlobalMaxPool")]),
+    "gemm": Case([node("Gemm", "x w b")], ("batch", 5), {"w": normal(5, 3), "b": normal(3)}),
+    "gemm-transposed": Case([node("Gemm", "x w b", transB=1)], ("batch", 5), {"w": normal(3, 5), "b": normal(1, 3)}),
+    "gemm-factors": Case(
+        [node("Gemm", "x w b", alpha=0.5, beta=2.0)], ("batch", 5), {"w": normal(5, 3), "b": normal(3)}
+    ),
+    "gemm-scalar-bias": Case([node("Gemm", "x w b")], ("batch", 5), {"w": normal(5, 3), "b": normal(1)}),
+    "gemm-column-bias": Case([node("Gemm", "x w b")], (2, 5), {"w": normal(5, 3), "b": normal(2, 1)}),
+    "gemm-without-bias": Case([node("Gemm", "x w")], ("batch", 5), {"w": normal(5, 3)}),
+    "gemm-turned-input": Case([node("Gemm", "x w", transA=1)], (5, 2), {"w": normal(5, 3)}),
+    "gemm-computed": Case([node("Gemm", "x z c", transB=1)], (4, 5), {"c": normal(4)}, more_inputs=("z",)),
+    "matmul": Case([node("MatMul", "x w")], ("batch", 5), {"w": normal(5, 3)}),
+    "matmul-3d": Case(
+        [node("MatMul", "x w", "m"), node("Add", "m b")], ("batch", 6, 5), {"w": normal(5, 3), "b": normal(3)}
+    ),
+    "matmul-computed": Case([node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t")], ("batch", 6, 5)),
+    "matmul-left-constant": Case([node("MatMul", "w x")], ("batch", 6, 5), {"w": normal(1, 3, 6)}),
+    "add": Case([node("Add", "x z")], more_inputs=("z",)),
+    "subtract-constant": Case([node("Sub", "x c")], IMAGE, {"c": normal(4, 1, 1)}),
+    "multiply-from-constant": Case([node("Mul", "c x")], IMAGE, {"c": normal(1, 4, 1, 7)}),
+    "divide": Case([node("Exp", "z", "e"), node("Div", "x e")], more_inputs=("z",)),
+    "power": Case([node("Abs", "x", "a"), node("Pow", "a c")], IMAGE, {"c": np.array(1.5, np.float32)}),
+    "max-of-three": Case([node("Max", "x z q")], more_inputs=("z", "q")),
+    "min": Case([node("Min", "x c")], IMAGE, {"c": np.array(0.25, np.float32)}),
+    "residual": Case(
+        [node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("Add", "c x", "s"), node("Relu", "s")],
+        IMAGE,
+        {"w": normal(4, 4, 3, 3)},
+    ),
+    "residual-of-two-convolutions": Case(
+        [node("Conv", "x w", "c"), node("Conv", "x v", "d"), node("Add", "c d", "s"), node("Mul", "s k")],
+        IMAGE,
+        {"w": normal(6, 4, 3, 3), "v": normal(6, 4, 3, 3), "k": normal(6, 1, 1)},
+    ),
+    "clip": Case(
+        [node("Clip", "x low high")], IMAGE, {"low": np.array(-0.5, np.float32), "high": np.array(0.25, np.float32)}
+    ),
+    "clip-below": Case([node("Clip", "x low")], IMAGE, {"low": np.array(0.1, np.float32)}),
+    "clip-to-one": Case(
+        [node("Clip", "x low high")], IMAGE, {"low": np.array(-1, np.float32), "high": np.array(1, np.float32)}
+    ),
+    "clip-by-attributes": Case([node("Clip", min=0.0, max=6.0)], opset=8),
+    "leaky-relu": Case([node("LeakyRelu", alpha=0.2)]),
+    "prelu": Case([node("PRelu", "x slope")], IMAGE, {"slope": normal(4, 1, 1)}),
+    "prelu-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("PRelu", "c slope")], IMAGE, {"w": normal(6, 4, 3, 3), "slope": normal(6, 1, 1)}
+    ),
+    "elu": Case([node("Elu")]),
+    "hard-sigmoid": Case([node("HardSigmoid", alpha=0.25, beta=0.4)]),
+    "hard-swish": Case([node("HardSwish")]),
+    "gelu": Case([node("Gelu")]),
+    "gelu-tanh": Case([node("Gelu", approximate="tanh")]),
+    "swish": Case([node("Sigmoid", "x", "s"), node("Mul", "x s")]),
+    "cast": Case(
+        [node("Cast", "x", "i", to=int(onnx.TensorProto.INT32)), node("Cast", "i", to=int(onnx.TensorProto.FLOAT))]
+    ),
+    "dropout": Case([node("Dropout", "x", "d"), node("Relu", "d")]),
+    "flatten": Case([node("Flatten")]),
+    "flatten-behind-conv": Case([node("Conv", "x w", "c"), node("Flatten", "c")], IMAGE, {"w": normal(6, 4, 3, 3)}),
+    "reshape": Case([node("Reshape", "x shape")], IMAGE, {"shape": integers(0, 9, -1)}),
+    "reshape-by-shape-arithmetic": Case(
+        [
+            node("Shape", "x", "dims"),
+            node("Gather", "dims zero", "count"),
+            node("Unsqueeze", "count first", "counts"),
+            node("Concat", "counts rest", "shape", axis=0),
+            node("Reshape", "x shape"),
+        ],
+        IMAGE,
+        {"zero": np.array(0, np.int64), "first": integers(0), "rest": integers(-1)},
+    ),
+    "squeeze": Case([node("Squeeze", "x axes")], ("batch", 1, 5), {"axes": integers(1)}),
+    "unsqueeze": Case([node("Unsqueeze", "x axes")], ("batch", 5), {"axes": integers(1, 3)}),
+    "transpose": Case([node("Transpose", perm=[0, 2, 3, 1])]),
+    "transpose-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("Transpose", "c", perm=[0, 2, 3, 1])], IMAGE, {"w": normal(6, 4, 3, 3)}
+    ),
+    "transpose-of-channels-last": Case(
+        [node("Conv", "x w", "c"), node("Transpose", "c", perm=[0, 3, 1, 2])], IMAGE, {"w": normal(6, 4, 3, 3)}
+    ),
+    "concat": Case([node("Concat", "x z", axis=1)], more_inputs=("z",)),
+    "concat-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("Conv", "x v", "d"), node("Concat", "c d", axis=1)],
+        IMAGE,
+        {"w": normal(6, 4, 3, 3), "v": normal(2, 4, 3, 3)},
+    ),
+    "pad": Case([node("Pad", "x pads")], IMAGE, {"pads": integers(0, 1, 2, 0, 0, 0, 1, 3)}),
+    "pad-with-value": Case(
+        [node("Pad", "x pads value")],
+        IMAGE,
+        {"pads": integers(0, 0, 2, 1, 0, 0, 1, 3), "value": np.array(1.5, np.float32)},
+    ),
+    "pad-reflect": Case([node("Pad", "x pads", mode="reflect")], IMAGE, {"pads": integers(0, 0, 2, 1, 0, 0, 1, 2)}),
+    "pad-some-axes": Case(
+        [node("Pad", "x pads _ axes")], IMAGE, {"pads": integers(1, 2, 3, 0), "axes": integers(2, 3)}
+    ),
+    "slice": Case(
+        [node("Slice", "x starts ends axes steps")],
+        IMAGE,
+        {"starts": integers(1, -6), "ends": integers(3, 2**62), "axes": integers(1, 3), "steps": integers(1, 2)},
+    ),
+    "slice-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("Slice", "c starts ends axes")],
+        IMAGE,
+        {"w": normal(6, 4, 3, 3), "starts": integers(2), "ends": integers(5), "axes": integers(1)},
+    ),
+    "split": Case([node("Split", "x", "a b", axis=1, num_outputs=2), node("Sub", "a b")]),
+    "gather": Case([node("Gather", "x rows", axis=1)], IMAGE, {"rows": integers(3, 0, -2)}),
+    "softmax": Case([node("Softmax")]),
+    "softmax-of-channels": Case([node("Softmax", axis=1)]),
+    "softmax-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("Softmax", "c", axis=1)], IMAGE, {"w": normal(6, 4, 3, 3)}
+    ),
+    "softmax-of-many-axes": Case([node("Softmax", axis=1)], opset=11),
+    "log-softmax": Case([node("LogSoftmax", axis=-1)], ("batch", 10)),
+    "reduce-mean": Case([node("ReduceMean", "x axes")], IMAGE, {"axes": integers(2, 3)}),
+    "reduce-mean-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("ReduceMean", "c axes", keepdims=0)],
+        IMAGE,
+        {"w": normal(6, 4, 3, 3), "axes": integers(-1, -2)},
+    ),
+    "reduce-channels-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("ReduceMax", "c", axes=[1], keepdims=0)], IMAGE, {"w": normal(6, 4, 3, 3)}, 13
+    ),
+    "reduce-height-behind-conv": Case(
+        [node("Conv", "x w", "c"), node("ReduceSum", "c axes", keepdims=0)],
+        IMAGE,
+        {"w": normal(6, 4, 3, 3), "axes": integers(2)},
+    ),
+    "reduce-all": Case([node("ReduceMin", keepdims=0)], (2, 3)),
+    **{
+        op.lower(): Case([node(op)])
+        for op in ("Abs", "Ceil", "Cos", "Exp", "Floor", "Neg", "Relu", "Round", "Sigmoid", "Sin", "Tanh")
+    },
+    **{op.lower(): Case([node("Exp", "x", "e"), node(op, "e")]) for op in ("Log", "Sqrt")},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_rule_gives_what_onnx_runtime_gives(case: Case) -> None:
+    model = case.model()
+    batches = (1, 3) if case.shape[0] == "batch" else (1,)
+
+    written = tflite.write(onnx.load_from_string(model))
+
+    assert not written.is_batch_fixed
+    for batch in batches:
+        feeds = random_feeds(model, batch)
+        wanted, got = run_onnx(model, feeds), run_tflite(written.data, feeds)
+        assert wanted["y"].shape == got["y"].shape
+        assert parity.judge(parity.compare([wanted], [got]), "fp32") == ("ok", "")
+
+
+def test_a_chain_of_convolutions_is_turned_at_both_ends_only() -> None:
+    """Between the first and the last convolution nothing is transposed."""
+    nodes = [
+        node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+        node("Relu", "a", "b"),
+        node("MaxPool", "b", "c", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "c w", "d"),
+        node("Add", "d k", "e"),
+        node("Sigmoid", "e"),
+    ]
+    case = Case(nodes, IMAGE, {"w": normal(4, 4, 3, 3), "k": normal(4, 1, 1)})
+
+    written = tflite.write(onnx.load_from_string(case.model()))
+
+    assert written.operators == (
+        "TRANSPOSE", "CONV_2D", "MAX_POOL_2D", "CONV_2D", "ADD", "LOGISTIC", "TRANSPOSE",
+    )  # fmt: skip
+
+
+def test_an_image_of_one_channel_is_not_transposed() -> None:
+    """Moving an axis of size 1 moves no data: a reshape does it."""
+    case = Case(
+        [node("Conv", "x w", "c"), node("GlobalAveragePool", "c")], ("batch", 1, 8, 8), {"w": normal(6, 1, 3, 3)}
+    )
+
+    written = tflite.write(onnx.load_from_string(case.model()))
+
+    assert written.operators == ("RESHAPE", "CONV_2D", "MEAN", "RESHAPE")
+
+
+def test_a_dense_layer_takes_in_its_bias_and_activation() -> None:
+    nodes = [node("MatMul", "x w", "m"), node("Add", "m b", "s"), node("Relu", "s")]
+    case = Case(nodes, ("batch", 5), {"w": normal(5, 3), "b": normal(3)})
+
+    written = tflite.write(onnx.load_from_string(case.model()))
+
+    assert written.operators == ("FULLY_CONNECTED",)
+
+
+def test_an_activation_that_is_read_before_it_stays() -> None:
+    """Two readers of the convolution: only one of them wants the activation."""
+    nodes = [node("Conv", "x w", "c"), node("Relu", "c", "r"), node("Sub", "c r")]
+    model = Case(nodes, IMAGE, {"w": normal(6, 4, 3, 3)}).model()
+    feeds = random_feeds(model)
+
+    got = run_tflite(tflite.write(onnx.load_from_string(model)).data, feeds)
+
+    np.testing.assert_allclose(got["y"], run_onnx(model, feeds)["y"], atol=1e-5)

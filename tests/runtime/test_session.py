@@ -1,0 +1,440 @@
+"""Session: the door is checked, runs may come from any thread, tensors can stay in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from array import array
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import edge_infer
+from edge_infer import InputError, Session, Tensor
+from edge_infer.codec import write_examples
+from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
+from tests import zoo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import WriteBundle, WriteModel
+
+
+@pytest.fixture
+def mlp(write_model: WriteModel) -> Iterator[Session]:
+    with edge_infer.load(write_model(zoo.mlp())) as session:
+        yield session
+
+
+@pytest.fixture
+def echo(write_model: WriteModel) -> Iterator[Session]:
+    """y = x, float32 of shape (n, 3)."""
+    with edge_infer.load(write_model(zoo.identity())) as session:
+        yield session
+
+
+# -- what goes in --
+
+ROW = [[1.0, 2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(ROW, np.float32),
+        np.array([[0, 1, 2, 3]], np.float32)[:, 1:],
+        np.asfortranarray(np.array(ROW, np.float32)),
+        Tensor.from_list(ROW, "float32"),
+        np.array(ROW, np.float32).data,
+        np.array([ROW[0], ROW[0]], np.float32).data[::2],
+        array("f", ROW[0]).tobytes(),
+        bytearray(array("f", ROW[0])),
+        ROW,
+        [[1, 2, 3]],
+        ((1.0, 2.0, 3.0),),
+    ],
+    ids=[
+        "ndarray",
+        "slice",
+        "fortran",
+        "Tensor",
+        "memoryview",
+        "strided",
+        "bytes",
+        "bytearray",
+        "list",
+        "ints",
+        "tuple",
+    ],
+)
+def test_every_kind_of_value_is_taken(echo: Session, value: Any) -> None:
+    assert echo.run({"x": value})["y"].tolist() == ROW
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message", "hint"),
+    [
+        ({}, "Input `x` is missing", "the model needs x: float32[n, 3]"),
+        ({"X": ROW}, "Input `X` is not known; choose from `x`", "did you mean `x`?"),
+        ({"x": ROW, "y": ROW}, "Input `y` is not known", ""),
+        (ROW, "Inputs are a list, expected a mapping", 'session.run({"x": ...})'),
+        (np.zeros((1, 3), np.float32), "Inputs are a ndarray", "session.run"),
+        ({"x": np.zeros((1, 3))}, "has dtype float64, expected float32", "x.astype('float32')"),
+        ({"x": np.zeros((1, 3), ">f4")}, "has the other byte order", "astype"),
+        ({"x": np.zeros((1, 3), np.complex64)}, "has dtype complex64, expected float32", "astype"),
+        ({"x": np.zeros(3, np.float32)}, "has shape (3,), expected (n, 3)", "x.reshape(1, 3)"),
+        ({"x": np.zeros((1, 4), np.float32)}, "has shape (1, 4), expected (n, 3)", "any size"),
+        ({"x": np.zeros((1, 1, 1, 3), np.float32)}, "has shape (1, 1, 1, 3)", "expected 2 dimensions, got 4"),
+        ({"x": bytes(7)}, "has 7 bytes, which do not tell its shape", "edge_infer.Tensor"),
+        ({"x": [[1, 2], [3]]}, "Nested lists are ragged", "expected x: float32[n, 3]"),
+        ({"x": [["a", "b", "c"]]}, "does not fit float32", "expected x"),
+        ({"x": object()}, "is a object, expected an array", "expected x"),
+        ({"x": None}, "is a NoneType, expected an array", "expected x"),
+    ],
+    ids=lambda value: None if isinstance(value, (dict, list, np.ndarray)) else str(value)[:30],
+)
+def test_a_value_that_does_not_fit_says_what_was_expected(echo: Session, inputs: Any, message: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        echo.run(inputs)
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_channels_in_the_other_order_are_named(write_model: WriteModel) -> None:
+    with (
+        edge_infer.load(write_model(zoo.identity(shape=("n", 3, 8, 8)))) as session,
+        pytest.raises(InputError, match="channels first"),
+    ):
+        session.run({"x": np.zeros((1, 8, 8, 3), np.float32)})
+
+
+def test_nan_and_infinity_are_values_like_any_other(echo: Session) -> None:
+    result = echo.run({"x": np.array([[np.nan, np.inf, -np.inf]], np.float32)})["y"]
+
+    np.testing.assert_array_equal(result, [[np.nan, np.inf, -np.inf]])
+
+
+def test_an_empty_batch_gives_an_empty_result(mlp: Session) -> None:
+    assert mlp.run({"x": np.zeros((0, 64), np.float32)})["logits"].shape == (0, 10)
+
+
+# -- what comes out --
+
+
+def test_outputs_are_numpy_or_tensors_as_asked(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity())
+
+    assert isinstance(edge_infer.load(path).run({"x": ROW})["y"], np.ndarray)
+    assert isinstance(edge_infer.load(path, arrays="numpy").run({"x": ROW})["y"], np.ndarray)
+    assert isinstance(edge_infer.load(path, arrays="tensor").run({"x": ROW})["y"], Tensor)
+    with pytest.raises(InputError, match="choose from `auto`, `numpy`, `tensor`"):
+        edge_infer.load(path, arrays="torch")
+
+
+def test_only_the_outputs_asked_for_are_computed(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.lstm_cell())) as session:
+        feeds = {name: np.zeros(spec_shape, np.float32) for name, spec_shape in LSTM_SHAPES.items()}
+
+        assert list(session.run(feeds, ["c_out"])) == ["c_out"]
+        with pytest.raises(InputError, match="Output `c_uot` is not known") as caught:
+            session.run(feeds, ["c_uot"])
+        assert caught.value.hint == "did you mean `c_out`?"
+
+
+# -- prepared calls --
+
+
+def test_a_prepared_call_gives_what_run_gives(mlp: Session) -> None:
+    rng = np.random.default_rng(0)
+
+    with mlp.prepare({"x": (4, 64)}) as call:
+        for _ in range(3):
+            x = rng.normal(size=(4, 64)).astype(np.float32)
+            np.testing.assert_array_equal(call({"x": x})["logits"], mlp.run({"x": x})["logits"])
+
+
+def test_a_prepared_call_runs_on_what_was_written_into_its_buffer(mlp: Session) -> None:
+    x = np.random.default_rng(0).normal(size=(1, 64)).astype(np.float32)
+
+    with mlp.prepare({"x": (1, 64)}) as call:
+        call.inputs["x"][...] = x
+        np.testing.assert_array_equal(call()["logits"], mlp.run({"x": x})["logits"])
+
+
+def test_the_next_call_overwrites_the_outputs_of_the_last(mlp: Session) -> None:
+    with mlp.prepare({"x": (1, 64)}) as call:
+        first = call({"x": np.zeros((1, 64), np.float32)})["logits"]
+        before = first.copy()
+        second = call({"x": np.ones((1, 64), np.float32)})["logits"]
+
+    assert first is second
+    assert not np.array_equal(before, second)
+
+
+def test_a_prepared_call_refuses_another_shape(mlp: Session) -> None:
+    with mlp.prepare({"x": (4, 64)}) as call, pytest.raises(InputError, match=r"shape \(3, 64\), expected \(4, 64\)"):
+        call({"x": np.zeros((3, 64), np.float32)})
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": (4, 63)}, {"x": ("batch", 64)}, {"x": (4, 64), "z": (1,)}], ids=str)
+def test_shapes_that_cannot_be_prepared_are_refused(mlp: Session, shapes: Any) -> None:
+    with pytest.raises(InputError):
+        mlp.prepare(shapes)
+
+
+def test_a_prepared_call_gives_outputs_whose_shape_depends_on_the_data(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.nonzero())) as session, session.prepare() as call:
+        assert call({"x": [0, 1, 0, 1]})["where"].tolist() == [[1, 3]]
+        assert call({"x": [1, 1, 0, 1]})["where"].tolist() == [[0, 1, 3]]
+
+
+# -- tensors that stay in the engine --
+
+LSTM_SHAPES = {"x": (1, 1, 3), "h_in": (1, 1, 4), "c_in": (1, 1, 4)}
+
+
+def lstm_by_hand(session: Session, steps: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    state = {name: np.zeros(LSTM_SHAPES[name], np.float32) for name in ("h_in", "c_in")}
+    seen = []
+    for x in steps:
+        result = session.run({"x": x, **state})
+        state = {"h_in": result["h_out"], "c_in": result["c_out"]}
+        seen.append(result["y"])
+    return seen
+
+
+def test_an_lstm_streams_with_its_state_in_the_engine(write_model: WriteModel) -> None:
+    rng = np.random.default_rng(1)
+    steps = [rng.normal(size=(1, 1, 3)).astype(np.float32) for _ in range(5)]
+    with edge_infer.load(write_model(zoo.lstm_cell())) as session:
+        expected = lstm_by_hand(session, steps)
+
+        with session.stream({"h_out": "h_in", "c_out": "c_in"}) as stream:
+            results = [stream.step({"x": x}) for x in steps]
+            locations = {name: tensor.location for name, tensor in stream._held.items()}
+
+    assert [list(result) for result in results] == [["y"]] * 5
+    np.testing.assert_array_equal([result["y"] for result in results], expected)
+    assert locations == {"h_in": "engine", "c_in": "engine"}
+
+
+def test_a_stream_goes_on_from_a_saved_state(write_model: WriteModel) -> None:
+    rng = np.random.default_rng(2)
+    steps = [rng.normal(size=(1, 1, 3)).astype(np.float32) for _ in range(4)]
+    links = {"h_out": "h_in", "c_out": "c_in"}
+    with edge_infer.load(write_model(zoo.lstm_cell())) as session:
+        expected = lstm_by_hand(session, steps)
+        with session.stream(links) as stream:
+            for x in steps[:2]:
+                stream.step({"x": x})
+            saved = stream.state()
+
+        with session.stream(links, initial=saved) as stream:
+            results = [stream.step({"x": x})["y"] for x in steps[2:]]
+
+    np.testing.assert_array_equal(results, expected[2:])
+
+
+def test_a_cache_grows_in_the_engine_without_a_copy(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.kv_step())) as session:
+        past: Any = np.zeros((1, 0, 2), np.float32)
+        totals = []
+        for i in range(5):
+            key = np.full((1, 1, 2), i, np.float32)
+            result = session.run({"key": key, "past": past}, keep=["present"])
+            past = result["present"]
+            totals.append(float(result["total"]))
+            assert (past.location, past.shape) == ("engine", (1, i + 1, 2))
+
+        assert totals == [0, 2, 6, 12, 20]
+        assert past.to_host().tolist() == [[[float(i)] * 2 for i in range(5)]]
+        assert past[0, 4].tolist() == [4.0, 4.0]
+
+
+def test_a_kept_tensor_survives_its_session_and_is_closed_once(write_model: WriteModel) -> None:
+    session = edge_infer.load(write_model(zoo.identity()))
+    kept = session.run({"x": ROW}, keep=["y"])["y"]
+
+    session.close()
+    gc.collect()
+
+    assert kept.tolist() == ROW
+    kept.close()
+    kept.close()
+    with pytest.raises(InputError, match="closed"):
+        kept.to_host()
+
+
+def test_a_closed_tensor_cannot_be_fed(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.identity())) as session:
+        kept = session.run({"x": ROW}, keep=["y"])["y"]
+        kept.close()
+
+        with pytest.raises(InputError, match="closed"):
+            session.run({"x": kept})
+
+
+def test_outputs_are_written_into_given_buffers(mlp: Session) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
+    target = np.empty((2, 10), np.float32)
+
+    result = mlp.run({"x": x}, into={"logits": target})
+
+    assert result["logits"] is target
+    np.testing.assert_array_equal(target, mlp.run({"x": x})["logits"])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [np.empty((2, 9), np.float32), np.empty((2, 10)), np.empty((10, 2), np.float32).T],
+    ids=["shape", "dtype", "strides"],
+)
+def test_a_buffer_that_does_not_fit_is_refused(mlp: Session, target: Any) -> None:
+    with pytest.raises((InputError, ExecutionError), match=r"buffer|shape"):
+        mlp.run({"x": np.zeros((2, 64), np.float32)}, into={"logits": target})
+
+
+def test_a_state_needs_known_names_and_an_initial_value_where_it_is_free(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.kv_step())) as session:
+        with pytest.raises(InputError, match="which output becomes which input"):
+            session.stream()
+        with pytest.raises(InputError, match="Output `presnt` is not known"):
+            session.stream({"presnt": "past"})
+        with pytest.raises(InputError, match="Input `pst` is not known"):
+            session.stream({"present": "pst"})
+        with pytest.raises(InputError, match="expected an initial value"):
+            session.stream({"present": "past"})
+        with session.stream({"present": "past"}, initial={"past": np.zeros((1, 0, 2), np.float32)}) as stream:
+            assert float(stream.step({"key": np.ones((1, 1, 2), np.float32)})["total"]) == 2
+            with pytest.raises(InputError, match="is a state of this stream"):
+                stream.step({"key": np.ones((1, 1, 2), np.float32), "past": np.zeros((1, 0, 2), np.float32)})
+
+
+# -- threads, tasks, lives --
+
+
+def test_run_may_be_called_from_many_threads(mlp: Session) -> None:
+    inputs = [np.random.default_rng(i).normal(size=(2, 64)).astype(np.float32) for i in range(32)]
+    expected = [mlp.run({"x": x})["logits"] for x in inputs]
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda x: mlp.run({"x": x})["logits"], inputs * 4))
+
+    np.testing.assert_array_equal(results, expected * 4)
+
+
+def test_run_async_gives_what_run_gives(mlp: Session) -> None:
+    x = np.ones((1, 64), np.float32)
+
+    result = asyncio.run(mlp.run_async({"x": x}))
+
+    np.testing.assert_array_equal(result["logits"], mlp.run({"x": x})["logits"])
+
+
+def test_a_closed_session_says_so(write_model: WriteModel) -> None:
+    session = edge_infer.load(write_model(zoo.identity()))
+    session.close()
+    session.close()
+
+    with pytest.raises(InputError, match="is closed"):
+        session.run({"x": ROW})
+    assert "closed" in repr(session)
+
+
+def test_a_session_says_what_it_runs_on(mlp: Session) -> None:
+    report = mlp.report()
+
+    assert (report.variant, report.engine, report.device) == ("onnx/model", "onnxruntime", "cpu")
+    assert report.engine_version
+    assert report.providers == ("CPUExecutionProvider",)
+    assert repr(mlp) == f"Session({report.model}, onnx/model, onnxruntime on cpu)"
+
+
+# -- the self-test --
+
+
+def golden(output: float) -> bytes:
+    x = Tensor.from_list(ROW, "float32")
+    return write_examples([({"x": x}, {"y": Tensor.from_list([[1.0, 2.0, output]], "float32")})])
+
+
+def test_a_bundle_whose_numbers_differ_fails_its_self_test(write_bundle: WriteBundle) -> None:
+    name = "examples/golden.safetensors"
+    right = write_bundle({"onnx/fp32": zoo.identity()}, extra={name: golden(3.0)}, examples=name)
+    assert edge_infer.load(right, self_test=True).run({"x": ROW})["y"].tolist() == ROW
+
+    wrong = write_bundle({"onnx/fp32": zoo.identity()}, extra={name: golden(3.5)}, examples=name)
+    with pytest.raises(ExecutionError, match="Self-test failed") as caught:
+        edge_infer.load(wrong, self_test=True)
+    assert caught.value.hint.startswith("edge-infer verify")
+
+
+def test_a_bundle_without_examples_cannot_test_itself(write_model: WriteModel) -> None:
+    with pytest.raises(InputError, match="no golden examples"):
+        edge_infer.load(write_model(zoo.identity()), self_test=True)
+
+
+# -- what cannot be loaded --
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        (b"", "cannot load `model.onnx`", "cut short or no ONNX model"),
+        (b"not a model" * 100, "cannot load `model.onnx`", "cut short or no ONNX model"),
+        (zoo.mlp()[:-100], "cannot load `model.onnx`", "cut short"),
+        (zoo.unknown_operator(), "Frobnicate", "lacks"),
+        (zoo.future_opset(), "opset", "older opset"),
+    ],
+    ids=["empty", "garbage", "truncated", "unknown operator", "future opset"],
+)
+def test_a_file_that_is_no_usable_model_says_why(write_model: WriteModel, data: bytes, message: str, hint: str) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        edge_infer.load(write_model(data))
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+def test_a_device_that_is_not_here_is_refused_not_replaced(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity())
+
+    with pytest.raises(BackendUnavailable, match="No engine can run `model` on device `webgpu` here"):
+        edge_infer.load(path, device="webgpu")
+    with pytest.raises(InputError, match="Device `gpu` is not known"):
+        edge_infer.load(path, device="gpu")
+
+
+def test_a_backend_that_is_unknown_or_reads_another_format_is_refused(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity())
+
+    with pytest.raises(InputError, match="Backend `onnxruntme` is not known") as caught:
+        edge_infer.load(path, backend="onnxruntme")
+    assert caught.value.hint == "did you mean `onnxruntime`?"
+    with pytest.raises(UnsupportedModel, match="Backend `litert` reads none of `onnx`"):
+        edge_infer.load(path, backend="litert")
+
+
+def test_an_unknown_variant_names_the_known_ones(write_bundle: WriteBundle) -> None:
+    folder = write_bundle({"onnx/fp32": zoo.identity()})
+
+    with pytest.raises(edge_infer.ManifestError, match="no variant `onnx/int8`; choose from `onnx/fp32`"):
+        edge_infer.load(folder, variant="onnx/int8")
+
+
+def test_a_variant_that_fails_is_replaced_and_reported_or_refused_strictly(write_bundle: WriteBundle) -> None:
+    folder = write_bundle({"onnx/int8": zoo.unknown_operator(), "onnx/fp32": zoo.identity()})
+
+    with edge_infer.load(folder) as session:
+        report = session.report()
+    assert report.variant == "onnx/fp32"
+    assert len(report.fallbacks) == 1
+    assert report.fallbacks[0].startswith("onnx/int8 by onnxruntime on cpu: ")
+
+    with pytest.raises(UnsupportedModel, match="Frobnicate"):
+        edge_infer.load(folder, strict=True)

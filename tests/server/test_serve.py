@@ -1,0 +1,148 @@
+"""The command `edge-infer serve`, as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from edge_infer.cli import serve as serve_module
+from edge_infer.errors import BundleError, ServingError
+from edge_infer.server.listener import listen, url_of
+from edge_infer.server.pages import find_web_root
+from tests.server.bundles import bundle_files, write_bundle
+from tests.server.conftest import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Run the command in a folder; give the process, its URL, and its first line."""
+    command = [sys.executable, "-m", "edge_infer", "serve", *arguments, "--port", "0"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    environment.pop("DISPLAY", None)
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            assert found, line + process.stdout.read()
+            yield process, found[0], line
+        finally:
+            process.kill()
+
+
+def test_the_url_is_printed_when_it_answers_and_ctrl_c_ends_it(tmp_path: Path, web_root: Path) -> None:
+    write_bundle(tmp_path / "one.bundle", bundle_files("first"))
+    write_bundle(tmp_path / "two.bundle", bundle_files("second"))
+    with started(tmp_path, "--web-root", str(web_root), "--open") as (process, url, line):
+        assert "(first, second)" in line
+        get = Client(url)
+        assert get("/").status == 200
+        assert get("/models/second/manifest.json?token=secret").status == 200
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "GET /models/second/manifest.json 200" in rest
+    assert "secret" not in rest
+    assert "Traceback" not in rest
+    assert rest.endswith("Stopped\n")
+
+
+def test_named_bundles_are_served_and_nothing_else(tmp_path: Path, web_root: Path) -> None:
+    write_bundle(tmp_path / "one.bundle", bundle_files("first"))
+    model = tmp_path / "bare.onnx"
+    model.write_bytes(bundle_files()["onnx/model.onnx"])
+    with started(tmp_path, "bare.onnx", "--web-root", str(web_root), "--no-isolation") as (_, url, line):
+        assert "(bare)" in line
+        page = Client(url)("/")
+        assert page.status == 200
+        assert "cross-origin-opener-policy" not in page.headers
+
+
+def test_without_a_bundle_there_is_the_page_and_a_hint(tmp_path: Path, web_root: Path) -> None:
+    with started(tmp_path, "--web-root", str(web_root)) as (process, url, line):
+        assert "(no model)" in line
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("hint: edge-infer convert")
+        assert Client(url)("/models/").body == b'{"models": []}'
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "edge_infer", "serve", *arguments]
+    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=60, check=False)
+
+
+def test_a_port_in_use_is_one_clear_error(tmp_path: Path, web_root: Path) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        done = run(tmp_path, "--web-root", str(web_root), "--port", str(port))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: Port {port} is in use" in done.stderr
+    assert f"hint: --port {port + 1}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["none.bundle"], 1, "There is no file or folder `none.bundle`"),
+        (["--web-root", "nowhere"], 1, "`nowhere` has no folder `src`"),
+        (["--host", "203.0.113.7", "--web-root", "."], 1, "is no address of this machine"),
+        (["--host", "not a host", "--web-root", "."], 1, "is no address of this machine"),
+        (["--port", "99999"], 2, "99999"),
+    ],
+)
+def test_wrong_arguments(tmp_path: Path, arguments: list[str], status: int, message: str) -> None:
+    (tmp_path / "src").mkdir()
+    done = run(tmp_path, *arguments)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(serve_module, "_NEEDED", ("starlette", "not_installed"))
+        result = CliRunner().invoke(serve_module.serve, [])
+    assert isinstance(result.exception, ServingError)
+    assert result.exception.hint == "pip install 'edge-infer[server]'"
+    assert "not_installed" in result.exception.message
+
+
+def test_missing_web_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "edge_infer_web", None)
+    monkeypatch.setattr("edge_infer.__file__", str(tmp_path / "edge_infer" / "__init__.py"))
+    with pytest.raises(BundleError) as caught:
+        find_web_root()
+    assert caught.value.hint == "pip install 'edge-infer[web]'"
+    write_bundle(tmp_path / "web", {"src/index.js": b"", "demo/index.html": b""})
+    assert find_web_root() == tmp_path / "web"
+
+
+def test_a_listening_socket_has_a_url() -> None:
+    with listen("127.0.0.1", 0) as loopback:
+        assert url_of(loopback) == f"http://127.0.0.1:{loopback.getsockname()[1]}"
+    with listen("0.0.0.0", 0) as everywhere:
+        assert url_of(everywhere).startswith("http://127.0.0.1:")
+
+
+def test_the_runtime_loads_no_server() -> None:
+    script = (
+        "import sys, edge_infer, edge_infer.cli.serve; print({'starlette', 'uvicorn', 'brotli'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, check=True)
+    assert done.stdout == "set()\n"

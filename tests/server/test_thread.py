@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+
+from edge_infer.errors import ServingError
+from edge_infer.server.app import create_app
+from edge_infer.server.thread import ServerThread
+from tests.server.conftest import Client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+def test_a_server_answers_inside_its_block_and_is_gone_after_it() -> None:
+    with ServerThread(create_app({})) as server, urlopen(f"{server.url}/health") as response:
+        assert response.read() == b"OK"
+    assert not [thread for thread in threading.enumerate() if thread.name == "edge-infer server"]
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    with pytest.raises(OSError), socket.create_connection((host, int(port)), timeout=5):
+        pass
+
+
+def test_two_servers_live_side_by_side() -> None:
+    with ServerThread(create_app({})) as first, ServerThread(create_app({})) as second:
+        assert first.url != second.url
+        assert Client(first.url)("/health").body == Client(second.url)("/health").body == b"OK"
+
+
+def test_an_open_connection_does_not_keep_a_server_alive() -> None:
+    with ServerThread(create_app({})) as server:
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        idle = socket.create_connection((host, int(port)))
+    with idle:
+        assert idle.recv(1) == b""
+
+
+def test_a_server_that_does_not_start_is_an_error() -> None:
+    app = create_app({})
+
+    async def broken(_app: object) -> AsyncIterator[None]:
+        raise RuntimeError("no")
+        yield
+
+    from contextlib import asynccontextmanager
+
+    app.router.lifespan_context = asynccontextmanager(broken)
+    with pytest.raises(ServingError, match="did not start"), ServerThread(app):
+        pass
+
+
+def test_pages_are_found_without_being_told(web_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_infer.server.app.find_web_root", lambda: web_root)
+    with ServerThread(create_app({})) as server:
+        assert Client(server.url)("/src/index.js").status == 200

@@ -39,11 +39,12 @@ class InputChecker:
     """
 
     def __init__(self, specs: Sequence[TensorSpec], shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
-        self._specs = {spec.name: spec for spec in specs}
+        self._specs = tuple((spec.name, spec) for spec in specs)
         #: The shape that each input must have, where only one is right.
         self._exact: dict[str, tuple[Any, ...]] = {spec.name: spec.shape for spec in specs if spec.is_fixed}
         self._exact.update(shapes or {})
-        self._passed: dict[str, tuple[Any, Any]] = {}
+        self._passed: dict[str, tuple[Any, Any]] = dict.fromkeys(dict(self._specs), (None, None))
+        self._ndarray: Any = None
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Return the inputs, each a `numpy.ndarray` or a `Tensor` that fits its spec.
@@ -52,13 +53,13 @@ class InputChecker:
             InputError: One is missing, unknown, of another dtype or shape.
         """
         feeds: dict[str, Array] = {}
-        ndarray = _ndarray()
+        ndarray = self._ndarray or self._find_ndarray()
         try:
-            for name, spec in self._specs.items():
+            for name, spec in self._specs:
                 value = inputs[name]
                 if type(value) is ndarray:
                     # An array of the dtype and shape that the last check let through needs no second one.
-                    if (value.dtype, value.shape) != self._passed.get(name):
+                    if (value.dtype, value.shape) != self._passed[name]:
                         self._check(spec, value.dtype.name, value.shape, value.dtype)
                         self._passed[name] = (value.dtype, value.shape)
                     feeds[name] = value
@@ -72,15 +73,20 @@ class InputChecker:
             self.refuse_unknown(list(inputs))
         return feeds
 
+    def _find_ndarray(self) -> Any:
+        """Return `numpy.ndarray` if numpy has been imported: then, and only then, can a value be one."""
+        self._ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
+        return self._ndarray
+
     def refuse_unknown(self, names: Sequence[str]) -> None:
         """Raise for the first name that is no input.
 
         Raises:
             InputError: There is one.
         """
-        known = list(self._specs)
+        known = [name for name, _ in self._specs]
         for name in names:
-            if name not in self._specs:
+            if name not in known:
                 raise InputError(
                     f"Input `{name}` is not known; choose from {listed(known)}",
                     hint=did_you_mean(str(name), known),
@@ -90,7 +96,8 @@ class InputChecker:
 
     def _malformed(self, inputs: Any) -> InputError | None:
         """Describe inputs that are no mapping, or lack a name; None where the fault is elsewhere."""
-        known = list(self._specs)
+        specs = dict(self._specs)
+        known = list(specs)
         if not hasattr(inputs, "keys"):
             example = f'{{"{known[0]}": ...}}' if known else "{}"
             return InputError(
@@ -101,15 +108,15 @@ class InputChecker:
         missing = [name for name in known if name not in inputs]
         if not missing:
             return None
-        unknown = [str(name) for name in inputs if name not in self._specs]
+        unknown = [str(name) for name in inputs if name not in specs]
         if unknown:
             return InputError(
                 f"Input `{unknown[0]}` is not known; choose from {listed(known)}",
-                hint=did_you_mean(unknown[0], missing) or f"the model needs {self._specs[missing[0]]}",
+                hint=did_you_mean(unknown[0], missing) or f"the model needs {specs[missing[0]]}",
                 input=unknown[0],
                 allowed=known,
             )
-        spec = self._specs[missing[0]]
+        spec = specs[missing[0]]
         return InputError(f"Input `{spec.name}` is missing", hint=f"the model needs {spec}", input=spec.name)
 
     def _check(self, spec: TensorSpec, dtype: str, shape: tuple[int, ...], numpy_dtype: Any = None) -> None:
@@ -158,12 +165,6 @@ class InputChecker:
         if dtype is None:
             raise _wrong_dtype(spec, f"buffer format {view.format!r}")
         return Tensor(view, dtype, view.shape or ())
-
-
-def _ndarray() -> Any:
-    """Return `numpy.ndarray` if numpy has been imported: then, and only then, can a value be one."""
-    numpy = sys.modules.get("numpy")
-    return getattr(numpy, "ndarray", None)
 
 
 def present(results: dict[str, Array], arrays: str) -> dict[str, Array]:

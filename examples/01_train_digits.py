@@ -1,7 +1,7 @@
 """Train a small digits classifier and export it: the model that every other example uses.
 
-The data are scikit-learn's 1797 handwritten digits of 8 x 8 pixels. Training takes about a minute on two cores. The
-results are committed, so that the other examples need no torch:
+The data are scikit-learn's 1797 handwritten digits of 8 x 8 pixels. Training takes less than half a
+minute. The results are committed, so that the other examples need no torch:
 
     examples/digits/digits.onnx       input `image` float32 [batch, 1, 8, 8] in 0..1, output `logits` [batch, 10]
     examples/digits/calibration.npz   256 training images

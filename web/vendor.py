@@ -1,4 +1,4 @@
-"""Fill `web/vendor/` with the engine files that a page needs, and nothing else.
+"""Fill `web/vendor/` with the engine files that a page needs and the demo's Python application, and nothing else.
 
     npm ci --prefix web && python web/vendor.py
 
@@ -21,6 +21,7 @@ import zipfile
 from pathlib import Path
 
 WEB = Path(__file__).resolve().parent
+REPOSITORY = WEB.parent
 VENDOR = WEB / "vendor"
 MODULES = WEB / "node_modules"
 
@@ -37,12 +38,14 @@ ENGINE_FILES = {
         "python_stdlib.zip": "pyodide/python_stdlib.zip",
     },
 }
+#: Files of this repository that the page fetches and the wheel would lack: the application that also runs natively.
+OWN_FILES = ("examples/digits_app.py",)
 #: What Pyodide's own lock file calls micropip's version, as the package index has it. It carries its own `packaging`.
 MICROPIP = ("0.11.1", "768de165adb8e66906039d8fec4127a57f522dfdf8e6fbff877a4616941ecfd3")
 MICROPIP_WHEEL = f"micropip-{MICROPIP[0]}-py3-none-any.whl"
 
 NOTICE = """\
-The files in this folder are the work of others, unchanged but for pyodide/pyodide-lock.json, which lists only the
+The files in these folders are the work of others, unchanged but for pyodide/pyodide-lock.json, which lists only the
 packages that lie here.
 
 onnxruntime-web/   ONNX Runtime Web, Copyright (c) Microsoft Corporation.          MIT, see LICENSES/MIT.txt
@@ -87,13 +90,14 @@ def main() -> int:
         if not description.is_file():
             return _fail(f"web/node_modules has no {package}", "npm ci --prefix web")
         packages[package] = json.loads(description.read_bytes())["version"]
-    if _is_current(packages):
+    own = {path: (REPOSITORY / path).read_bytes() for path in OWN_FILES if (REPOSITORY / path).is_file()}
+    if _is_current(packages, own):
         return 0
 
     wheel = _micropip_wheel()
     if wheel is None:
         return 1
-    files: dict[str, bytes] = {f"wheels/{MICROPIP_WHEEL}": wheel}
+    files: dict[str, bytes] = {f"wheels/{MICROPIP_WHEEL}": wheel, **own}
     for package, paths in ENGINE_FILES.items():
         files |= {target: (MODULES / package / source).read_bytes() for source, target in paths.items()}
     files["pyodide/pyodide-lock.json"] = _lock((MODULES / "pyodide" / "pyodide-lock.json").read_bytes())
@@ -119,17 +123,19 @@ def main() -> int:
     return 0
 
 
-def _is_current(packages: dict[str, str]) -> bool:
+def _is_current(packages: dict[str, str], own: dict[str, bytes]) -> bool:
     """Tell whether the folder holds these versions, whole, and was filled by this very script's choice of files."""
     try:
         versions = json.loads((VENDOR / "versions.json").read_bytes())
         entries = versions["files"]
         sizes = {path: (VENDOR / path).stat().st_size for path in entries}
+        present = {path: (VENDOR / path).read_bytes() for path in own}
     except (OSError, ValueError, KeyError):
         return False
     wanted = {target for paths in ENGINE_FILES.values() for target in paths.values()}
     return (
         versions["packages"] == packages
+        and present == own
         and wanted | {f"wheels/{MICROPIP_WHEEL}"} <= set(entries)
         and all(entries[path]["size"] == size for path, size in sizes.items())
     )

@@ -179,7 +179,6 @@ class OnnxRuntimeCall:
 
         self._session = session
         self._binding = session.io_binding()
-        self._copy = numpy.copyto
         self.inputs: dict[str, Array] = {}
         self.outputs: dict[str, Array] = {}
         for spec in inputs:
@@ -218,7 +217,7 @@ class OnnxRuntimeCall:
 
     def write(self, name: str, value: Array) -> None:
         """Copy a value into an input buffer."""
-        self._copy(self.inputs[name], to_numpy(value.to_host()) if isinstance(value, Tensor) else value)
+        self.inputs[name][...] = to_numpy(value.to_host()) if isinstance(value, Tensor) else value
 
     def run(self) -> None:
         """Run the model on what the buffers hold."""

@@ -100,7 +100,7 @@ class InferenceRoutes:
         def run() -> bytes:
             version = _bundle_version(model, request).version
             session = model.session()
-            asked = parse_request(body, session.inputs)
+            asked = parse_request(body, session.inputs, session.outputs)
             return write_answer(model.name, version, asked, session.run(asked.inputs, asked.outputs), session.outputs)
 
         return Response(await self._work(run), 200, NO_STORE, JSON)

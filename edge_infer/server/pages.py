@@ -90,9 +90,13 @@ class PageRoutes:
     def _open(self, folder: str, path: str) -> Asset:
         if self._root is None:
             raise PathNotFound("The web files are not installed", hint=_INSTALL)
+        is_checkout = (self._root / "vendor.py").is_file()
         if folder == "vendor" and not (self._root / folder / "versions.json").is_file():
             raise PathNotFound(
                 "The engine files of the page are not there",
-                hint=f"make setup; or {_INSTALL}" if (self._root / "vendor.py").is_file() else _INSTALL,
+                hint="make setup" if is_checkout else _INSTALL,
             )
+        if is_checkout and folder == "vendor" and path.startswith("examples/"):
+            # Where they are edited; `vendor/` has a copy for the wheel.
+            return self._assets.open(safe_path(self._root.parent / "examples", path.removeprefix("examples/")))
         return self._assets.open(safe_path(self._root / folder, path))

@@ -7,6 +7,7 @@ infinity; as in protobuf's JSON mapping they are the texts "NaN", "Infinity" and
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain
 from math import inf, isfinite, nan, prod
 from struct import error as struct_error
@@ -42,6 +43,8 @@ DATATYPES = {
     DType.STRING: "BYTES",
 }
 _FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
+#: JSON can write half of a pair (`"\ud800"`), which no encoding can.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_NUMBERS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 _REQUEST_FIELDS = ("id", "inputs", "outputs", "parameters", "model_name", "model_version")
 _INPUT_FIELDS = ("name", "shape", "datatype", "data", "parameters")
@@ -60,12 +63,13 @@ class InferRequest(NamedTuple):
     outputs: list[str] | None
 
 
-def parse_request(body: bytes, specs: Sequence[TensorSpec]) -> InferRequest:
+def parse_request(body: bytes, specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> InferRequest:
     """Parse and check the body of a request.
 
     Args:
         body: JSON.
         specs: The model's inputs.
+        outputs: The model's outputs.
 
     Raises:
         InputError: It is not JSON, or a field is not what it must be; the message names the field.
@@ -91,7 +95,7 @@ def parse_request(body: bytes, specs: Sequence[TensorSpec]) -> InferRequest:
     missing = [spec for spec in specs if spec.name not in inputs]
     if missing:
         raise InputError(f"Input `{missing[0].name}` is missing", hint=_expected(missing[0]), input=missing[0].name)
-    return InferRequest(id_, inputs, _parse_outputs(document.get("outputs")))
+    return InferRequest(id_, inputs, _parse_outputs(document.get("outputs"), outputs))
 
 
 def write_answer(
@@ -217,6 +221,10 @@ def _pack(flat: list[Any], shape: list[int], spec: TensorSpec) -> Tensor:
             input=spec.name,
         )
     if dtype is DType.STRING:
+        if any(map(_SURROGATE.search, flat)):
+            raise InputError(
+                f"Input `{spec.name}` has half a surrogate pair in a text", hint="send valid Unicode", input=spec.name
+            )
         return Tensor(flat, dtype, shape)
     if dtype in _FLOATS:
         flat = _finite_or_spelt(flat, spec)
@@ -250,20 +258,21 @@ def _finite_or_spelt(flat: list[Any], spec: TensorSpec) -> list[Any]:
         ) from None
 
 
-def _parse_outputs(entries: Any) -> list[str] | None:
-    """Return the names of the outputs asked for; the session knows which there are."""
+def _parse_outputs(entries: Any, specs: Sequence[TensorSpec]) -> list[str] | None:
+    """Return the names of the outputs asked for, or None for all."""
     if entries is None:
         return None
     if not isinstance(entries, list):
         raise InputError(
             f"`outputs` is {_kind(entries)}, expected a list", hint='"outputs": [{"name": "..."}]', field="outputs"
         )
+    known = [spec.name for spec in specs]
     names: list[str] = []
     for i, entry in enumerate(entries):
         where = f"outputs[{i}]"
         entry = _object(entry, where)
         _refuse_unknown(entry, _OUTPUT_FIELDS, where)
-        names.append(_name(entry, where, names, None, "Output"))
+        names.append(_name(entry, where, names, known, "Output"))
         if "classification" in _object(entry.get("parameters", {}), f"{where}.parameters"):
             raise InputError(
                 f"{where} asks for the extension `classification`, which this server does not have",
@@ -273,16 +282,16 @@ def _parse_outputs(entries: Any) -> list[str] | None:
     return names or None
 
 
-def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str] | None, what: str) -> str:
+def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str], what: str) -> str:
     name = entry.get("name")
     if not isinstance(name, str):
         raise InputError(f"{where}: `name` is {_kind(name)}, expected text", hint=_EXAMPLE, field=f"{where}.name")
     if name in seen:
         raise InputError(f"{what} `{name}` is given twice", hint=f"leave {where} out", field=where)
-    if known is not None and name not in known:
+    if name not in known:
         raise InputError(
             f"{what} `{name[:128]}` is not known; choose from {listed(known)}",
-            hint=did_you_mean(name[:128], known) or f"the model takes {listed(known)}",
+            hint=(did_you_mean(name[:128], known) or f'"name": "{known[0]}"') if known else "leave it out",
             field=where,
             allowed=known,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -36,7 +35,8 @@ class ServedModel:
         self.name = name
         self.path = path
         self._device = device
-        self._lock = Lock()
+        self._opening = Lock()
+        self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
         self._bundle: Bundle | None = None
         self._session: Session | None = None
@@ -60,8 +60,16 @@ class ServedModel:
         Raises:
             BundleError: It is none any more.
         """
-        with self._lock:
-            return self._open()
+        place = self.path / MANIFEST_NAME if self.path.is_dir() else self.path
+        with self._opening:
+            try:
+                status = place.stat()
+            except OSError:
+                raise BundleError(f"The bundle of model `{self.name}` is gone", hint="convert it again") from None
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._bundle is None or stamp != self._stamp:
+                self._bundle, self._stamp = Bundle.open(self.path), stamp
+            return self._bundle
 
     def session(self) -> Session:
         """Return the session, loaded when first asked for and again when the bundle changed.
@@ -70,16 +78,17 @@ class ServedModel:
             BundleError: The files are wrong.
             BackendError: No engine can run it here.
         """
-        with self._lock:
-            bundle = self._open()
+        with self._loading:
+            bundle = self.bundle()
             if self._session is None or self._session.bundle is not bundle:
+                # Runs that are under way keep the old session, which goes when they end.
                 self._session = load(bundle, device=self._device, arrays="tensor")
             return self._session
 
     def close(self) -> None:
         """Close the session."""
-        with self._lock:
-            session, self._session, self._bundle = self._session, None, None
+        with self._loading:
+            session, self._session = self._session, None
             if session is not None:
                 session.close()
 
@@ -123,17 +132,6 @@ class ServedModel:
                 got=asset.sha256,
             )
         return asset
-
-    def _open(self) -> Bundle:
-        place = self.path / MANIFEST_NAME if self.path.is_dir() else self.path
-        try:
-            status = os.stat(place)  # noqa: PTH116  as `Path.stat`, which would be one more object
-        except OSError:
-            raise BundleError(f"The bundle of model `{self.name}` is gone", hint="convert it again") from None
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._bundle is None or stamp != self._stamp:
-            self._bundle, self._stamp = Bundle.open(self.path), stamp
-        return self._bundle
 
     def _read_unnamed(self, path: str) -> bytes:
         """Return the bytes of `manifest.json` or `quality.json`, which the manifest does not name."""

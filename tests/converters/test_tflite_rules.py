@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Weights = dict[str, np.ndarray[Any, Any]]
 
 IMAGE = ("batch", 4, 9, 7)
+INT32, FLOAT = int(onnx.TensorProto.INT32), int(onnx.TensorProto.FLOAT)
 
 
 class Case(NamedTuple):
@@ -27,7 +28,7 @@ class Case(NamedTuple):
 
     nodes: Sequence[onnx.NodeProto]
     shape: Sequence[int | str] = IMAGE
-    weights: Weights = {}
+    weights: Weights | None = None
     opset: int = zoo.OPSET
     more_inputs: tuple[str, ...] = ()
 
@@ -46,6 +47,10 @@ def normal(*shape: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(len(shape)).normal(0, 0.5, shape).astype(np.float32)
 
 
+def scalar(value: float) -> np.ndarray[Any, Any]:
+    return np.array(value, np.float32)
+
+
 def integers(*values: int) -> np.ndarray[Any, Any]:
     return np.array(values, np.int64)
 
@@ -56,10 +61,18 @@ def conv(out: int = 6, per_group: int = 4, size: Sequence[int] = (3, 3), **attri
     return Case([node("Conv", "x w b", **attributes)], shape, weights)
 
 
+def norm(channels: int) -> Weights:
+    parts = {name: normal(channels) for name in ("scale", "bias", "mean")}
+    return {**parts, "var": normal(channels) ** 2 + 0.1}
+
+
+DENSE = {"w": normal(5, 3), "b": normal(3)}
+CONV = {"w": normal(6, 4, 3, 3)}
+
 CASES = {
     "conv": conv(),
     "conv-same": conv(pads=[1, 1, 1, 1]),
-    "conv-without-bias": Case([node("Conv", "x w", pads=[1, 1, 1, 1])], IMAGE, {"w": normal(6, 4, 3, 3)}),
+    "conv-without-bias": Case([node("Conv", "x w", pads=[1, 1, 1, 1])], IMAGE, CONV),
     "conv-strided": conv(strides=[2, 2], pads=[1, 1, 1, 1]),
     "conv-uneven-pads": conv(pads=[2, 0, 1, 3]),
     "conv-same-upper": conv(strides=[2, 3], auto_pad="SAME_UPPER"),
@@ -72,27 +85,21 @@ CASES = {
     "conv-depthwise-multiplied": conv(out=8, per_group=1, group=4),
     "conv-depthwise-dilated": conv(out=4, per_group=1, group=4, dilations=[2, 1]),
     "conv-1d": conv(size=(3,), pads=[1, 1]),
-    "conv-relu": Case([node("Conv", "x w", "c"), node("Relu", "c")], IMAGE, {"w": normal(6, 4, 3, 3)}),
+    "conv-relu": Case([node("Conv", "x w", "c"), node("Relu", "c")], IMAGE, CONV),
     "conv-relu6": Case(
         [node("Conv", "x w", "c"), node("Clip", "c low high")],
         IMAGE,
-        {"w": 4 * normal(6, 4, 3, 3), "low": np.float32(0).reshape(()), "high": np.float32(6).reshape(())},
+        {"w": 4 * normal(6, 4, 3, 3), "low": scalar(0), "high": scalar(6)},
     ),
     "conv-batch-norm": Case(
         [node("Conv", "x w", "c"), node("BatchNormalization", "c scale bias mean var")],
         IMAGE,
-        {
-            "w": normal(5, 4, 3, 3),
-            "scale": normal(5),
-            "bias": normal(5),
-            "mean": normal(5),
-            "var": normal(5) ** 2 + 0.1,
-        },
+        {"w": normal(5, 4, 3, 3), **norm(5)},
     ),
     "batch-norm": Case(
         [node("BatchNormalization", "x scale bias mean var", epsilon=1e-3)],
         IMAGE,
-        {"scale": normal(4), "bias": normal(4), "mean": normal(4), "var": normal(4) ** 2 + 0.1},
+        norm(4),
     ),
     "max-pool": Case([node("MaxPool", kernel_shape=[2, 2], strides=[2, 2])]),
     "max-pool-padded": Case([node("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])]),
@@ -108,11 +115,9 @@ CASES = {
     "average-pool-ceil": Case([node("AveragePool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)]),
     "global-average-pool": Case([node("GlobalAveragePool", "x", "p"), node("Flatten", "p")]),
     "global-max-pool": Case([node("GlobalMaxPool")]),
-    "gemm": Case([node("Gemm", "x w b")], ("batch", 5), {"w": normal(5, 3), "b": normal(3)}),
+    "gemm": Case([node("Gemm", "x w b")], ("batch", 5), DENSE),
     "gemm-transposed": Case([node("Gemm", "x w b", transB=1)], ("batch", 5), {"w": normal(3, 5), "b": normal(1, 3)}),
-    "gemm-factors": Case(
-        [node("Gemm", "x w b", alpha=0.5, beta=2.0)], ("batch", 5), {"w": normal(5, 3), "b": normal(3)}
-    ),
+    "gemm-factors": Case([node("Gemm", "x w b", alpha=0.5, beta=2.0)], ("batch", 5), DENSE),
     "gemm-scalar-bias": Case([node("Gemm", "x w b")], ("batch", 5), {"w": normal(5, 3), "b": normal(1)}),
     "gemm-column-bias": Case([node("Gemm", "x w b")], (2, 5), {"w": normal(5, 3), "b": normal(2, 1)}),
     "gemm-without-bias": Case([node("Gemm", "x w")], ("batch", 5), {"w": normal(5, 3)}),
@@ -128,9 +133,9 @@ CASES = {
     "subtract-constant": Case([node("Sub", "x c")], IMAGE, {"c": normal(4, 1, 1)}),
     "multiply-from-constant": Case([node("Mul", "c x")], IMAGE, {"c": normal(1, 4, 1, 7)}),
     "divide": Case([node("Exp", "z", "e"), node("Div", "x e")], more_inputs=("z",)),
-    "power": Case([node("Abs", "x", "a"), node("Pow", "a c")], IMAGE, {"c": np.array(1.5, np.float32)}),
+    "power": Case([node("Abs", "x", "a"), node("Pow", "a c")], IMAGE, {"c": scalar(1.5)}),
     "max-of-three": Case([node("Max", "x z q")], more_inputs=("z", "q")),
-    "min": Case([node("Min", "x c")], IMAGE, {"c": np.array(0.25, np.float32)}),
+    "min": Case([node("Min", "x c")], IMAGE, {"c": scalar(0.25)}),
     "residual": Case(
         [node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("Add", "c x", "s"), node("Relu", "s")],
         IMAGE,
@@ -141,13 +146,9 @@ CASES = {
         IMAGE,
         {"w": normal(6, 4, 3, 3), "v": normal(6, 4, 3, 3), "k": normal(6, 1, 1)},
     ),
-    "clip": Case(
-        [node("Clip", "x low high")], IMAGE, {"low": np.array(-0.5, np.float32), "high": np.array(0.25, np.float32)}
-    ),
-    "clip-below": Case([node("Clip", "x low")], IMAGE, {"low": np.array(0.1, np.float32)}),
-    "clip-to-one": Case(
-        [node("Clip", "x low high")], IMAGE, {"low": np.array(-1, np.float32), "high": np.array(1, np.float32)}
-    ),
+    "clip": Case([node("Clip", "x low high")], IMAGE, {"low": scalar(-0.5), "high": scalar(0.25)}),
+    "clip-below": Case([node("Clip", "x low")], IMAGE, {"low": scalar(0.1)}),
+    "clip-to-one": Case([node("Clip", "x low high")], IMAGE, {"low": scalar(-1), "high": scalar(1)}),
     "clip-by-attributes": Case([node("Clip", min=0.0, max=6.0)], opset=8),
     "leaky-relu": Case([node("LeakyRelu", alpha=0.2)]),
     "prelu": Case([node("PRelu", "x slope")], IMAGE, {"slope": normal(4, 1, 1)}),
@@ -160,12 +161,10 @@ CASES = {
     "gelu": Case([node("Gelu")]),
     "gelu-tanh": Case([node("Gelu", approximate="tanh")]),
     "swish": Case([node("Sigmoid", "x", "s"), node("Mul", "x s")]),
-    "cast": Case(
-        [node("Cast", "x", "i", to=int(onnx.TensorProto.INT32)), node("Cast", "i", to=int(onnx.TensorProto.FLOAT))]
-    ),
+    "cast": Case([node("Cast", "x", "i", to=INT32), node("Cast", "i", to=FLOAT)]),
     "dropout": Case([node("Dropout", "x", "d"), node("Relu", "d")]),
     "flatten": Case([node("Flatten")]),
-    "flatten-behind-conv": Case([node("Conv", "x w", "c"), node("Flatten", "c")], IMAGE, {"w": normal(6, 4, 3, 3)}),
+    "flatten-behind-conv": Case([node("Conv", "x w", "c"), node("Flatten", "c")], IMAGE, CONV),
     "reshape": Case([node("Reshape", "x shape")], IMAGE, {"shape": integers(0, 9, -1)}),
     "reshape-by-shape-arithmetic": Case(
         [
@@ -181,11 +180,9 @@ CASES = {
     "squeeze": Case([node("Squeeze", "x axes")], ("batch", 1, 5), {"axes": integers(1)}),
     "unsqueeze": Case([node("Unsqueeze", "x axes")], ("batch", 5), {"axes": integers(1, 3)}),
     "transpose": Case([node("Transpose", perm=[0, 2, 3, 1])]),
-    "transpose-behind-conv": Case(
-        [node("Conv", "x w", "c"), node("Transpose", "c", perm=[0, 2, 3, 1])], IMAGE, {"w": normal(6, 4, 3, 3)}
-    ),
+    "transpose-behind-conv": Case([node("Conv", "x w", "c"), node("Transpose", "c", perm=[0, 2, 3, 1])], IMAGE, CONV),
     "transpose-of-channels-last": Case(
-        [node("Conv", "x w", "c"), node("Transpose", "c", perm=[0, 3, 1, 2])], IMAGE, {"w": normal(6, 4, 3, 3)}
+        [node("Conv", "x w", "c"), node("Transpose", "c", perm=[0, 3, 1, 2])], IMAGE, CONV
     ),
     "concat": Case([node("Concat", "x z", axis=1)], more_inputs=("z",)),
     "concat-behind-conv": Case(
@@ -197,7 +194,7 @@ CASES = {
     "pad-with-value": Case(
         [node("Pad", "x pads value")],
         IMAGE,
-        {"pads": integers(0, 0, 2, 1, 0, 0, 1, 3), "value": np.array(1.5, np.float32)},
+        {"pads": integers(0, 0, 2, 1, 0, 0, 1, 3), "value": scalar(1.5)},
     ),
     "pad-reflect": Case([node("Pad", "x pads", mode="reflect")], IMAGE, {"pads": integers(0, 0, 2, 1, 0, 0, 1, 2)}),
     "pad-some-axes": Case(
@@ -217,9 +214,7 @@ CASES = {
     "gather": Case([node("Gather", "x rows", axis=1)], IMAGE, {"rows": integers(3, 0, -2)}),
     "softmax": Case([node("Softmax")]),
     "softmax-of-channels": Case([node("Softmax", axis=1)]),
-    "softmax-behind-conv": Case(
-        [node("Conv", "x w", "c"), node("Softmax", "c", axis=1)], IMAGE, {"w": normal(6, 4, 3, 3)}
-    ),
+    "softmax-behind-conv": Case([node("Conv", "x w", "c"), node("Softmax", "c", axis=1)], IMAGE, CONV),
     "softmax-of-many-axes": Case([node("Softmax", axis=1)], opset=11),
     "log-softmax": Case([node("LogSoftmax", axis=-1)], ("batch", 10)),
     "reduce-mean": Case([node("ReduceMean", "x axes")], IMAGE, {"axes": integers(2, 3)}),
@@ -229,7 +224,7 @@ CASES = {
         {"w": normal(6, 4, 3, 3), "axes": integers(-1, -2)},
     ),
     "reduce-channels-behind-conv": Case(
-        [node("Conv", "x w", "c"), node("ReduceMax", "c", axes=[1], keepdims=0)], IMAGE, {"w": normal(6, 4, 3, 3)}, 13
+        [node("Conv", "x w", "c"), node("ReduceMax", "c", axes=[1], keepdims=0)], IMAGE, CONV, 13
     ),
     "reduce-height-behind-conv": Case(
         [node("Conv", "x w", "c"), node("ReduceSum", "c axes", keepdims=0)],
@@ -292,7 +287,7 @@ def test_an_image_of_one_channel_is_not_transposed() -> None:
 
 def test_a_dense_layer_takes_in_its_bias_and_activation() -> None:
     nodes = [node("MatMul", "x w", "m"), node("Add", "m b", "s"), node("Relu", "s")]
-    case = Case(nodes, ("batch", 5), {"w": normal(5, 3), "b": normal(3)})
+    case = Case(nodes, ("batch", 5), DENSE)
 
     written = tflite.write(onnx.load_from_string(case.model()))
 
@@ -302,7 +297,7 @@ def test_a_dense_layer_takes_in_its_bias_and_activation() -> None:
 def test_an_activation_that_is_read_before_it_stays() -> None:
     """Two readers of the convolution: only one of them wants the activation."""
     nodes = [node("Conv", "x w", "c"), node("Relu", "c", "r"), node("Sub", "c r")]
-    model = Case(nodes, IMAGE, {"w": normal(6, 4, 3, 3)}).model()
+    model = Case(nodes, IMAGE, CONV).model()
     feeds = random_feeds(model)
 
     got = run_tflite(tflite.write(onnx.load_from_string(model)).data, feeds)

@@ -221,8 +221,8 @@ def test_headers_without_sense_are_ignored(send: Client) -> None:
         {"if_range": "W/" * 2000, "range": "bytes=0-1"},
         {"accept": "\xff" * 100},
     ):
-        assert send("/models/tiny/manifest.json", **headers).status == 200
-        assert send("/simple/edge-infer/", **headers).status == 200
+        assert send("/models/tiny/manifest.json", "GET", None, **headers).status == 200
+        assert send("/simple/edge-infer/", "GET", None, **headers).status == 200
 
 
 @pytest.mark.parametrize(
@@ -252,14 +252,15 @@ def test_what_is_no_http_at_all(send: Client, line: bytes) -> None:
 
 def test_a_client_that_hangs_up(send: Client) -> None:
     host, _, port = send.url.removeprefix("http://").partition(":")
-    head = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+    head = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n"
     for part in (head[:30], head, head + b'{"inputs"'):
         with socket.create_connection((host, int(port)), timeout=30) as connection:
             connection.sendall(part)
     assert_alive(send)
 
 
-SPECS = [TensorSpec("x", DType.FLOAT32, ("batch", 3)), TensorSpec("n", DType.INT8, ())]
+INPUTS = [TensorSpec("x", DType.FLOAT32, ("batch", 3)), TensorSpec("n", DType.INT8, ())]
+OUTPUTS = [TensorSpec("y", DType.FLOAT32, ("batch", 3))]
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -286,15 +287,15 @@ REQUESTS = st.fixed_dictionaries(
 def test_no_json_gets_past_the_parser_or_breaks_it(document: Any) -> None:
     """It gives tensors that fit the specs, or raises one of our own errors with a message of a sane size."""
     try:
-        parsed = parse_request(json.dumps(document).encode(), SPECS)
+        parsed = parse_request(json.dumps(document).encode(), INPUTS, OUTPUTS)
     except EdgeInferError as error:
         assert len(error.message) < 1000
     else:
-        assert {name: spec.accepts(parsed.inputs[name].shape) for name, spec in zip("xn", SPECS, strict=True)}
+        assert {name: spec.accepts(parsed.inputs[name].shape) for name, spec in zip("xn", INPUTS, strict=True)}
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_parser(body: bytes) -> None:
     with pytest.raises(EdgeInferError):
-        parse_request(body, SPECS)
+        parse_request(body, INPUTS, OUTPUTS)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -245,3 +246,23 @@ def test_a_file_that_may_not_be_read_is_as_good_as_none(tmp_path: Path) -> None:
     os.mkfifo(root / "src" / "pipe.js")
     with ServerThread(create_app({}, root)) as server:
         assert Client(server.url)("/src/pipe.js").status == 404
+
+
+def test_in_a_checkout_the_examples_are_served_where_they_are_edited(tmp_path: Path) -> None:
+    files = {"examples/app.py": b"new", "secret.py": b"secret", "web/vendor.py": b"", "web/src/index.js": b""}
+    files |= {"web/vendor/versions.json": b"{}", "web/vendor/examples/app.py": b"old"}
+    write_bundle(tmp_path, files)
+    with ServerThread(create_app({}, tmp_path / "web")) as server:
+        get = Client(server.url)
+        assert get("/vendor/examples/app.py").body == b"new"
+        assert get("/vendor/examples/..%2fsecret.py").status == 404
+        (tmp_path / "web" / "vendor.py").unlink()  # an installed wheel has no script
+        assert get("/vendor/examples/app.py").body == b"old"
+
+
+def test_engine_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    write_bundle(tmp_path, {"web/src/index.js": b"", "web/vendor.py": b"", "installed/src/index.js": b""})
+    for name, hint in (("web", "make setup"), ("installed", "pip install 'edge-infer[web]'")):
+        with ServerThread(create_app({}, tmp_path / name)) as server:
+            answer = Client(server.url)("/vendor/pyodide/pyodide.mjs")
+        assert (answer.status, json.loads(answer.body)["hint"]) == (404, hint)

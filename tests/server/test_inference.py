@@ -134,6 +134,14 @@ def test_a_value_beyond_its_datatype_is_refused(typed: Client, dtype: DType) -> 
         assert document["hint"]
 
 
+def test_half_a_surrogate_pair_is_no_text(typed: Client) -> None:
+    status, document = infer(typed, {"id": "\ud800", "inputs": [tensor(["\udc00"], [1], "BYTES")]}, "string")
+    assert status == 400
+    assert "surrogate" in document["error"]
+    status, document = infer(typed, {"id": "\ud800", "inputs": [tensor(["\U0001f600"], [1], "BYTES")]}, "string")
+    assert (status, document["id"], document["outputs"][0]["data"]) == (200, "?", ["\U0001f600"])
+
+
 def test_scalars(tmp_path: Path) -> None:
     folder = write_bundle(tmp_path / "scalar", bundle_files(shape=()))
     with ServerThread(create_app({"scalar": folder})) as server:

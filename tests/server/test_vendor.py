@@ -41,6 +41,9 @@ def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     data = wheel.getvalue()
     monkeypatch.setattr(module, "MICROPIP", (module.MICROPIP[0], hashlib.sha256(data).hexdigest()))
     monkeypatch.setattr(module, "MODULES", modules)
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "digits_app.py").write_text("print('app')")
     monkeypatch.setattr(module, "VENDOR", tmp_path / "vendor")
     (tmp_path / "vendor" / "wheels").mkdir(parents=True)
     (tmp_path / "vendor" / "wheels" / module.MICROPIP_WHEEL).write_bytes(data)
@@ -91,6 +94,9 @@ def test_what_is_cut_short_missing_stale_or_new_is_put_right(vendor: Any) -> Non
     (vendor.VENDOR / "stale.wasm").write_bytes(b"old")
     assert vendor.main() == 0
     assert {path: data for path, (data, _) in snapshot(vendor.VENDOR).items()} == right
+    (vendor.REPOSITORY / "examples" / "digits_app.py").write_text("print('APP')")
+    assert vendor.main() == 0
+    assert (vendor.VENDOR / "examples" / "digits_app.py").read_text() == "print('APP')"
     (vendor.MODULES / "pyodide" / "package.json").write_text('{"version": "2.0.0"}')
     (vendor.MODULES / "pyodide" / "pyodide.mjs").write_text("new")
     assert vendor.main() == 0

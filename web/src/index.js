@@ -201,6 +201,11 @@ export class PythonWorker {
     return this.#report;
   }
 
+  /** @returns {Promise<import("./protocol.js").Traffic>} What was loaded until now. */
+  traffic() {
+    return this.#client.request({ kind: "traffic" });
+  }
+
   /**
    * Run code, with `await` at its top level where it is wanted.
    *

@@ -15,7 +15,13 @@
  */
 
 /**
- * @typedef {object} Report What a session really runs on.
+ * @typedef {object} Traffic What a worker has loaded.
+ * @property {number} bytesFetched What came over the network, compressed as it was; 0 from the browser's cache.
+ * @property {number} bytesLoaded What that is unpacked, from the cache or not.
+ */
+
+/**
+ * @typedef {object} Placed What a session really runs on. a session really runs on.
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {string} variant The variant's id.
  * @property {string} engine The engine's name.
@@ -23,9 +29,8 @@
  * @property {string} device
  * @property {number} threads
  * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
- * @property {number} bytesFetched What came over the network, compressed as it was; 0 from the browser's cache.
- * @property {number} bytesLoaded What that is unpacked, from the cache or not.
  */
+/** @typedef {Placed & Traffic} Report */
 
 /** @typedef {{kind: "open", url: string, variant?: string, settings: EngineSettings}} OpenRequest */
 /** @typedef {{kind: "run", session: number, inputs: Record<string, Tensor>, outputs?: string[]}} RunRequest */
@@ -34,8 +39,9 @@
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
+/** @typedef {{kind: "traffic"}} TrafficRequest */
 /** @typedef {OpenRequest | RunRequest | CloseRequest} SessionRequest */
-/** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest} PythonRequests */
+/** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests) & {id: number}} Request */
 
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */

@@ -71,6 +71,8 @@ async function handle(request) {
       return [await started().execute(request.code, request.names), []];
     case "call":
       return [await started().call(request.module, request.name, request.values), []];
+    case "traffic":
+      return [traffic(), []];
     case "write":
       return [started().write(request.path, request.data), []];
     default:
@@ -115,7 +117,7 @@ function place() {
   return { isolated: globalThis.crossOriginIsolated === true };
 }
 
-/** @returns {{bytesFetched: number, bytesLoaded: number}} What this worker has loaded so far. */
+/** @returns {import("./protocol.js").Traffic} */
 function traffic() {
   const entries = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
   const sum = (/** @type {(entry: PerformanceResourceTiming) => number} */ of) => entries.reduce((all, entry) => all + of(entry), 0);

@@ -76,7 +76,7 @@ def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:
     return Encoded(written.data, f"{note}, batch fixed to 1", inputs, outputs)
 
 
-def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[int | str]) -> tuple[TensorSpec, ...]:
+def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:
     return tuple(
         TensorSpec(spec.name, spec.dtype, [1 if dim in batches and isinstance(dim, str) else dim for dim in spec.shape])
         for spec in specs

@@ -14,12 +14,12 @@ def clean_up(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     cleaned = onnx.ModelProto()
     cleaned.CopyFrom(model)
-    cleaned.doc_string = ""
+    cleaned.ClearField("doc_string")
     del cleaned.metadata_props[:]
     for graph in graphs_of(cleaned.graph):
         _clean_graph(graph)
     for function in cleaned.functions:
-        function.doc_string = ""
+        function.ClearField("doc_string")
         del function.metadata_props[:]
         for node in function.node:
             _clean_node(node)
@@ -27,22 +27,22 @@ def clean_up(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _clean_graph(graph: onnx.GraphProto) -> None:
-    graph.doc_string = ""
+    graph.ClearField("doc_string")
     del graph.metadata_props[:]
     # Stale ones make the quantizer fail: "Inferred shape and existing shape differ" once it transposes a weight.
     drop_stored_shapes(graph, [tensor.name for tensor in graph.initializer])
     for value in (*graph.input, *graph.output, *graph.value_info):
-        value.doc_string = ""
+        value.ClearField("doc_string")
         del value.metadata_props[:]
     for tensor in graph.initializer:
-        tensor.doc_string = ""
+        tensor.ClearField("doc_string")
         del tensor.metadata_props[:]
     for node in graph.node:
         _clean_node(node)
 
 
 def _clean_node(node: onnx.NodeProto) -> None:
-    node.doc_string = ""
+    node.ClearField("doc_string")
     del node.metadata_props[:]
     for attribute in node.attribute:
-        attribute.doc_string = ""
+        attribute.ClearField("doc_string")

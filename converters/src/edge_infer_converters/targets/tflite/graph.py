@@ -82,10 +82,17 @@ class Graph:
     _names: set[str] = field(default_factory=set)
     _constants: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
 
+    def reserve(self, names: Sequence[str]) -> None:
+        """Keep names for `interface`: no tensor in between gets one of them."""
+        self._names.update(names)
+
+    def interface(self, name: str, signature: Sequence[int], dtype: np.dtype) -> Tensor:
+        """Make an input or output, under a reserved name."""
+        return Tensor(name, _shape_of(signature), tuple(signature), dtype)
+
     def tensor(self, name: str, signature: Sequence[int], dtype: np.dtype) -> Tensor:
         """Make a value; a name that is taken gets a number."""
-        shape = tuple(1 if dim == -1 else dim for dim in signature)
-        return Tensor(self._unique(name), shape, tuple(signature), dtype)
+        return Tensor(self._unique(name), _shape_of(signature), tuple(signature), dtype)
 
     def constant(self, name: str, value: np.ndarray) -> Tensor:
         """Make a constant, or return the one that holds the same value."""
@@ -113,3 +120,8 @@ class Graph:
             candidate = f"{name}_{count}"
         self._names.add(candidate)
         return candidate
+
+
+def _shape_of(signature: Sequence[int]) -> tuple[int, ...]:
+    """Return a signature with a free batch of 1."""
+    return tuple(1 if dim == -1 else dim for dim in signature)

@@ -197,8 +197,9 @@ class _Values:
         self.graph = Graph()
         self._model = model
         self._tensors: dict[str, dict[Layout, Tensor]] = {}
+        self.graph.reserve([*model.inputs, *model.outputs])
         for name in model.inputs:
-            tensor = self.graph.tensor(name, model.signatures[name], model.dtypes[name])
+            tensor = self.graph.interface(name, model.signatures[name], model.dtypes[name])
             self.graph.inputs.append(tensor)
             self._tensors[name] = {Layout.PLAIN: tensor}
 
@@ -213,7 +214,9 @@ class _Values:
         if layout is Layout.CHANNELS_LAST:
             signature = tuple(signature[axis] for axis in to_channels_last(len(signature)))
         label = name if layout is Layout.PLAIN else f"{name}/channels_last"
-        tensor = self.graph.tensor(label, signature, self._model.dtypes[name])
+        is_output = layout is Layout.PLAIN and name in self._model.outputs
+        make = self.graph.interface if is_output else self.graph.tensor
+        tensor = make(label, signature, self._model.dtypes[name])
         self.put(name, layout, tensor)
         return tensor
 
@@ -243,7 +246,7 @@ class _Values:
         tensor = self.get(name, Layout.PLAIN)
         if tensor.name == name and tensor.data is None and tensor not in self.graph.inputs:
             return tensor
-        output = self.graph.tensor(name, tensor.signature, tensor.dtype)
+        output = self.graph.interface(name, tensor.signature, tensor.dtype)
         reshape(self.graph, tensor, output)
         return output
 

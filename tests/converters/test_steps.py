@@ -1,0 +1,198 @@
+"""The steps: what each changes, what it leaves, and how much the numbers move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.steps.fp16 import has_float_weights, to_fp16
+from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
+from onnx import helper, numpy_helper
+
+from edge_infer import parity
+from edge_infer.errors import ConversionError
+from tests import zoo
+from tests.converters.engines import random_feeds, run_onnx
+
+
+def small_cnn(opset: int = zoo.OPSET) -> onnx.ModelProto:
+    """Conv, BatchNormalization, Relu, pooling and a Gemm with transposed weights: [batch, 3, 8, 8] to [batch, 4]."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "w": rng.normal(0, 0.3, (8, 3, 3, 3)),
+        "scale": rng.uniform(0.5, 2, 8),
+        "bias": rng.normal(0, 0.2, 8),
+        "mean": rng.normal(0, 0.2, 8),
+        "var": rng.uniform(0.5, 2, 8),
+        "v": rng.normal(0, 0.3, (4, 8)),
+        "c": rng.normal(0, 0.3, 4),
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "w"], ["conv"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        helper.make_node("BatchNormalization", ["conv", "scale", "bias", "mean", "var"], ["norm"]),
+        helper.make_node("Relu", ["norm"], ["active"]),
+        helper.make_node("GlobalAveragePool", ["active"], ["pool"]),
+        helper.make_node("Flatten", ["pool"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "v", "c"], ["logits"], transB=1),
+    ]
+    data = zoo.model(
+        nodes,
+        [zoo.value("image", ["batch", 3, 8, 8])],
+        [zoo.value("logits", ["batch", 4])],
+        {name: value.astype(np.float32) for name, value in weights.items()},
+        opset,
+    )
+    return onnx.load_from_string(data)
+
+
+def calibration(model: onnx.ModelProto, calls: int = 16) -> list[dict[str, Any]]:
+    return [random_feeds(model.SerializeToString(), seed=seed) for seed in range(calls)]
+
+
+def test_clean_up_drops_notes_and_keeps_the_model() -> None:
+    model = small_cnn()
+    model.doc_string = model.graph.doc_string = model.graph.node[0].doc_string = "long"
+    model.metadata_props.add(key="a", value="b")
+    model.graph.node[0].metadata_props.add(key="stack", value="trace")
+    model.graph.value_info.append(zoo.value("w", [8, 3, 3, 3]))
+
+    cleaned = clean_up(model)
+
+    assert cleaned == small_cnn()
+    assert model.graph.node[0].doc_string == "long", "the source is not changed"
+
+
+def test_clean_up_reaches_subgraphs() -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["z"], doc_string="note")], "b", [], [zoo.value("z", [1])]
+    )
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    inputs = [zoo.value("x", [1]), zoo.value("c", [], "bool")]
+    model = onnx.load_from_string(zoo.model([node], inputs, [zoo.value("y", [1])]))
+
+    cleaned = clean_up(model)
+
+    assert b"note" not in cleaned.SerializeToString()
+
+
+def test_a_batch_normalization_becomes_part_of_its_convolution() -> None:
+    model = small_cnn()
+    feeds = random_feeds(model.SerializeToString(), batch=2)
+
+    folded = fold_batch_norm(model)
+
+    assert [node.op_type for node in folded.graph.node][:2] == ["Conv", "Relu"]
+    assert {tensor.name for tensor in folded.graph.initializer} == {"norm/weight", "norm/bias", "v", "c"}
+    wanted, got = run_onnx(model.SerializeToString(), feeds), run_onnx(folded.SerializeToString(), feeds)
+    assert parity.judge(parity.compare([wanted], [got]), "fp32").word == "ok"
+
+
+def test_a_convolution_with_two_readers_keeps_its_batch_normalization() -> None:
+    model = small_cnn()
+    model.graph.output.append(zoo.value("conv", ["batch", 8, 8, 8]))
+
+    folded = fold_batch_norm(model)
+
+    assert "BatchNormalization" in {node.op_type for node in folded.graph.node}
+
+
+def test_fp16_halves_the_weights_and_keeps_float32_at_both_ends() -> None:
+    model = small_cnn()
+    feeds = random_feeds(model.SerializeToString(), batch=4)
+
+    half = to_fp16(model)
+
+    onnx.checker.check_model(half, full_check=True)
+    ends = [value.type.tensor_type.elem_type for value in (*half.graph.input, *half.graph.output)]
+    assert ends == [onnx.TensorProto.FLOAT] * 2
+    assert {tensor.data_type for tensor in half.graph.initializer} == {onnx.TensorProto.FLOAT16}
+    wanted, got = run_onnx(model.SerializeToString(), feeds), run_onnx(half.SerializeToString(), feeds)
+    assert parity.judge(parity.compare([wanted], [got]), "fp16").word == "ok"
+
+
+def test_fp16_leaves_integer_tensors_alone() -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "rows"], ["g"]),
+        helper.make_node("Add", ["g", "one"], ["y"]),
+    ]
+    weights = {"table": np.ones((5, 3), np.float32), "one": np.array([1], np.float32)}
+    model = zoo.model(nodes, [zoo.value("rows", ["n"], "int64")], [zoo.value("y", ["n", 3])], weights)
+
+    half = to_fp16(onnx.load_from_string(model))
+
+    got = run_onnx(half.SerializeToString(), {"rows": np.array([0, 4], np.int64)})
+    np.testing.assert_array_equal(got["y"], np.full((2, 3), 2, np.float32))
+
+
+def test_a_model_without_weights_has_nothing_to_make_smaller() -> None:
+    assert not has_float_weights(onnx.load_from_string(zoo.identity()))
+    assert not is_quantizable(onnx.load_from_string(zoo.identity()))
+    assert has_float_weights(small_cnn())
+    assert is_quantizable(small_cnn())
+
+
+@pytest.mark.parametrize("opset", [11, 13, 21])
+def test_int8_keeps_float_ends_and_30_decibels(opset: int) -> None:
+    model = small_cnn(opset)
+    feeds = random_feeds(model.SerializeToString(), batch=1, seed=100)
+
+    small = to_int8(model, calibration(model))
+
+    ends = [value.type.tensor_type.elem_type for value in (*small.graph.input, *small.graph.output)]
+    assert ends == [onnx.TensorProto.FLOAT] * 2
+    wanted = run_onnx(model.SerializeToString(), feeds)
+    got = run_onnx(small.SerializeToString(), feeds, optimize=True)
+    assert parity.judge(parity.compare([wanted], [got]), "int8").word == "ok"
+
+
+def test_int8_weights_are_signed_full_range_and_per_channel() -> None:
+    small = to_int8(small_cnn(), calibration(small_cnn()))
+
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in small.graph.initializer}
+    kernels = [value for value in stored.values() if value.dtype == np.int8 and value.ndim > 1]
+    assert sorted(kernel.shape for kernel in kernels) == [(8, 3, 3, 3), (8, 4)]
+    for kernel, axis in zip(sorted(kernels, key=lambda one: one.ndim), ((0,), (1, 2, 3)), strict=True):
+        assert (np.abs(kernel.astype(int)).max(axis=axis) == 127).all(), "7-bit weights would end at 64"
+    activations = [value for value in stored.values() if value.dtype == np.uint8]
+    assert activations
+    assert all(zero_point.ndim == 0 for zero_point in activations)
+
+
+def test_int8_is_the_same_with_and_without_fusions_in_precise_mode() -> None:
+    """What the integer kernels give is what the graph says, within one step: nothing saturates on the way."""
+    model = small_cnn()
+    small = to_int8(model, calibration(model)).SerializeToString()
+    calls = calibration(model, 32)
+
+    fused = [run_onnx(small, call, optimize=True, precise=True) for call in calls]
+    as_written = [run_onnx(small, call) for call in calls]
+
+    assert parity.steps_apart(as_written, fused) <= 1
+
+
+def test_int8_is_the_same_each_time() -> None:
+    model = small_cnn()
+
+    first, second = (to_int8(model, calibration(model)).SerializeToString(deterministic=True) for _ in range(2))
+
+    assert first == second
+
+
+def test_int8_knows_a_model_whose_gemm_weights_are_transposed_and_shapes_stored() -> None:
+    """ONNX Runtime's own preparation dies of this: inferred and stored shape differ."""
+    model = onnx.shape_inference.infer_shapes(small_cnn())
+    model.graph.value_info.append(zoo.value("v", [4, 8]))
+
+    small = to_int8(model, calibration(model, 2))
+
+    assert "QuantizeLinear" in {node.op_type for node in small.graph.node}
+    assert not small.metadata_props
+
+
+def test_int8_of_a_model_that_does_not_run_on_the_data_is_refused() -> None:
+    with pytest.raises(ConversionError, match="cannot be quantized"):
+        to_int8(small_cnn(), [{"image": np.zeros((1, 2, 8, 8), np.float32)}])

@@ -1,0 +1,58 @@
+"""Errors carry facts, hints and codes, and cross a wire as the same class."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from edge_infer import EdgeInferError, InputError
+from edge_infer.errors import _subclasses, did_you_mean, error_from_json
+
+CLASSES = sorted(_subclasses(EdgeInferError).values(), key=lambda one: one.__name__)
+
+
+@pytest.mark.parametrize("error_class", CLASSES, ids=lambda one: one.__name__)
+def test_an_error_crosses_the_wire_as_the_same_class(error_class: type[EdgeInferError]) -> None:
+    error = error_class("Input `x` has rank 2", hint="reshape it", tensor="x", expected=[1, 2])
+
+    rebuilt = error_from_json(json.loads(json.dumps(error.to_json())))
+
+    assert type(rebuilt) is error_class
+    assert (rebuilt.message, rebuilt.hint, rebuilt.tensor, rebuilt.expected) == (
+        "Input `x` has rank 2",
+        "reshape it",
+        "x",
+        [1, 2],
+    )
+    assert str(rebuilt) == "Input `x` has rank 2\nhint: reshape it"
+    assert type(pickle.loads(pickle.dumps(error))) is error_class
+
+
+def test_codes_are_unique() -> None:
+    def count(root: type[EdgeInferError]) -> int:
+        return 1 + sum(count(child) for child in root.__subclasses__())
+
+    assert len(CLASSES) == count(EdgeInferError)
+
+
+def test_a_code_of_a_later_version_becomes_the_base_class() -> None:
+    error = error_from_json({"error": "no", "code": "from_the_future", "details": None})
+
+    assert type(error) is EdgeInferError
+    assert error.message == "no"
+
+
+def test_an_unknown_fact_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="colour"):
+        _ = InputError("no").colour
+
+
+def test_an_input_error_is_a_value_error() -> None:
+    assert issubclass(InputError, ValueError)
+
+
+def test_the_nearest_choice_is_suggested_whatever_its_case() -> None:
+    assert did_you_mean("IMAG", ["image", "logits"]) == "did you mean `image`?"
+    assert did_you_mean("zzz", ["image"]) == ""

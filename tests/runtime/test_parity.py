@@ -1,0 +1,115 @@
+"""The measures of agreement, and the verdicts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edge_infer import Tensor
+from edge_infer.parity import Parity, compare, judge, steps_apart
+
+
+def outputs(*rows: Any, dtype: str = "float32") -> list[dict[str, Tensor]]:
+    return [{"y": Tensor.from_list(row, dtype)} for row in rows]
+
+
+def test_equal_outputs_are_exact() -> None:
+    parity = compare(outputs([[1.0, 2.0]]), outputs([[1.0, 2.0]]))
+
+    assert parity == Parity(0.0, math.inf, 1.0, 1.0, 2)
+    assert judge(parity, "fp32").word == "ok"
+
+
+def test_the_measures_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(0)
+    want = rng.normal(size=(4, 10)).astype(np.float32)
+    got = want + rng.normal(scale=1e-3, size=want.shape).astype(np.float32)
+    error = want.astype(float) - got.astype(float)
+
+    parity = compare([{"y": want[:2]}, {"y": want[2:]}], [{"y": got[:2]}, {"y": got[2:]}])
+
+    assert parity.max_err == pytest.approx(abs(error).max() / np.sqrt((want.astype(float) ** 2).mean()))
+    assert parity.sqnr_db == pytest.approx(10 * np.log10((want.astype(float) ** 2).sum() / (error**2).sum()))
+    assert parity.values == 40
+
+
+def test_top_1_counts_only_rows_whose_lead_exceeds_the_error() -> None:
+    clear, close = [[9.0, 0.0]], [[1.0, 1.05]]
+
+    assert compare(outputs(clear, close), outputs([[8.8, 0.0]], [[1.1, 1.0]])).top1 == 1.0
+    assert compare(outputs(clear, close), outputs([[4.0, 4.1]], [[1.0, 1.05]])).top1 == 0.0
+
+
+@pytest.mark.parametrize(
+    ("want", "got"),
+    [([1.0, math.nan], [1.0, math.nan]), ([math.inf, -math.inf], [math.inf, -math.inf]), ([0.0, 0.0], [0.0, 0.0])],
+    ids=["nan", "inf", "zeros"],
+)
+def test_equal_oddities_agree(want: list[float], got: list[float]) -> None:
+    assert judge(compare(outputs(want), outputs(got)), "fp32").word == "ok"
+
+
+@pytest.mark.parametrize(
+    ("want", "got"),
+    [
+        ([1.0, 2.0], [1.0, math.nan]),
+        ([1.0, math.inf], [1.0, -math.inf]),
+        ([0.0, 0.0], [0.0, 1e-9]),
+        ([1.0], [1.0, 2.0]),
+    ],
+    ids=["nan", "inf", "zeros", "shape"],
+)
+def test_unequal_oddities_disagree(want: list[float], got: list[float]) -> None:
+    for precision in ("fp32", "fp16", "int8"):
+        assert judge(compare(outputs(want), outputs(got)), precision).word == "fail"
+
+
+def test_a_missing_output_disagrees() -> None:
+    assert judge(compare(outputs([1.0]), [{}]), "int8").word == "fail"
+
+
+def test_integer_outputs_must_be_equal_in_fp32() -> None:
+    parity = compare(outputs([1, 2, 3, 4], dtype="int64"), outputs([1, 2, 3, 5], dtype="int64"))
+
+    assert parity.equal == 0.75
+    assert judge(parity, "fp32").word == "fail"
+
+
+@pytest.mark.parametrize(
+    ("precision", "max_err", "sqnr_db", "word"),
+    [
+        ("fp32", 9e-5, 101, "ok"),
+        ("fp32", 2e-4, 101, "fail"),
+        ("fp32", 9e-5, 99, "fail"),
+        ("fp16", 1e-2, 61, "ok"),
+        ("fp16", 1e-2, 59, "fail"),
+        ("int8", 0.2, 31, "ok"),
+        ("int8", 0.2, 29, "warn"),
+        ("int8", 0.2, 19, "fail"),
+        ("mixed", 0.2, 29, "warn"),
+    ],
+)
+def test_each_precision_has_its_thresholds(precision: str, max_err: float, sqnr_db: float, word: str) -> None:
+    verdict = judge(Parity(max_err, sqnr_db, 1.0, 1.0, 10), precision)
+
+    assert verdict.word == word
+    assert (verdict.reason == "") == (word == "ok")
+
+
+def test_another_clear_answer_fails_every_precision() -> None:
+    for precision in ("fp32", "fp16", "int8"):
+        assert judge(Parity(0.0, 200.0, 0.9, 1.0, 10), precision).word == "fail"
+
+
+def test_engines_are_apart_by_steps_of_the_output() -> None:
+    grid = [[step * 0.1 for step in (0, 1, 2, 5, 255)]]
+    moved = [[step * 0.1 for step in (0, 1, 3, 5, 255)]]
+    far = [[step * 0.1 for step in (0, 1, 7, 5, 255)]]
+
+    assert steps_apart(outputs(grid), outputs(grid)) == 0
+    assert steps_apart(outputs(grid), outputs(moved)) == pytest.approx(1, rel=1e-3)
+    assert steps_apart(outputs(grid), outputs(far)) == pytest.approx(5, rel=1e-3)
+    assert steps_apart(outputs(grid), outputs([[math.nan] * 5])) == math.inf

@@ -1,0 +1,101 @@
+/** The two ways of the page to recognise a digit: JavaScript only, and Python in the page. */
+
+import { createSession, InferError, startPython } from "/src/index.js";
+import { classify } from "./digits.js";
+
+/** @typedef {import("./digits.js").Answer} Answer */
+/** @typedef {import("../src/index.js").OnProgress} OnProgress */
+/** @typedef {"javascript" | "python"} Mode */
+/**
+ * @typedef {object} Facts What a runner runs on.
+ * @property {string} engine
+ * @property {string} engineVersion
+ * @property {number} threads
+ * @property {boolean} isolated
+ * @property {string} variant
+ * @property {number} bytesFetched
+ * @property {number} bytesLoaded
+ */
+/**
+ * @typedef {object} Runner
+ * @property {Facts} facts
+ * @property {(pixels: Uint8Array, width: number, height: number) => Promise<Answer>} classify
+ */
+
+const APP = "/vendor/examples/digits_app.py";
+
+/** @type {Map<Mode, Promise<Runner>>} */
+const runners = new Map();
+
+/**
+ * Return the runner of a mode, loaded when it is first asked for. A failure is forgotten, so that it can be tried again.
+ *
+ * @param {Mode} mode
+ * @param {OnProgress} onProgress
+ * @returns {Promise<Runner>}
+ */
+export function runnerOf(mode, onProgress) {
+  let runner = runners.get(mode);
+  if (!runner) {
+    runner = (mode === "python" ? loadPython(onProgress) : loadJavaScript(onProgress)).catch((error) => {
+      runners.delete(mode);
+      throw error;
+    });
+    runners.set(mode, runner);
+  }
+  return runner;
+}
+
+/**
+ * @param {OnProgress} onProgress
+ * @returns {Promise<Runner>}
+ */
+async function loadJavaScript(onProgress) {
+  const session = await createSession(await modelUrl(), { onProgress });
+  const first = session.inputs[0];
+  if (session.inputs.length !== 1 || first.name !== "image" || first.shape.slice(1).join() !== "1,8,8") {
+    throw new InferError(`The model takes \`${first?.name}\` [${first?.shape}], this page draws \`image\` [batch,1,8,8]`, "unsupported_model", {
+      hint: "serve the digits model: `edge-infer convert examples/digits/digits.onnx -o digits.bundle`",
+    });
+  }
+  return { facts: session.report(), classify: (...drawing) => classify(session, ...drawing) };
+}
+
+/**
+ * @param {OnProgress} onProgress
+ * @returns {Promise<Runner>}
+ */
+async function loadPython(onProgress) {
+  const model = await modelUrl();
+  const python = await startPython({ onProgress });
+  try {
+    const app = await python.importModule(APP);
+    const report = await python.call(app, "open_model", [model]);
+    const facts = { ...python.report(), ...(await python.traffic()), variant: report.variant };
+    return { facts, classify: (...drawing) => python.call(app, "classify", drawing) };
+  } catch (error) {
+    python.close();
+    throw error;
+  }
+}
+
+/** @returns {Promise<string>} The address of the model: `?model=NAME`, or `digits`. */
+async function modelUrl() {
+  const name = new URLSearchParams(location.search).get("model") ?? "digits";
+  let response;
+  try {
+    response = await fetch("/models/");
+  } catch (cause) {
+    throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
+  }
+  /** @type {{name: string, url: string, error?: import("../src/errors.js").ErrorDocument}[]} */
+  const models = response.ok ? (await response.json()).models : [];
+  const found = models.find((model) => model.name === name);
+  if (found?.error) throw InferError.fromJSON(found.error);
+  if (!found) {
+    throw new InferError(`The server has no model called \`${name}\``, "model_not_found", {
+      hint: `make it and serve it: \`edge-infer convert examples/digits/digits.onnx -o ${name}.bundle\` \`edge-infer serve ${name}.bundle\``,
+    });
+  }
+  return new URL(found.url, location.href).href;
+}

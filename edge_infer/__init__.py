@@ -20,8 +20,9 @@ from edge_infer.errors import (
     UnsupportedError,
     UnsupportedModel,
 )
+from edge_infer.loading import load, load_async
 from edge_infer.manifest import Manifest, Variant
-from edge_infer.session import PreparedCall, Report, Session, Stream, load, load_async
+from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import DType, Tensor, TensorSpec
 
 __version__ = "0.1.0"

@@ -116,7 +116,7 @@ def main() -> int:
     entries = {
         path: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for path, data in sorted(files.items())
     }
-    versions = {"packages": dict(sorted(packages.items())), "files": entries}
+    versions = {"script": _script(), "packages": dict(sorted(packages.items())), "files": entries}
     _write("versions.json", (json.dumps(versions, indent=1) + "\n").encode())
     total = sum(len(data) for data in files.values())
     sys.stderr.write(f"web/vendor: {len(files)} files, {total / 1e6:.1f} MB\n")
@@ -124,21 +124,22 @@ def main() -> int:
 
 
 def _is_current(packages: dict[str, str], own: dict[str, bytes]) -> bool:
-    """Tell whether the folder holds these versions, whole, and was filled by this very script's choice of files."""
+    """Tell whether this very script put these versions there, and all is still there."""
     try:
         versions = json.loads((VENDOR / "versions.json").read_bytes())
-        entries = versions["files"]
-        sizes = {path: (VENDOR / path).stat().st_size for path in entries}
-        present = {path: (VENDOR / path).read_bytes() for path in own}
+        return bool(
+            versions["script"] == _script()
+            and versions["packages"] == packages
+            and set(own) <= set(versions["files"])
+            and all((VENDOR / path).stat().st_size == entry["size"] for path, entry in versions["files"].items())
+            and all((VENDOR / path).read_bytes() == data for path, data in own.items())
+        )
     except (OSError, ValueError, KeyError):
         return False
-    wanted = {target for paths in ENGINE_FILES.values() for target in paths.values()}
-    return (
-        versions["packages"] == packages
-        and present == own
-        and wanted | {f"wheels/{MICROPIP_WHEEL}"} <= set(entries)
-        and all(entries[path]["size"] == size for path, size in sizes.items())
-    )
+
+
+def _script() -> str:
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 def _micropip_wheel() -> bytes | None:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
+from edge_infer.backends.tflite_file import is_whole
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import DType, Tensor, TensorSpec
@@ -74,7 +75,11 @@ class LiteRTBackend:
                 else "pip install ai-edge-litert",
             ) from error
         content = model if isinstance(model, bytes) else model.read_bytes()
-        _check_flatbuffer(content, variant)
+        if not is_whole(content):
+            raise UnsupportedModel(
+                f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
+                hint="the file is cut short or no TFLite model: fetch or convert it again",
+            )
         return LiteRTModel(interpreter_class, content, variant)
 
 
@@ -193,15 +198,6 @@ def _installed() -> tuple[str, str] | None:
         if find_spec(module) is not None:
             return module, distribution
     return None
-
-
-def _check_flatbuffer(content: bytes, variant: Variant) -> None:
-    """Refuse what is plainly no TFLite file: the engine's own loader reads beyond the end of some of those."""
-    if len(content) < 32 or content[4:8] != b"TFL3":
-        raise UnsupportedModel(
-            f"litert cannot load `{variant.file}`: {len(content)} bytes without the mark `TFL3` of a TFLite file",
-            hint="the file is cut short or no TFLite model: fetch or convert it again",
-        )
 
 
 def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ output; tensors are copied once, between the two memories.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer import platform
 from edge_infer.backends.base import Availability, Placement
@@ -107,7 +107,7 @@ class OrtWebModel:
         self.inputs = tuple(TensorSpec(**spec) for spec in specs["inputs"])
         self.outputs = tuple(TensorSpec(**spec) for spec in specs["outputs"])
         self.placement = Placement("wasm", threads, ("CPUExecutionProvider",))
-        self._calls: dict[Any, _Crossing] = {}
+        self._calls: dict[_Plan, _Crossing] = {}
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
@@ -116,11 +116,11 @@ class OrtWebModel:
         values = [feeds[spec.name] for spec in self.inputs]
         shapes = tuple(None if type(value) is EngineTensor else value.shape for value in values)
         placed = tuple(name for name in outputs if type(into.get(name)) is EngineTensor) if into else ()
-        key = (shapes, tuple(outputs), tuple(keep), placed)
-        call = self._calls.get(key)
+        plan = _Plan(shapes, tuple(outputs), tuple(keep), placed)
+        call = self._calls.get(plan)
         with _translated:
             if call is None:
-                call = self._calls[key] = self._cross(shapes, outputs, keep, placed)
+                call = self._calls[plan] = _Crossing(self._js_session, self.inputs, plan)
                 if len(self._calls) > _MAX_CALLS:
                     self._calls.pop(next(iter(self._calls))).close()
             tensors = []
@@ -135,22 +135,10 @@ class OrtWebModel:
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> OrtWebCall:
         """Make a call with an input buffer of each of these shapes; see `Runnable.bind`."""
+        in_order = tuple(shapes[spec.name] for spec in self.inputs)
         with _translated:
-            call = self._cross(
-                [shapes[spec.name] for spec in self.inputs], [spec.name for spec in self.outputs], (), ()
-            )
+            call = _Crossing(self._js_session, self.inputs, _Plan(in_order, tuple(spec.name for spec in self.outputs)))
         return OrtWebCall(call, self.inputs, self.outputs, shapes)
-
-    def _cross(
-        self,
-        shapes: Sequence[tuple[int, ...] | None],
-        outputs: Sequence[str],
-        keep: Collection[str],
-        placed: Collection[str],
-    ) -> _Crossing:
-        named = {spec.name: shape for spec, shape in zip(self.inputs, shapes, strict=True)}
-        js_call = self._js_session.bind(*map(_to_object, (named, list(outputs), list(keep), list(placed))))
-        return _Crossing(js_call, self.inputs, shapes, outputs, keep, placed)
 
     def close(self) -> None:
         """Give back the model's memory."""
@@ -160,38 +148,32 @@ class OrtWebModel:
         self._js_session.close()
 
 
+class _Plan(NamedTuple):
+    """What stays from run to run: the inputs' shapes (None: a tensor of the engine) and the outputs' places."""
+
+    shapes: tuple[tuple[int, ...] | None, ...]
+    outputs: tuple[str, ...]
+    keep: tuple[str, ...] = ()
+    placed: tuple[str, ...] = ()
+
+
 class _Crossing:
-    """A call of the engine with what is needed to cross to it: one writer for each input, one reader for each output.
+    """A call of the engine, and what crosses to it: a writer for each input, a reader for each output."""
 
-    Args:
-        js_call: The `OrtCall`.
-        inputs: The model's inputs.
-        shapes: The shape of each, or None where a tensor of the engine is fed.
-        outputs: The outputs to compute.
-        keep: Those that stay in the engine.
-        placed: Those that are written into tensors of the engine.
-    """
-
-    def __init__(
-        self,
-        js_call: Any,
-        inputs: Sequence[TensorSpec],
-        shapes: Sequence[tuple[int, ...] | None],
-        outputs: Sequence[str],
-        keep: Collection[str],
-        placed: Collection[str],
-    ) -> None:
-        self._js_call = js_call
-        self._js_run = js_call.run
-        self.writers = [
-            None if shape is None else self._writer(spec, shape) for spec, shape in zip(inputs, shapes, strict=True)
-        ]
-        self._names = list(outputs)
-        self._keeps = [name in keep for name in outputs]
-        self._placed = [name in placed for name in outputs]
+    def __init__(self, js_session: Any, inputs: Sequence[TensorSpec], plan: _Plan) -> None:
+        shapes = {spec.name: shape for spec, shape in zip(inputs, plan.shapes, strict=True)}
+        self._js_call = js_session.bind(*map(_to_object, (shapes, *plan[1:])))
+        self._js_run = self._js_call.run
+        self._names = plan.outputs
+        self._keeps = [name in plan.keep for name in plan.outputs]
+        self._placed = [name in plan.placed for name in plan.outputs]
         self._fixed: list[tuple[DType, tuple[int, ...], int, Callable[[Any], None]] | None] = [None] * len(self._names)
         self._open: dict[int, tuple[DType, tuple[int, ...]]] = {}
         self._has_run = False
+        self.writers = [
+            None if shape is None else self._writer(spec, shape)
+            for spec, shape in zip(inputs, plan.shapes, strict=True)
+        ]
 
     def _writer(self, spec: TensorSpec, shape: tuple[int, ...]) -> Callable[[Array], None]:
         if spec.dtype is DType.STRING:
@@ -210,12 +192,9 @@ class _Crossing:
             self._has_run = True
             for i in range(len(self._names)):
                 if i not in self._open and not self._placed[i]:
-                    self._fixed[i] = self._fixed_output(i)
-
-    def _fixed_output(self, index: int) -> tuple[DType, tuple[int, ...], int, Callable[[Any], None]]:
-        description = self._js_call.description(index)
-        dtype, shape = DType(description.dtype), tuple(description.shape.to_py())
-        return dtype, shape, dtype.nbytes(shape), self._js_call.view(index).assign_to
+                    fixed = self._js_call.description(i)
+                    dtype, shape = DType(fixed.dtype), tuple(fixed.shape.to_py())
+                    self._fixed[i] = dtype, shape, dtype.nbytes(shape), self._js_call.view(i).assign_to
 
     def read(self, index: int, target: Array | None = None) -> Array:
         """Return an output: in a buffer of its own, in the one that was given, or where the engine has it."""
@@ -235,6 +214,10 @@ class _Crossing:
             assign_to = fixed[3] if fixed is not None else self._js_call.view(index).assign_to
             assign_to(buffer)
         return Tensor(buffer, dtype, shape) if target is None else target
+
+    def is_fixed(self, index: int) -> bool:
+        """Tell whether an output has the same shape and place after every run."""
+        return self._fixed[index] is not None
 
     def _target(self, index: int, target: Array, dtype: DType, shape: tuple[int, ...]) -> memoryview:
         """Check the buffer for an output and return its bytes."""
@@ -269,7 +252,7 @@ class OrtWebCall:
         self._call = call
         self._inputs = inputs
         self._shapes = shapes
-        self._writers = {spec.name: write for spec, write in zip(inputs, call.writers, strict=True)}
+        self._writers = {spec.name: write for spec, write in zip(inputs, call.writers, strict=True) if write}
         self._buffers: dict[str, Tensor] = {}
         self._outputs = [spec.name for spec in outputs]
         self.outputs: dict[str, Array] = {}
@@ -292,23 +275,18 @@ class OrtWebCall:
         if self._buffers:
             self._buffers[name].data()[:] = _flat(value)
             return
-        write = self._writers[name]
-        assert write is not None, "a bound call feeds no tensors of the engine"
         with _translated:
-            write(value)
+            self._writers[name](value)
 
     def run(self) -> None:
         """Run the model on what was written."""
         with _translated:
             for name, buffer in self._buffers.items():
-                write = self._writers[name]
-                assert write is not None, "a bound call feeds no tensors of the engine"
-                write(buffer)
+                self._writers[name](buffer)
             self._call.run()
             for i, name in enumerate(self._outputs):
                 known = self.outputs.get(name)
-                is_same = known is not None and i not in self._call._open
-                self.outputs[name] = self._call.read(i, known if is_same else None)
+                self.outputs[name] = self._call.read(i, known if self._call.is_fixed(i) else None)
 
     def close(self) -> None:
         """Give the buffers back."""
@@ -331,21 +309,13 @@ class EngineTensor(Tensor):
         self.shape = tuple(shape)
 
     def js_tensor(self) -> Any:
-        """Return the JavaScript object behind it.
-
-        Raises:
-            InputError: The tensor was closed.
-        """
+        """Return the JavaScript object behind it; an InputError where the tensor was closed."""
         if self._js_tensor is None:
             raise InputError("The tensor is closed: its memory was given back", hint="keep it open until it is read")
         return self._js_tensor
 
     def to_host(self) -> Tensor:
-        """Copy the data to Python's memory.
-
-        Raises:
-            InputError: The tensor was closed.
-        """
+        """Copy the data to Python's memory; an InputError where the tensor was closed."""
         js_tensor = self.js_tensor()
         if self.dtype is DType.STRING:
             return Tensor(js_tensor.strings.to_py(), self.dtype, self.shape)
@@ -402,10 +372,7 @@ def _flat(value: Array) -> memoryview:
 
 
 class _Translated:
-    """Turns the engine's errors, `InferError` objects of JavaScript, into the same ones of Python.
-
-    A class and one object: the generator of a `contextmanager` would cost each run more than its other checks.
-    """
+    """Turns the engine's `InferError`, an object of JavaScript, into the same in Python; quicker than a generator."""
 
     __slots__ = ()
 

@@ -10,7 +10,7 @@ import click
 
 from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
-from edge_infer.session import load
+from edge_infer.loading import load
 
 
 @click.command()

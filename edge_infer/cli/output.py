@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +63,8 @@ def _marked(mark: str, colour: str, text: str, hint: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    console = Console(stderr=True, soft_wrap=True, highlight=False, color_system=colours)
     console.print(Text.assemble((mark, f"bold {colour}"), " ", text))
     if hint:
         console.print(Text.assemble(("hint:", "bold"), " ", hint))

@@ -12,9 +12,10 @@ from edge_infer import codec
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
 from edge_infer.files import write_file
-from edge_infer.session import Session, load
+from edge_infer.loading import load
 
 if TYPE_CHECKING:
+    from edge_infer.session import Session
     from edge_infer.tensors import Tensor
 
 _READABLE = ".npy, .npz, .json, .safetensors or .bin"

@@ -11,10 +11,10 @@ import click
 from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.errors import EdgeInferError, InputError, listed
+from edge_infer.loading import load
 from edge_infer.parity import compare, judge, steps_apart
 from edge_infer.platform import is_url
 from edge_infer.registry import backend_names, get_backend
-from edge_infer.session import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from edge_infer import platform
 from edge_infer.bundle import MODEL_FORMATS, Bundle
 from edge_infer.errors import BundleError, InputError, IntegrityError, ModelNotFound, did_you_mean, listed
+from edge_infer.loading import load
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from edge_infer.server.assets import Asset
 from edge_infer.server.problems import PathNotFound
-from edge_infer.session import Session, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from edge_infer.session import Session
 
 #: What a bundle offers beside the files that its manifest names.
 _UNNAMED = (MANIFEST_NAME, "quality.json")

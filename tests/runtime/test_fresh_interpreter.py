@@ -18,7 +18,8 @@ HEAVY += ["asyncio", "dataclasses", "playwright", "importlib.metadata"]
 
 def loaded(code: str) -> set[str]:
     """Run code in a fresh interpreter and return the names of the modules that it loaded."""
-    script = f"import sys; before = set(sys.modules)\n{code}\nimport json; print(json.dumps(sorted(set(sys.modules) - before)))"
+    listing = "import json; print(json.dumps(sorted(set(sys.modules) - before)))"
+    script = f"import sys; before = set(sys.modules)\n{code}\n{listing}"
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     return set(json.loads(run.stdout.splitlines()[-1]))
 

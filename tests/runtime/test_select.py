@@ -23,7 +23,7 @@ DIGITS = manifest(
 
 
 def picked(manifest: Manifest, **wishes: str) -> list[str]:
-    return [f"{c.variant.id} by {c.backend} on {c.device}" for c in choices(manifest, **wishes)]  # type: ignore[arg-type]
+    return [f"{c.variant.id} by {c.backend} on {c.device}" for c in choices(manifest, **wishes)]
 
 
 def test_on_a_cpu_int8_comes_first_then_fp32_then_the_other_engine() -> None:

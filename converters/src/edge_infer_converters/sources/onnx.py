@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.tensors import DType, TensorSpec
-from edge_infer_converters.graphs import tensors_of
+from edge_infer_converters.graphs import graphs_of, tensors_of
 
 if TYPE_CHECKING:
     import os
@@ -94,6 +94,7 @@ def load(path: str | os.PathLike[str]) -> SourceModel:
     place = Path(path)
     proto = _parse(place)
     _check_graph(proto, place)
+    _check_names(proto, place)
     nbytes = place.stat().st_size + _load_external(proto, place)
     if proto.ByteSize() > MAX_BYTES:
         raise ConversionError(
@@ -191,6 +192,21 @@ def _parse(path: Path) -> onnx.ModelProto:
         ) from error
 
 
+def _check_names(proto: onnx.ModelProto, path: Path) -> None:
+    """Refuse names that are no UTF-8: protobuf hands them over as bytes."""
+    for graph in graphs_of(proto.graph):
+        values = (*graph.input, *graph.output, *graph.value_info)
+        names: list[object] = [named.name for named in (*values, *graph.initializer)]
+        names += [dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim]
+        for node in graph.node:
+            names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        if any(not isinstance(name, str) for name in names):
+            raise ConversionError(
+                f"`{path}` is not a valid ONNX model: it has names that are no UTF-8",
+                hint="export or download it again",
+            )
+
+
 def _check_graph(proto: onnx.ModelProto, path: Path) -> None:
     """Refuse what parses by chance: protobuf takes many a file for a message of unknown fields."""
     if proto.ir_version < 1 or not proto.opset_import or not proto.graph.output:
@@ -243,7 +259,7 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
 def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
     try:
         onnx.checker.check_model(proto)
-    except onnx.checker.ValidationError as error:
+    except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: a name that is no UTF-8
         text = _first_line(error)
         if "No Op registered for" in text or "ir_version" in text or "No opset import" in text:
             raise UnsupportedModel(f"`{path}` cannot be converted: {text}", hint=_hint_for(text)) from error
@@ -263,7 +279,8 @@ def _spec(value: onnx.ValueInfoProto, kind: str, path: Path) -> TensorSpec:
         )
     tensor = value.type.tensor_type
     if tensor.elem_type not in _DTYPES:
-        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        known = {number: name for name, number in onnx.TensorProto.DataType.items()}
+        name = known.get(tensor.elem_type, f"number {tensor.elem_type}")
         raise UnsupportedModel(f"{kind} `{value.name}` of `{path}` has the type {name}, which no engine here takes")
     dtype = _DTYPES[tensor.elem_type]
     if kind == "Input" and dtype in _NOT_IN_NUMPY:

@@ -35,7 +35,8 @@ def fold_batch_norm(model: onnx.ModelProto) -> onnx.ModelProto:
             continue
         epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), 1e-5)
         scale, shift, mean, variance = (_array(constants[name]) for name in norm.input[1:5])
-        factor = scale / np.sqrt(variance + epsilon)
+        with np.errstate(all="ignore"):  # a broken variance gives what it gives, in float64 and in the engine
+            factor = scale / np.sqrt(variance + epsilon)
         weight = _array(constants[conv.input[1]])
         bias = _array(constants[conv.input[2]]) if len(conv.input) > 2 else np.zeros(len(weight))
 

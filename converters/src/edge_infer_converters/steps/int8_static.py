@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarra
 
     prepared = _prepare(model)
     add_pre_process_metadata(prepared)  # stops the advice to run ONNX Runtime's own preparation, which fails on Gemm
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: what comes of them is measured
         path = Path(folder, "int8.onnx")
         try:
             quantization.quantize_static(

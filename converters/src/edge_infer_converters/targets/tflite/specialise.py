@@ -69,7 +69,7 @@ def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Speciali
         other = second.shapes.get(name, shape)
         signatures[name] = tuple(a if a == b else -1 for a, b in zip(shape, other, strict=True))
     varying = frozenset(
-        name for name, value in first.constants.items() if not np.array_equal(value, second.constants.get(name, value))
+        name for name, value in first.constants.items() if not _is_same(value, second.constants.get(name, value))
     )
     _require_shapes(first, signatures)
     initializers = {tensor.name for tensor in model.graph.initializer}
@@ -83,6 +83,11 @@ def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Speciali
         first.dtypes,
         opset_of(model),
     )
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Compare to the bit: a NaN is the same as itself."""
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 def opset_of(model: onnx.ModelProto) -> int:

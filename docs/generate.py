@@ -1,0 +1,78 @@
+"""Write the generated pages of docs/reference: cli.md, errors.md, backends.md. A test compares them with the code.
+
+    python docs/generate.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_infer import cli, errors
+from edge_infer.registry import backend_names, get_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REFERENCE = Path(__file__).parent / "reference"
+_NOTE = "<!-- Written by docs/generate.py; do not edit. -->\n"
+
+
+def cli_page() -> str:
+    """Return the help of every command."""
+    parts = [_NOTE, "# Commands\n", _help(cli.cli, "edge-infer")]
+    context = click.Context(cli.cli)
+    for name in cli.cli.list_commands(context):
+        command = cli.cli.get_command(context, name)
+        assert command is not None
+        parts += [f"## edge-infer {name}\n", _help(command, f"edge-infer {name}")]
+    return "\n".join(parts)
+
+
+def _help(command: click.Command, path: str) -> str:
+    context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
+    return f"```text\n{command.get_help(context)}\n```\n"
+
+
+def errors_page() -> str:
+    """Return the tree of error classes with what each says."""
+    from edge_infer.server.problems import status_of
+
+    tree = (errors.__doc__ or "").split("\n\n")[1]
+    parts = [_NOTE, "# Errors\n", f"```text\n{inspect.cleandoc(tree)}\n```\n"]
+    parts.append("| class | code | HTTP status | what it means |\n|---|---|---|---|")
+    for one in _classes(errors.EdgeInferError):
+        parts.append(f"| `{one.__name__}` | `{one.code}` | {status_of(one(""))} | {(one.__doc__ or '').splitlines()[0]} |")
+    return "\n".join(parts) + "\n"
+
+
+def _classes(root: type[errors.EdgeInferError]) -> Iterator[type[errors.EdgeInferError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _classes(child)
+
+
+def backends_page() -> str:
+    """Return what each backend is and reads."""
+    parts = [_NOTE, "# Backends\n"]
+    for name in backend_names():
+        backend = get_backend(name)
+        text = inspect.getdoc(inspect.getmodule(backend)) or ""
+        parts += [f"## {name}\n", f"Reads: {', '.join(f'`.{one}`' for one in backend.formats)}\n", f"{text}\n"]
+    return "\n".join(parts)
+
+
+PAGES = {"cli.md": cli_page, "errors.md": errors_page, "backends.md": backends_page}
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

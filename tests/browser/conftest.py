@@ -1,0 +1,168 @@
+"""One server, one Chromium and one Python in a page, shared by all tests of this folder.
+
+Playwright's synchronous interface owns the thread that starts it. It gets a thread of its own here, so that a test
+may also run code that drives a browser of its own, such as `edge-infer verify --backend ort-web`.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from edge_infer.browser.chromium import chromium
+from edge_infer.errors import error_from_json
+from edge_infer.server.app import create_app
+from edge_infer.server.pages import find_web_root
+from edge_infer.server.thread import ServerThread
+from tests.browser.digits import make_digits_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Self
+
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
+
+T = TypeVar("T")
+_TIMEOUT_S = 120
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/browser/" in item.path.as_posix():
+            item.add_marker("browser")
+
+
+class BrowserThread:
+    """A Chromium in a thread of its own."""
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1)
+        self._open = ExitStack()
+        self.browser: Browser = self.do(lambda: self._open.enter_context(chromium()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.do(self._open.close)
+        self._pool.shutdown()
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Call a function in the browser's thread."""
+        return self._pool.submit(work).result(_TIMEOUT_S)
+
+
+class BrowserPage:
+    """A page, and what its console said."""
+
+    def __init__(self, thread: BrowserThread, url: str, **options: Any) -> None:
+        self._thread = thread
+        self.console: list[str] = []
+        self.context: BrowserContext = thread.do(lambda: thread.browser.new_context(**options))
+        self.page: Page = thread.do(self.context.new_page)
+        thread.do(lambda: self._listen(url))
+
+    def _listen(self, url: str) -> None:
+        self.page.set_default_timeout(_TIMEOUT_S * 1000)
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.console.append(f"uncaught: {error}"))
+        self.page.goto(url)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.console.append(f"{message.type}: {message.text}")
+
+    def do(self, work: Callable[[Page], T]) -> T:
+        """Call a function with the page, in the browser's thread."""
+        return self._thread.do(lambda: work(self.page))
+
+    def evaluate(self, function: str, argument: Any = None) -> Any:
+        """Run JavaScript in the page; an InferError comes back as the same error of Python."""
+        guarded = (
+            f"async (argument) => {{ try {{ return {{ value: await ({function})(argument) }}; }}"
+            " catch (error) { if (!error.toJSON) throw error; return { error: error.toJSON() }; } }"
+        )
+        answer = self.do(lambda page: page.evaluate(guarded, argument))
+        if "error" in answer:
+            raise error_from_json(answer["error"])
+        return answer.get("value")
+
+    def close(self) -> None:
+        self._thread.do(self.context.close)
+
+
+class PagePython:
+    """Python in a page whose browser has no JSPI, as Safari has none."""
+
+    def __init__(self, page: BrowserPage) -> None:
+        self.page = page
+        page.do(lambda page: page.route("**/src/worker.js", _without_jspi))
+        self.report = page.evaluate(
+            """async () => {
+                const { startPython } = await import("/src/index.js");
+                globalThis.python = await startPython();
+                return python.report();
+            }"""
+        )
+
+    def run(self, code: str, **names: Any) -> Any:
+        """Run Python in the page; names and result cross as JSON, so that no integer is rounded on the way."""
+        given = "".join(f"{name} = _json.loads({json.dumps(json.dumps(value))})\n" for name, value in names.items())
+        body, _, last = code.strip().rpartition("\n")
+        wrapped = f"import json as _json\n{given}{body}\n_json.dumps({last})"
+        return json.loads(self.page.evaluate("(code) => python.run(code)", wrapped))
+
+
+def _without_jspi(route: Route) -> None:
+    response = route.fetch()
+    removed = "delete WebAssembly.Suspending; delete WebAssembly.promising;\n"
+    route.fulfill(response=response, body=removed + response.text())
+
+
+@pytest.fixture(scope="package")
+def digits_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_digits_bundle(tmp_path_factory.mktemp("digits") / "digits.bundle")
+
+
+@pytest.fixture(scope="package")
+def server(digits_bundle: Path) -> Iterator[str]:
+    """The address of a server whose pages are cross-origin isolated."""
+    with ServerThread(create_app({"digits": digits_bundle}, find_web_root())) as running:
+        yield running.url
+
+
+@pytest.fixture(scope="package")
+def plain_server(digits_bundle: Path) -> Iterator[str]:
+    """The address of a server whose pages are not isolated."""
+    with ServerThread(create_app({"digits": digits_bundle}, find_web_root(), isolated=False)) as running:
+        yield running.url
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[BrowserThread]:
+    with BrowserThread() as thread:
+        yield thread
+
+
+@pytest.fixture(scope="package")
+def python(browser: BrowserThread, server: str) -> Iterator[PagePython]:
+    page = BrowserPage(browser, f"{server}/blank.html")
+    yield PagePython(page)
+    page.close()
+
+
+@pytest.fixture
+def open_page(browser: BrowserThread) -> Iterator[Callable[..., BrowserPage]]:
+    """Open pages that are closed after the test."""
+    pages: list[BrowserPage] = []
+
+    def opened(url: str, **options: Any) -> BrowserPage:
+        pages.append(BrowserPage(browser, url, **options))
+        return pages[-1]
+
+    yield opened
+    for page in pages:
+        page.close()

@@ -1,0 +1,127 @@
+"""The demo page, as a visitor uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge_infer.server.app import create_app
+from edge_infer.server.pages import find_web_root
+from edge_infer.server.thread import ServerThread
+from tests.browser.digits import digits_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import Page
+
+    from tests.browser.conftest import BrowserPage
+
+_READY = "#result[data-state=answer]"
+
+
+def recognised(page: Page, digit: int) -> str:
+    """Wait until the page has recognised a digit, and return how sure it is."""
+    page.wait_for_function("digit => document.getElementById('digit').textContent === String(digit)", arg=digit)
+    return page.inner_text("#certainty")
+
+
+def draw_a_one(page: Page) -> None:
+    box = page.locator("#pad").bounding_box()
+    assert box is not None
+    x, top, bottom = (box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.15, box["y"] + box["height"] * 0.85)
+    page.mouse.move(x, top)
+    page.mouse.down()
+    page.mouse.move(x, bottom, steps=12)
+    page.mouse.up()
+
+
+@pytest.mark.parametrize("mode", ["javascript", "python"])
+def test_a_drawing_is_recognised(open_page: Callable[..., BrowserPage], server: str, mode: str) -> None:
+    page = open_page(f"{server}/?mode={mode}")
+    page.do(lambda page: page.wait_for_selector(_READY))
+
+    page.do(draw_a_one)
+    page.do(lambda page: recognised(page, 1))
+    spoken = page.do(lambda page: page.wait_for_selector("#spoken:not(:empty)", state="attached").text_content())  # type: ignore[union-attr]
+    page.do(lambda page: page.click("#clear"))
+    page.do(lambda page: page.wait_for_selector("#answer.is-empty"))
+
+    assert spoken is not None
+    assert spoken.startswith("one, ")
+    assert page.console == []
+
+
+def test_both_modes_recognise_every_sample_alike(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/", reduced_motion="reduce")
+    seen: dict[str, list[str]] = {}
+    for mode in ("javascript", "python"):
+        page.do(lambda page, mode=mode: page.click(f"label[for=mode-{mode}]"))  # type: ignore[misc]
+        page.do(lambda page: page.wait_for_selector(_READY))
+        seen[mode] = []
+        for digit in range(10):
+            page.do(lambda page, digit=digit: page.click(f"#samples button:nth-child({digit + 1})"))  # type: ignore[misc]
+            seen[mode].append(page.do(lambda page, digit=digit: recognised(page, digit)))  # type: ignore[misc]
+
+    assert seen["javascript"] == seen["python"]
+    facts = page.do(lambda page: page.inner_text("dl"))
+    assert "ort-web 1.30.0" in facts
+    assert "onnx/int8" in facts
+    assert page.console == []
+
+
+def test_javascript_prepares_a_drawing_as_python_does(open_page: Callable[..., BrowserPage], server: str) -> None:
+    """Bit by bit, on drawings of any size and place, thin and faint ones too."""
+    app = digits_app()
+    drawings = [app.drawing(text, scale) for text in app.DRAWINGS.values() for scale in (1, 3, 13)]
+    drawings += [
+        (bytes((x * y) % 256 for y in range(40) for x in range(23)), 23, 40),
+        (bytes(200) + b"\xff" + bytes(199), 20, 20),
+        (bytes([63] * 100), 10, 10),
+    ]
+    expected = [list(image) if (image := app.to_image(*drawing)) else None for drawing in drawings]
+
+    found = open_page(f"{server}/blank.html").evaluate(
+        """async (drawings) => {
+            const { toImage } = await import("/demo/digits.js");
+            return drawings.map(([pixels, width, height]) => {
+                const image = toImage(Uint8Array.from(pixels), width, height);
+                return image && [...image];
+            });
+        }""",
+        [[list(pixels), width, height] for pixels, width, height in drawings],
+    )
+
+    assert found == expected
+
+
+def test_a_server_without_the_model_says_what_to_type(open_page: Callable[..., BrowserPage]) -> None:
+    with ServerThread(create_app({}, find_web_root())) as bare:
+        page = open_page(f"{bare.url}/")
+        said = page.do(lambda page: page.wait_for_selector("#error").inner_text())  # type: ignore[union-attr]
+
+    assert "no model called digits" in said
+    assert "edge-infer convert examples/digits/digits.onnx -o digits.bundle" in said
+    assert "Try again" in said
+
+
+def test_a_page_without_isolation_notes_it_and_works(open_page: Callable[..., BrowserPage], plain_server: str) -> None:
+    page = open_page(f"{plain_server}/")
+    page.do(lambda page: page.wait_for_selector(_READY))
+
+    assert page.do(lambda page: page.is_visible("#note"))
+    assert "1 thread" in page.do(lambda page: page.inner_text("dl"))
+
+
+def test_the_page_is_used_by_keyboard_alone(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/", reduced_motion="reduce")
+    page.do(lambda page: page.wait_for_selector(_READY))
+
+    page.do(lambda page: page.focus("#samples button:nth-child(8)"))
+    page.do(lambda page: page.keyboard.press("Enter"))
+    page.do(lambda page: recognised(page, 7))
+    page.do(lambda page: page.focus("#pad"))
+    page.do(lambda page: page.keyboard.press("Escape"))
+
+    assert page.do(lambda page: page.wait_for_selector("#answer.is-empty")) is not None

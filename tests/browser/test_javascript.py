@@ -1,0 +1,177 @@
+"""The JavaScript module in a page: load, run, progress, errors, and what is missing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import edge_infer
+from edge_infer.errors import BackendUnavailable, FetchError, InputError, IntegrityError, ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Route
+
+    from tests.browser.conftest import BrowserPage, BrowserThread
+
+_OPEN = """async (url) => {
+    const { createSession } = await import("/src/index.js");
+    globalThis.session = await createSession(url);
+}"""
+
+
+@pytest.fixture(scope="module")
+def page(browser: BrowserThread, server: str) -> Iterator[BrowserPage]:
+    """A page with a session of the digits model."""
+    from tests.browser.conftest import BrowserPage
+
+    page = BrowserPage(browser, f"{server}/blank.html")
+    page.evaluate(_OPEN, "/models/digits")
+    yield page
+    page.close()
+
+
+def test_a_session_tells_what_it_is(page: BrowserPage) -> None:
+    found = page.evaluate("() => ({ inputs: session.inputs, labels: session.labels, report: session.report() })")
+
+    assert found["inputs"] == [{"name": "image", "dtype": "float32", "shape": ["batch", 1, 8, 8]}]
+    assert found["labels"] == [str(digit) for digit in range(10)]
+    assert (found["report"]["variant"], found["report"]["engine"]) == ("onnx/int8", "ort-web")
+    assert found["report"]["bytesLoaded"] > 14_000_000
+
+
+def test_nested_arrays_and_typed_arrays_are_the_same(page: BrowserPage) -> None:
+    same = page.evaluate("""async () => {
+        const values = Array.from({ length: 64 }, (_, i) => i / 64);
+        const rows = Array.from({ length: 8 }, (_, y) => values.slice(8 * y, 8 * y + 8));
+        const flat = Float32Array.from(values);
+        const [one, other, third] = await Promise.all([
+            session.run({ image: [[rows]] }),
+            session.run({ image: flat }),
+            session.run({ image: { data: flat, dtype: "float32", shape: [1, 1, 8, 8] } }),
+        ]);
+        return flat.length === 64 && [other, third].every(({ logits }) => logits.data.join() === one.logits.data.join());
+    }""")
+
+    assert same is True
+
+
+def test_the_page_gives_the_numbers_of_python(page: BrowserPage, digits_bundle: Path) -> None:
+    with edge_infer.load(digits_bundle, variant="onnx/int8", backend="onnxruntime", arrays="tensor") as session:
+        examples = session.bundle.examples()[:8]
+        expected = [session.run(inputs)["logits"].tolist() for inputs, _ in examples]
+    images = [inputs["image"].tolist() for inputs, _ in examples]
+
+    found = page.evaluate(
+        """(images) => Promise.all(images.map(async (image) => {
+            const { logits } = await session.run({ image });
+            return [[...logits.data]];
+        }))""",
+        images,
+    )
+
+    for here, there in zip(expected, found, strict=True):
+        assert there[0] == pytest.approx(here[0], abs=0.2)
+        assert there[0].index(max(there[0])) == here[0].index(max(here[0]))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("{}", "`image` is missing"),
+        ("{ picture: [1] }", "`picture` is not known"),
+        ("{ image: new Float32Array(63) }", "does not follow from its length"),
+        ("{ image: new Float64Array(64) }", "expected a Float32Array"),
+        ("{ image: [[[1, 2]]] }", r"expected \(batch, 1, 8, 8\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(page: BrowserPage, inputs: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        page.evaluate(f"() => session.run({inputs})")
+
+
+def test_a_closed_session_says_so(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/blank.html")
+    page.evaluate(_OPEN, "/models/digits")
+    page.evaluate("() => session.close()")
+    page.evaluate("() => session.close()")
+
+    with pytest.raises(InputError, match="closed"):
+        page.evaluate("() => session.run({ image: new Float32Array(64) })")
+
+
+def test_progress_ends_where_the_file_ends(open_page: Callable[..., BrowserPage], server: str) -> None:
+    news = open_page(f"{server}/blank.html").evaluate("""async () => {
+        const { createSession } = await import("/src/index.js");
+        const last = {};
+        await createSession("/models/digits", { onProgress: (news) => (last[news.file] = news) });
+        return last;
+    }""")
+
+    engine = news["ort-wasm-simd-threaded.wasm"]
+    assert (engine["phase"], engine["loaded"]) == ("engine", engine["total"])
+    assert news["model_int8.onnx"]["loaded"] == news["model_int8.onnx"]["total"]
+
+
+def test_a_bundle_that_is_not_there_can_be_tried_again(page: BrowserPage) -> None:
+    with pytest.raises(FetchError, match="status 404") as caught:
+        page.evaluate(_OPEN.replace("globalThis.session =", ""), "/models/no-such-model")
+
+    assert "edge-infer convert" in caught.value.hint
+
+
+def test_a_changed_model_file_is_refused(open_page: Callable[..., BrowserPage], server: str) -> None:
+    def change(route: Route) -> None:
+        body = bytearray(route.fetch().body())
+        body[len(body) // 2] ^= 1
+        route.fulfill(status=200, body=bytes(body))
+
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/*.onnx", change))
+
+    with pytest.raises(IntegrityError, match="the manifest says"):
+        page.evaluate(_OPEN, "/models/digits")
+
+
+def test_a_manifest_that_leaves_the_bundle_is_refused(open_page: Callable[..., BrowserPage], server: str) -> None:
+    def change(route: Route) -> None:
+        manifest = route.fetch().json()
+        manifest["files"][0]["path"] = "../../secret"
+        route.fulfill(status=200, body=json.dumps(manifest))
+
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/manifest.json", change))
+
+    with pytest.raises(ManifestError, match="leaves the bundle"):
+        page.evaluate(_OPEN, "/models/digits")
+
+
+@pytest.mark.parametrize("body", [b"", b"\0asm\1\0\0\0"], ids=["missing", "another version"])
+def test_an_engine_file_that_does_not_fit_names_the_version(
+    open_page: Callable[..., BrowserPage], server: str, body: bytes
+) -> None:
+    page = open_page(f"{server}/blank.html")
+    status = 200 if body else 404
+    headers = {"Content-Type": "application/wasm"}
+    page.do(lambda page: page.route("**/*.wasm", lambda r: r.fulfill(status=status, body=body, headers=headers)))
+
+    with pytest.raises(BackendUnavailable, match=r"1\.30\.0" if body else "404") as caught:
+        page.evaluate(_OPEN, "/models/digits")
+
+    assert "edge-infer[web]" in caught.value.hint
+    page.do(lambda page: page.unroute("**/*.wasm"))
+    page.evaluate(_OPEN, "/models/digits")
+
+
+def test_a_missing_pyodide_says_what_to_install(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/pyodide.mjs", lambda route: route.fulfill(status=404)))
+
+    with pytest.raises(BackendUnavailable, match="Pyodide") as caught:
+        page.evaluate("""async () => { await (await import("/src/index.js")).startPython(); }""")
+
+    assert "edge-infer[web]" in caught.value.hint

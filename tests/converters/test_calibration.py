@@ -1,0 +1,142 @@
+"""Calibration data: read by input name, cut into calls, refused with the reason, or drawn at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from edge_infer_converters.calibration import RANDOM_CALLS, random_set, read_set
+
+from edge_infer import Tensor, TensorSpec, codec
+from edge_infer.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IMAGE = TensorSpec("image", "float32", ("batch", 1, 4))
+MASK = TensorSpec("mask", "int64", ("batch", 4))
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_each_sample_of_an_npz_is_a_call(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, image=floats(3, 1, 4), mask=np.ones((3, 4), np.int64), labels=np.array([2, 0, 1]))
+
+    found = read_set(path, [IMAGE, MASK])
+
+    assert [call["image"].shape for call in found.calls] == [(1, 1, 4)] * 3
+    np.testing.assert_array_equal(found.calls[1]["image"], floats(3, 1, 4)[1:2])
+    assert found.classes is not None
+    assert found.classes.tolist() == [2, 0, 1]
+    assert (found.origin, found.is_random, len(found.sha256)) == ("data.npz", False, 64)
+
+
+def test_an_npy_is_the_only_input(tmp_path: Path) -> None:
+    np.save(tmp_path / "data.npy", floats(2, 1, 4))
+
+    assert len(read_set(tmp_path / "data.npy", [IMAGE]).calls) == 2
+    with pytest.raises(InputError, match="the model takes `image`, `mask`"):
+        read_set(tmp_path / "data.npy", [IMAGE, MASK])
+
+
+def test_safetensors_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.safetensors"
+    path.write_bytes(codec.write_tensors({"image": Tensor(floats(2, 1, 4).tobytes(), "float32", (2, 1, 4))}))
+
+    found = read_set(path, [IMAGE])
+
+    np.testing.assert_array_equal(found.calls[1]["image"], floats(2, 1, 4)[1:])
+
+
+def test_a_fixed_first_dimension_takes_that_many_rows(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=floats(6, 4))
+
+    found = read_set(tmp_path / "data.npz", [TensorSpec("x", "float32", (2, 4))])
+
+    assert [call["x"].shape for call in found.calls] == [(2, 4)] * 3
+
+
+def test_one_more_axis_counts_calls(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", x=floats(5, 2, 4))
+
+    found = read_set(tmp_path / "data.npz", [TensorSpec("x", "float32", (2, 4))])
+
+    assert [call["x"].shape for call in found.calls] == [(2, 4)] * 5
+
+
+def test_the_first_calls_keep_their_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", image=floats(3, 1, 4), labels=np.array([2, 0, 1]))
+
+    found = read_set(tmp_path / "data.npz", [IMAGE]).first(2)
+
+    assert len(found.calls) == 2
+    assert found.classes is not None
+    assert found.classes.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message", "hint"),
+    [
+        ({"imag": floats(3, 1, 4)}, "no array `image`; it has `imag`", "did you mean `imag`?"),
+        ({"image": floats(3, 1, 4).astype(np.float64)}, "dtype float64, expected float32", 'astype("float32")'),
+        ({"image": floats(3, 4)}, "shape (3, 4), expected (samples, 1, 4)", ""),
+        ({"image": floats(3, 1, 4), "extra": floats(3)}, "array `extra`, which is no input", ""),
+        ({"image": floats(0, 1, 4)}, "holds no sample", ""),
+        ({"image": floats(3, 1, 4), "labels": floats(3)}, "`labels`", "",),
+        ({"image": floats(3, 1, 4), "labels": np.arange(4)}, "expected 3 integers", "",),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str, hint: str) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+
+    with pytest.raises(InputError) as caught:
+        read_set(tmp_path / "data.npz", [IMAGE])
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_arrays_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", image=floats(3, 1, 4), mask=np.ones((2, 4), np.int64))
+
+    with pytest.raises(InputError, match="different numbers of samples: `image` 3, `mask` 2"):
+        read_set(tmp_path / "data.npz", [IMAGE, MASK])
+
+
+@pytest.mark.parametrize("name", ["data.npz", "data.npy", "data.safetensors", "data.csv"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"not what its name says")
+
+    with pytest.raises(InputError, match=r"cannot be read|suffix"):
+        read_set(tmp_path / name, [IMAGE])
+
+
+def test_a_pickle_is_refused_unread(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", image=np.array([{"a": 1}], dtype=object))
+
+    with pytest.raises(InputError, match="cannot be read"):
+        read_set(tmp_path / "data.npz", [IMAGE])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"There is no file .*data\.npz"):
+        read_set(tmp_path / "data.npz", [IMAGE])
+
+
+def test_random_inputs_are_the_same_each_time_and_fit_the_specs() -> None:
+    specs = [IMAGE, MASK, TensorSpec("byte", "uint8", ("batch", "width")), TensorSpec("flag", "bool", (2,))]
+
+    first, second = random_set(specs), random_set(specs)
+
+    assert len(first.calls) == RANDOM_CALLS
+    assert first.is_random
+    for one, other in zip(first.calls, second.calls, strict=True):
+        for spec in specs:
+            np.testing.assert_array_equal(one[spec.name], other[spec.name])
+            assert str(one[spec.name].dtype) == spec.dtype
+            assert spec.accepts(one[spec.name].shape)
+    assert {int(value) for call in first.calls for value in call["mask"].reshape(-1)} == {0, 1}

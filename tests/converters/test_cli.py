@@ -1,0 +1,119 @@
+"""The command: its options, what goes to stdout and what to stderr, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge_infer import Bundle
+from tests import zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteModel
+
+
+def edge_infer(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run `edge-infer convert` as a user does."""
+    command = [sys.executable, "-m", "edge_infer", "convert", *map(str, arguments)]
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+
+
+def test_the_table_is_data_and_the_rest_is_talk(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+
+    done = edge_infer("mlp.onnx", "-o", "mlp.bundle", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["VARIANT", "SIZE", "SQNR", "MAX", "ERR/RMS", "TOP-1", "VERDICT"]
+    assert [line.split()[0] for line in lines[1:]] == ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"]
+    assert all(line.split()[-1] == "ok" for line in lines[1:])
+    assert done.stderr.splitlines()[-1].startswith("Wrote mlp.bundle: 4 variants, ")
+    assert "warning: There are no calibration data" in done.stderr
+
+
+def test_json_is_one_document(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+
+    done = edge_infer("mlp.onnx", "-o", "mlp.bundle", "--json", cwd=tmp_path)
+
+    result = json.loads(done.stdout)
+    assert [variant["id"] for variant in result["variants"]] == ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"]
+    assert result["revision"] == Bundle.open(tmp_path / "mlp.bundle").revision
+    assert result["left_out"] == {}
+
+
+def test_only_what_is_asked_for_is_made(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+
+    arguments = ("--precision", "int8,fp32", "--format", "onnx", "--name", "small")
+    done = edge_infer("mlp.onnx", "-o", "mlp.bundle", *arguments, cwd=tmp_path)
+
+    manifest = Bundle.open(tmp_path / "mlp.bundle").manifest
+    assert done.returncode == 0, done.stderr
+    assert (manifest.name, [variant.id for variant in manifest.variants]) == ("small", ["onnx/fp32", "onnx/int8"])
+
+
+def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.identity("string"), "text.onnx")
+
+    done = edge_infer("text.onnx", "-o", "text.bundle", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["tflite/fp32", "left", "out"]
+    assert "warning: tflite/fp32 is left out: TFLite has no type" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("missing.onnx", "-o", "m.bundle"), 1, "error: There is no file `missing.onnx`"),
+        (("mlp.onnx", "-o", "there"), 1, "error: `there` exists and is no bundle"),
+        (("mlp.onnx", "-o", "m.bundle", "--name", "../x"), 1, "error: Name '../x' does not fit"),
+        (("mlp.onnx", "-o", "m.bundle", "--eval", "none.npz"), 1, "error: There is no file `none.npz`"),
+        (("mlp.onnx",), 2, "Missing option '-o'"),
+        (("mlp.onnx", "-o", "m.bundle", "--precision", "int9"), 2, "Precision `int9` is not known"),
+        (("mlp.onnx", "-o", "m.bundle", "--precision", "int8", "--format", "tflite"), 2, "hint: add --precision fp32"),
+        (("mlp.onnx", "-o", "m.bundle", "--format", "caffe"), 2, "Invalid value for '--format'"),
+    ],
+)
+def test_errors_are_short_and_leave_nothing(
+    write_model: WriteModel, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+    (tmp_path / "there").write_text("a file")
+
+    done = edge_infer(*arguments, cwd=tmp_path)
+
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlp.onnx", "there"]
+
+
+def test_the_second_time_needs_force(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.identity(), "id.onnx")
+    assert edge_infer("id.onnx", "-o", "id.bundle", cwd=tmp_path).returncode == 0
+
+    refused = edge_infer("id.onnx", "-o", "id.bundle", cwd=tmp_path)
+    forced = edge_infer("id.onnx", "-o", "id.bundle", "--force", cwd=tmp_path)
+
+    assert (refused.returncode, forced.returncode) == (1, 0)
+    assert "hint: --force replaces it" in refused.stderr
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, edge_infer_converters; print([m for m in ('onnx', 'numpy', 'onnxruntime') if m in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

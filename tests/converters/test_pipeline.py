@@ -1,0 +1,408 @@
+"""Conversion from a file to a bundle: what is made, what is left out and why, and that nothing is half-written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from edge_infer_converters import Recipe, convert
+from edge_infer_converters.bundle_writer import BundleWriter
+from onnx import helper
+
+import edge_infer
+from edge_infer import Bundle, TensorSpec, parity
+from edge_infer.errors import AccuracyError, BundleError, ConversionError, InputError
+from edge_infer.manifest import PART_SIZE
+from tests import zoo
+from tests.converters.engines import random_feeds, run_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteModel
+
+MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"]
+
+
+class Told:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.warnings: list[str] = []
+        self.hints: list[str] = []
+
+    def talk(self, text: str) -> None:
+        self.steps.append(text)
+
+    def warn(self, text: str, hint: str) -> None:
+        self.warnings.append(text)
+        self.hints.append(hint)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def mlp_data(path: Path, samples: int = 48) -> Path:
+    """Inputs of `zoo.mlp`, and its own answers as the right classes."""
+    inputs = np.random.default_rng(5).normal(0, 1, (samples, 64)).astype(np.float32)
+    classes = run_onnx(zoo.mlp(), {"x": inputs})["logits"].argmax(axis=1)
+    np.savez(path, x=inputs, labels=classes)
+    return path
+
+
+def test_a_model_becomes_a_bundle_of_four_variants(write_model: WriteModel, tmp_path: Path) -> None:
+    data = mlp_data(tmp_path / "data.npz")
+
+    result = convert(write_model(zoo.mlp(), "mlp.onnx"), tmp_path / "mlp.bundle", calibration=data, evaluation=data)
+
+    bundle = Bundle.open(tmp_path / "mlp.bundle")
+    assert [variant.id for variant in bundle.manifest.variants] == MLP_VARIANTS
+    assert (bundle.manifest.name, bundle.manifest.version) == ("mlp", "1")
+    assert bundle.manifest.inputs == (TensorSpec("x", "float32", ("batch", 64)),)
+    assert bundle.revision == result.revision
+    assert result.not_made == {}
+    assert all(one.quality.verdict.word == "ok" for one in result.variants)
+    assert result.variants[0].quality.accuracy == 1.0
+    assert bundle.manifest.variant("onnx/int8").options == {"onnxruntime": {"session.x64quantprecision": "1"}}
+
+
+@pytest.mark.parametrize("id_", MLP_VARIANTS)
+def test_every_variant_runs_and_agrees_with_its_golden_examples(
+    write_model: WriteModel, tmp_path: Path, id_: str
+) -> None:
+    convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle")
+
+    examples = Bundle.open(tmp_path / "mlp.bundle").examples()
+    with edge_infer.load(tmp_path / "mlp.bundle", variant=id_, arrays="tensor") as session:
+        results = [session.run(inputs) for inputs, _ in examples]
+
+    assert len(examples) == 32
+    assert examples[0][0]["x"].shape == (1, 64)
+    figures = parity.compare([outputs for _, outputs in examples], results)
+    assert parity.judge(figures, id_.partition("/")[2]).word == "ok"
+
+
+def test_golden_outputs_are_those_of_the_source(write_model: WriteModel, tmp_path: Path) -> None:
+    convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle")
+
+    inputs, outputs = Bundle.open(tmp_path / "mlp.bundle").examples()[7]
+
+    wanted = run_onnx(zoo.mlp(), {"x": np.asarray(inputs["x"])})
+    np.testing.assert_array_equal(np.asarray(outputs["logits"]), wanted["logits"])
+
+
+def test_the_same_model_and_options_give_the_same_bytes(write_model: WriteModel, tmp_path: Path) -> None:
+    model, data = write_model(zoo.mlp()), mlp_data(tmp_path / "data.npz")
+
+    first, second = (
+        convert(model, tmp_path / f"{name}.bundle", calibration=data, name="mlp") for name in ("one", "two")
+    )
+
+    assert first.revision == second.revision
+    assert files_of(first.path) == files_of(second.path)
+
+
+def test_the_manifest_names_every_file_but_itself_and_the_quality(write_model: WriteModel, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join("abcdefghij"))
+
+    convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle", labels=labels)
+
+    bundle = Bundle.open(tmp_path / "mlp.bundle")
+    found = files_of(tmp_path / "mlp.bundle")
+    assert set(found) - {"manifest.json", "quality.json"} == set(bundle.manifest.files)
+    for path, entry in bundle.manifest.files.items():
+        assert (entry.size, entry.sha256) == (len(found[path]), hashlib.sha256(found[path]).hexdigest())
+    assert bundle.labels() == list("abcdefghij")
+
+
+def test_files_above_a_mebibyte_carry_the_hashes_of_their_parts(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+
+    with BundleWriter(tmp_path / "big.bundle") as writer:
+        writer.add("onnx/model.onnx", data)
+        variant = edge_infer.Variant("onnx/fp32", "onnx", "fp32", "onnx/model.onnx")
+        writer.write_manifest("big", "1", [], [], [variant])
+        writer.commit()
+
+    entry = Bundle.open(tmp_path / "big.bundle").manifest.files["onnx/model.onnx"]
+    assert entry.parts == (
+        hashlib.sha256(data[:PART_SIZE]).hexdigest(),
+        hashlib.sha256(data[PART_SIZE:]).hexdigest(),
+    )
+
+
+def test_quality_says_what_was_measured_on_what(write_model: WriteModel, tmp_path: Path) -> None:
+    data = mlp_data(tmp_path / "data.npz")
+
+    convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle", calibration=data)
+
+    quality = json.loads((tmp_path / "mlp.bundle/quality.json").read_text())
+    assert quality["evaluation"] == {"origin": "data.npz", "sha256": _sha256(data), "calls": 48}
+    assert {"cpu", "onnxruntime", "ai-edge-litert"} <= quality["machine"].keys()
+    assert quality["variants"]["tflite/fp32"]["engine"].startswith("litert ")
+    assert quality["variants"]["onnx/int8"]["verdict"] == "ok"
+    assert 30 <= quality["variants"]["onnx/int8"]["sqnr_db"] < 70
+
+
+def test_random_ranges_are_warned_of(write_model: WriteModel, tmp_path: Path) -> None:
+    told = Told()
+
+    result = convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle", reporter=told)
+
+    assert len(told.warnings) == 1
+    assert "come from random inputs" in told.warnings[0]
+    assert result.data == "32 random samples"
+
+
+def test_ranges_from_the_evaluation_data_are_warned_of(write_model: WriteModel, tmp_path: Path) -> None:
+    told = Told()
+
+    convert(write_model(zoo.mlp()), tmp_path / "m.bundle", evaluation=mlp_data(tmp_path / "d.npz"), reporter=told)
+
+    assert ["come from the evaluation data" in text for text in told.warnings] == [True]
+
+
+def test_an_operator_that_tflite_lacks_leaves_that_variant_out(write_model: WriteModel, tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Erf", ["m"], ["y"], name="error")]
+    weights = {"w": np.random.default_rng(0).normal(0, 0.3, (8, 8)).astype(np.float32)}
+    model = zoo.model(nodes, [zoo.value("x", ["n", 8])], [zoo.value("y", ["n", 8])], weights)
+    told = Told()
+
+    result = convert(write_model(model), tmp_path / "m.bundle", reporter=told)
+
+    assert [one.variant.id for one in result.variants] == ["onnx/fp32", "onnx/fp16", "onnx/int8"]
+    assert result.not_made == {"tflite/fp32": "TFLite is not written for Erf: `error`"}
+    assert "tflite/fp32 is left out: TFLite is not written for Erf: `error`" in told.warnings
+    assert not (tmp_path / "m.bundle/tflite").exists()
+
+
+def test_a_variant_that_is_not_good_enough_is_left_out(write_model: WriteModel, tmp_path: Path) -> None:
+    """Ranges from inputs a thousand times too small clip everything else."""
+    inputs = np.random.default_rng(5).normal(0, 1, (40, 64)).astype(np.float32)
+    np.savez(tmp_path / "small.npz", x=inputs / 1000)
+    np.savez(tmp_path / "real.npz", x=inputs)
+    told = Told()
+
+    result = convert(
+        write_model(zoo.mlp()),
+        tmp_path / "m.bundle",
+        calibration=tmp_path / "small.npz",
+        evaluation=tmp_path / "real.npz",
+        reporter=told,
+    )
+
+    assert [one.variant.id for one in result.variants if not one.is_kept] == ["onnx/int8"]
+    assert any(text.startswith("onnx/int8 is left out: SQNR") for text in told.warnings)
+    kept = [variant.id for variant in Bundle.open(tmp_path / "m.bundle").manifest.variants]
+    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32"]
+    assert not (tmp_path / "m.bundle/onnx/model_int8.onnx").exists()
+
+
+def test_keep_all_keeps_it(write_model: WriteModel, tmp_path: Path) -> None:
+    inputs = np.random.default_rng(5).normal(0, 1, (40, 64)).astype(np.float32)
+    np.savez(tmp_path / "small.npz", x=inputs / 1000)
+    np.savez(tmp_path / "real.npz", x=inputs)
+
+    convert(
+        write_model(zoo.mlp()),
+        tmp_path / "m.bundle",
+        calibration=tmp_path / "small.npz",
+        evaluation=tmp_path / "real.npz",
+        recipe=Recipe(keep_all=True),
+    )
+
+    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 4
+
+
+def test_no_good_variant_is_an_error_and_writes_nothing(write_model: WriteModel, tmp_path: Path) -> None:
+    inputs = np.random.default_rng(5).normal(0, 1, (40, 64)).astype(np.float32)
+    np.savez(tmp_path / "small.npz", x=inputs / 1000)
+    np.savez(tmp_path / "real.npz", x=inputs)
+
+    with pytest.raises(AccuracyError, match="good enough"):
+        convert(
+            write_model(zoo.mlp()),
+            tmp_path / "m.bundle",
+            calibration=tmp_path / "small.npz",
+            evaluation=tmp_path / "real.npz",
+            recipe=Recipe(precisions=("int8",)),
+        )
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "real.npz", "small.npz"]
+
+
+def test_a_model_with_two_inputs_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
+    result = convert(write_model(zoo.add(), "add.onnx"), tmp_path / "add.bundle")
+
+    assert [one.variant.id for one in result.variants] == ["onnx/fp32", "tflite/fp32"]
+    assert set(result.not_made) == {"onnx/fp16", "onnx/int8"}
+
+
+def test_an_integer_model_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
+    """Token numbers in, scores out; the free length is drawn too."""
+    nodes = [
+        helper.make_node("Gather", ["table", "tokens"], ["rows"]),
+        helper.make_node("ReduceMean", ["rows", "axes"], ["mean"], keepdims=0),
+        helper.make_node("MatMul", ["mean", "w"], ["scores"]),
+    ]
+    rng = np.random.default_rng(2)
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "table": rng.uniform(1, 2, (20, 8)).astype(np.float32),
+        "axes": np.array([1], np.int64),
+        "w": rng.normal(0, 1, (8, 3)).astype(np.float32),
+    }
+    inputs = [zoo.value("tokens", ["batch", "length"], "int64")]
+    model = zoo.model(nodes, inputs, [zoo.value("scores", ["batch", 3])], weights)
+
+    result = convert(write_model(model), tmp_path / "m.bundle")
+
+    assert [one.variant.id for one in result.variants if one.is_kept][:2] == ["onnx/fp32", "onnx/fp16"]
+    assert result.not_made["tflite/fp32"].startswith("Dimension 1 of input `tokens` is free")
+
+
+def test_a_string_model_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
+    result = convert(write_model(zoo.identity("string")), tmp_path / "m.bundle")
+
+    assert [one.variant.id for one in result.variants] == ["onnx/fp32"]
+    assert Bundle.open(tmp_path / "m.bundle").examples()[0][1]["y"].dtype == "string"
+
+
+def test_a_half_precision_model_is_kept_as_it_is(write_model: WriteModel, tmp_path: Path) -> None:
+    weights = {"w": np.random.default_rng(0).normal(0, 0.3, (8, 8)).astype(np.float16)}
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = zoo.model([node], [zoo.value("x", ["n", 8], "float16")], [zoo.value("y", ["n", 8], "float16")], weights)
+
+    result = convert(write_model(model), tmp_path / "m.bundle")
+
+    assert [(one.variant.id, one.variant.file) for one in result.variants] == [("onnx/fp16", "onnx/model_fp16.onnx")]
+
+
+def test_a_fixed_batch_is_said_in_the_variant(write_model: WriteModel, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["dims"], end=1),
+        helper.make_node("Cast", ["dims"], ["count"], to=int(onnx.TensorProto.FLOAT)),
+        helper.make_node("Add", ["x", "count"], ["y"]),
+    ]
+    model = zoo.model(nodes, [zoo.value("x", ["batch", 3])], [zoo.value("y", ["batch", 3])])
+
+    convert(write_model(model), tmp_path / "m.bundle")
+
+    variant = Bundle.open(tmp_path / "m.bundle").manifest.variant("tflite/fp32")
+    assert variant.inputs == (TensorSpec("x", "float32", (1, 3)),)
+    assert variant.outputs == (TensorSpec("y", "float32", (1, 3)),)
+
+
+def test_external_weights_are_taken_into_the_bundle(tmp_path: Path) -> None:
+    proto = onnx.load_from_string(zoo.mlp())
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+
+    convert(tmp_path / "m.onnx", tmp_path / "m.bundle")
+
+    feeds = random_feeds(zoo.mlp())
+    written = (tmp_path / "m.bundle/onnx/model.onnx").read_bytes()
+    np.testing.assert_array_equal(run_onnx(written, feeds)["logits"], run_onnx(zoo.mlp(), feeds)["logits"])
+
+
+def test_what_is_there_is_not_overwritten_unasked(write_model: WriteModel, tmp_path: Path) -> None:
+    model = write_model(zoo.mlp())
+    convert(model, tmp_path / "m.bundle")
+    before = files_of(tmp_path / "m.bundle")
+
+    with pytest.raises(BundleError, match="exists") as caught:
+        convert(model, tmp_path / "m.bundle", name="other")
+    assert files_of(tmp_path / "m.bundle") == before
+    assert "--force" in caught.value.hint
+
+    convert(model, tmp_path / "m.bundle", name="other", force=True)
+    assert Bundle.open(tmp_path / "m.bundle").manifest.name == "other"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.bundle", "model.onnx"]
+
+
+def test_a_folder_that_is_no_bundle_is_never_overwritten(write_model: WriteModel, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/cat.jpg").write_bytes(b"cat")
+
+    with pytest.raises(BundleError, match="is no bundle"):
+        convert(write_model(zoo.mlp()), tmp_path / "photos", force=True)
+
+    assert (tmp_path / "photos/cat.jpg").read_bytes() == b"cat"
+
+
+@pytest.mark.parametrize("stage", ["encode", "measure", "commit"])
+def test_a_failure_leaves_the_old_bundle_and_nothing_else(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    model = write_model(zoo.mlp())
+    convert(model, tmp_path / "m.bundle")
+    before = files_of(tmp_path / "m.bundle")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    places = {
+        "encode": "edge_infer_converters.pipeline.encode",
+        "measure": "edge_infer_converters.validate.measure",
+        "commit": "edge_infer_converters.bundle_writer.BundleWriter.commit",
+    }
+    monkeypatch.setattr(places[stage], fail)
+    with pytest.raises(KeyboardInterrupt):
+        convert(model, tmp_path / "m.bundle", name="other", force=True)
+
+    assert files_of(tmp_path / "m.bundle") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.bundle", "model.onnx"]
+
+
+def test_a_folder_that_is_not_there_is_named(write_model: WriteModel, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="There is no folder"):
+        convert(write_model(zoo.mlp()), tmp_path / "missing/m.bundle")
+
+
+def test_labels_must_be_as_many_as_classes(write_model: WriteModel, tmp_path: Path) -> None:
+    (tmp_path / "labels.json").write_text('["a", "b"]')
+
+    with pytest.raises(InputError, match="name 2 classes, output `logits` has 10"):
+        convert(write_model(zoo.mlp()), tmp_path / "m.bundle", labels=tmp_path / "labels.json")
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1, 2]", "[", "[]"])
+def test_labels_that_are_no_list_of_texts_are_refused(write_model: WriteModel, tmp_path: Path, text: str) -> None:
+    (tmp_path / "labels.json").write_text(text)
+
+    with pytest.raises(InputError, match="Labels"):
+        convert(write_model(zoo.mlp()), tmp_path / "m.bundle", labels=tmp_path / "labels.json")
+
+
+def test_a_model_that_does_not_run_is_an_error_that_says_why(write_model: WriteModel, tmp_path: Path) -> None:
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    inputs = [zoo.value("x", ["n", 3]), zoo.value("shape", [2], "int64")]
+    model = zoo.model([node], inputs, [zoo.value("y", ["a", "b"])])
+
+    with pytest.raises(ConversionError, match="does not run on random inputs") as caught:
+        convert(write_model(model), tmp_path / "m.bundle")
+
+    assert "--calibration" in caught.value.hint
+    assert not (tmp_path / "m.bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ({"precisions": ("int9",)}, "Precision `int9` is not known"),
+        ({"formats": ("onyx",)}, "Format `onyx` is not known"),
+        ({"formats": ("tflite",), "precisions": ("int8",)}, "nothing to make"),
+    ],
+)
+def test_a_recipe_of_what_cannot_be_made_is_refused(recipe: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Recipe(**recipe)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

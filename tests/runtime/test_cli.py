@@ -1,0 +1,210 @@
+"""The commands: data on stdout, talk on stderr, 0 done, 1 failed, 2 wrong usage, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from edge_infer import Tensor
+from edge_infer.codec import read_tensors, write_examples, write_tensors
+from edge_infer.values import to_tensor
+from tests import zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteBundle, WriteModel
+
+GOLDEN = "examples/golden.safetensors"
+
+
+def edge_infer(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "edge_infer", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+
+
+@pytest.fixture
+def bundle(write_bundle: WriteBundle) -> Path:
+    """y = x, with one golden example and three labels."""
+    row = Tensor.from_list([[0.5, 2.0, 1.0]], "float32")
+    return write_bundle(
+        {"onnx/fp32": zoo.identity()},
+        extra={GOLDEN: write_examples([({"x": row}, {"y": row})]), "labels.json": b'["cat", "dog", "emu"]'},
+        examples=GOLDEN,
+        labels="labels.json",
+    )
+
+
+def failed(done: subprocess.CompletedProcess[str], code: int = 1) -> str:
+    """Claim that a command failed as commands do, and return what it said."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_help_lists_every_command() -> None:
+    said = edge_infer("--help").stdout
+
+    for command in ("backends", "convert", "info", "run", "serve", "verify"):
+        assert command in said
+
+
+def test_a_mistyped_command_is_wrong_usage_and_suggested() -> None:
+    assert "did you mean `verify`?" in failed(edge_infer("verfy"), 2)
+
+
+def test_the_converters_are_named_where_they_are_absent() -> None:
+    """Run without site-packages' entry points: as if edge-infer-converters were not installed."""
+    code = (
+        "import sys, edge_infer.cli as cli; cli._entry_points = dict;"
+        "sys.argv = ['edge-infer', 'convert', 'a.onnx', '-o', 'b']; cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert "hint: pip install edge-infer-converters" in failed(done, 2)
+
+
+def test_backends_says_why_not_and_what_to_do() -> None:
+    rows = {row["backend"]: row for row in json.loads(edge_infer("backends", "--json").stdout)["backends"]}
+
+    assert rows["onnxruntime"]["ready"]
+    assert rows["onnxruntime"]["version"]
+    assert rows["ort-web"]["reason"] == "only inside Pyodide"
+    assert "only inside Pyodide" in edge_infer("backends").stdout
+
+
+def test_info_shows_a_bundle(bundle: Path) -> None:
+    done = edge_infer("info", bundle)
+
+    assert done.returncode == 0
+    assert "output  y: float32[n, 3]" in done.stdout
+    assert "onnx/fp32" in done.stdout
+    document = json.loads(edge_infer("info", bundle, "--json").stdout)
+    assert document["labels"] == ["cat", "dog", "emu"]
+    assert document["examples"] == 1
+
+
+def test_info_shows_a_bare_model(write_model: WriteModel) -> None:
+    assert "input   x: float32[batch, 64]" in edge_infer("info", write_model(zoo.mlp())).stdout
+
+
+def test_run_on_a_golden_example_shows_the_best_labels(bundle: Path) -> None:
+    done = edge_infer("run", bundle, "--example", 0)
+
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "y: float32[1, 3]"
+    assert lines[2].split() == ["1", "dog", "2.0000"]
+    assert "Ran Session(model@" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".json", ".safetensors", ".bin"])
+def test_run_reads_every_kind_of_file(bundle: Path, tmp_path: Path, suffix: str) -> None:
+    x = np.array([[1.0, 2.0, 3.0]], np.float32)
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npy":
+        np.save(path, x)
+    elif suffix == ".npz":
+        np.savez(path, x=x)
+    elif suffix == ".json":
+        path.write_text(json.dumps(x.tolist()))
+    else:
+        path.write_bytes(x.tobytes() if suffix == ".bin" else write_tensors({"x": to_tensor(x)}))
+
+    done = edge_infer("run", bundle, "--input", f"x={path}", "--json")
+
+    assert json.loads(done.stdout)["outputs"]["y"] == {"dtype": "float32", "shape": [1, 3], "data": x.tolist()}
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".json", ".safetensors"])
+def test_run_writes_every_kind_of_file(bundle: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out{suffix}"
+
+    assert edge_infer("run", bundle, "--example", 0, "-o", path).returncode == 0
+
+    if suffix == ".npz":
+        found: Any = np.load(path)["y"].tolist()
+    elif suffix == ".json":
+        found = json.loads(path.read_text())["y"]
+    else:
+        found = read_tensors(path.read_bytes())["y"].tolist()
+    assert found == [[0.5, 2.0, 1.0]]
+    assert [other.name for other in tmp_path.iterdir() if other.name.startswith(".out")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--input", "x"], 2, "expected NAME=FILE"),
+        (["--input", "x=missing.npy"], 1, "There is no file `missing.npy`"),
+        (["--example", "7"], 1, "There is no golden example 7"),
+        (["--example", "0", "--input", "x=a.npy"], 2, "exclude each other"),
+        (["--example", "0", "-o", "out.txt"], 2, "no known suffix"),
+        ([], 1, "Input `x` is missing"),
+        (["--example", "0", "--device", "gpu"], 1, "Device `gpu` is not known"),
+        (["--example", "0", "--backend", "onnx"], 1, "Backend `onnx` is not known"),
+        (["--example", "0", "--variant", "onnx/int3"], 1, "choose from `onnx/fp32`"),
+    ],
+)
+def test_run_says_what_is_wrong(bundle: Path, arguments: list[str], code: int, message: str) -> None:
+    assert message in failed(edge_infer("run", bundle, *arguments), code)
+
+
+def test_run_refuses_pickled_arrays(bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
+
+    assert "cannot be read" in failed(edge_infer("run", bundle, "--input", f"x={path}"))
+
+
+def test_verify_passes_where_all_engines_agree(bundle: Path) -> None:
+    done = edge_infer("verify", bundle, "--json")
+
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert document["passed"]
+    assert {row["backend"] for row in document["rows"]} == {"onnxruntime", "reference"}
+    assert {row["verdict"] for row in document["rows"]} == {"ok"}
+
+
+def test_verify_fails_where_a_number_differs(write_bundle: WriteBundle) -> None:
+    row, other = Tensor.from_list([[0.5, 2.0, 1.0]], "float32"), Tensor.from_list([[0.5, 2.0, 1.001]], "float32")
+    golden = write_examples([({"x": row}, {"y": other})])
+    bundle = write_bundle({"onnx/fp32": zoo.identity()}, extra={GOLDEN: golden}, examples=GOLDEN)
+
+    done = edge_infer("verify", bundle)
+
+    assert done.returncode == 1
+    assert "fail: max err" in done.stdout
+    assert "2 disagree" in done.stderr
+
+
+def test_verify_fails_where_a_file_was_damaged(bundle: Path) -> None:
+    path = bundle / "onnx/model_fp32.onnx"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+
+    done = edge_infer("verify", bundle)
+
+    assert done.returncode == 1
+    assert "sha256" in done.stdout
+
+
+def test_verify_needs_golden_examples(write_bundle: WriteBundle) -> None:
+    assert "no golden examples" in failed(edge_infer("verify", write_bundle({"onnx/fp32": zoo.identity()})))
+
+
+def test_colour_is_left_out_where_it_is_not_wanted(bundle: Path) -> None:
+    assert "\x1b" in edge_infer("run", "missing.onnx", FORCE_COLOR="1").stderr
+    assert "\x1b" not in edge_infer("run", "missing.onnx", FORCE_COLOR="1", NO_COLOR="1").stderr
+    assert "\x1b" not in edge_infer("run", "missing.onnx").stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" in edge_infer("--debug", "info", "missing.onnx").stderr

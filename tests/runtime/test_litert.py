@@ -1,0 +1,149 @@
+"""The LiteRT backend, on ai-edge-litert here and on tflite-runtime in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from edge_infer_converters.targets.tflite import write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edge_infer
+from edge_infer import InputError, UnsupportedModel
+from edge_infer.backends.tflite_file import is_whole
+from tests import zoo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edge_infer import Session
+    from tests.conftest import WriteModel
+
+ROOT = Path(__file__).parents[2]
+OLD_PYTHON = ROOT / ".venv-tflite/bin/python"
+MLP = write(onnx.load_from_string(zoo.mlp())).data
+X = np.random.default_rng(3).normal(size=(4, 64)).astype(np.float32)
+
+
+@pytest.fixture
+def mlp(write_model: WriteModel) -> Iterator[Session]:
+    with edge_infer.load(write_model(MLP, "mlp.tflite")) as session:
+        yield session
+
+
+@pytest.fixture
+def expected(write_model: WriteModel) -> Any:
+    """What onnxruntime computes of the source."""
+    with edge_infer.load(write_model(zoo.mlp(), "source.onnx")) as session:
+        return session.run({"x": X})["logits"]
+
+
+def test_it_gives_the_numbers_of_the_source(mlp: Session, expected: Any) -> None:
+    result = mlp.run({"x": X})["logits"]
+
+    assert repr(mlp).endswith("tflite/model, litert on cpu)")
+    assert np.abs(result - expected).max() <= 1e-4 * np.sqrt((expected**2).mean())
+
+
+def test_names_and_free_dimensions_come_from_the_signature(mlp: Session) -> None:
+    assert [(spec.name, spec.dtype, spec.shape[1]) for spec in mlp.inputs] == [("x", "float32", 64)]
+    assert isinstance(mlp.inputs[0].shape[0], str)
+    assert [spec.name for spec in mlp.outputs] == ["logits"]
+
+
+def test_each_run_may_have_another_batch(mlp: Session, expected: Any) -> None:
+    for rows in (1, 4, 2, 4):
+        np.testing.assert_allclose(mlp.run({"x": X[:rows]})["logits"], expected[:rows], atol=1e-4)
+
+
+def test_threads_take_turns(mlp: Session) -> None:
+    inputs = [np.random.default_rng(i).normal(size=(1 + i % 3, 64)).astype(np.float32) for i in range(24)]
+    expected = [mlp.run({"x": x})["logits"] for x in inputs]
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda x: mlp.run({"x": x})["logits"], inputs))
+
+    for result, want in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, want)
+
+
+def test_a_prepared_call_has_buffers_of_its_own(mlp: Session, expected: Any) -> None:
+    with mlp.prepare({"x": (4, 64)}) as call:
+        mlp.run({"x": X[:1]})
+        first = call({"x": X})["logits"]
+        np.testing.assert_allclose(first, expected, atol=1e-4)
+        assert call({"x": X})["logits"] is first
+
+
+def test_an_output_is_written_into_a_buffer(mlp: Session, expected: Any) -> None:
+    target = np.empty((4, 10), np.float32)
+
+    assert mlp.run({"x": X}, into={"logits": target})["logits"] is target
+    np.testing.assert_allclose(target, expected, atol=1e-4)
+    with pytest.raises(InputError, match="buffer for output `logits`"):
+        mlp.run({"x": X}, into={"logits": np.empty((4, 9), np.float32)})
+
+
+def test_an_empty_batch_is_refused_by_name(mlp: Session) -> None:
+    with pytest.raises(InputError, match="LiteRT cannot run on it"):
+        mlp.run({"x": np.zeros((0, 64), np.float32)})
+
+
+@pytest.mark.parametrize("data", [b"", b"TFL3" * 20, b"\0\0\0\0TFL3" + bytes(100), MLP[:-40], MLP[:500], zoo.mlp()])
+def test_a_file_that_is_no_model_is_refused(write_model: WriteModel, data: bytes) -> None:
+    with pytest.raises(UnsupportedModel, match="no whole TFLite file") as caught:
+        edge_infer.load(write_model(data, "bad.tflite"))
+
+    assert "cut short" in caught.value.hint
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(MLP) - 1))
+def test_no_part_of_a_file_passes_for_the_whole(length: int) -> None:
+    assert is_whole(MLP)
+    assert not is_whole(MLP[: length & ~3])
+
+
+# -- tflite-runtime: Python 3.11 and numpy 1, as 32-bit ARM has it --
+
+_SCRIPT = """
+import json, sys
+import edge_infer
+path, rows = sys.argv[1], json.loads(sys.argv[2])
+try:
+    with edge_infer.load(path) as session, session.prepare({"x": (len(rows), 64)}) as call:
+        result = session.run({"x": rows})["logits"]
+        prepared = call({"x": rows})["logits"]
+        report = session.report()
+    print(json.dumps({"logits": result.tolist(), "prepared": prepared.tolist(), "engine": report.engine_version}))
+except edge_infer.EdgeInferError as error:
+    print(json.dumps(error.to_json()))
+"""
+
+
+def run_old(path: Path) -> dict[str, Any]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [str(OLD_PYTHON), "-c", _SCRIPT, str(path), json.dumps(X.tolist())]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_tflite_runtime_gives_the_same_numbers(write_model: WriteModel, expected: Any) -> None:
+    answer = run_old(write_model(MLP, "mlp.tflite"))
+
+    assert answer["engine"] == "2.14.0 (tflite-runtime)"
+    np.testing.assert_allclose(answer["logits"], expected, atol=1e-4)
+    assert answer["prepared"] == answer["logits"]
+
+
+def test_tflite_runtime_is_not_given_a_file_that_would_end_the_process(write_model: WriteModel) -> None:
+    assert run_old(write_model(MLP[:-400], "cut.tflite"))["code"] == "unsupported_model"

@@ -6,8 +6,6 @@ and sha256 that the manifest gives.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from edge_infer.errors import BundleError, IntegrityError, ManifestError
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     from edge_infer.codec import Example
@@ -39,16 +38,22 @@ class Bundle:
 
     Attributes:
         manifest: What the bundle holds.
-        revision: The sha256 of `manifest.json`, which names every file's sha256: the identity of these weights. Of a
-            bare model file, the sha256 of the file.
         location: Where it was opened from: a path or a URL.
     """
 
     def __init__(self, manifest: Manifest, revision: str, location: str, source: _Source) -> None:
         self.manifest = manifest
-        self.revision = revision
         self.location = location
+        self._revision = revision
         self._source = source
+
+    @property
+    def revision(self) -> str:
+        """The identity of these weights: the sha256 of `manifest.json`, which names every file's sha256.
+
+        Of a bare model it is the sha256 of the file.
+        """
+        return self._revision or next(iter(self.manifest.files.values())).sha256
 
     def __repr__(self) -> str:
         return f"Bundle({self.manifest.name}@{self.revision[:6]}, {self.location!r})"
@@ -78,10 +83,9 @@ class Bundle:
                 f"There is no file or folder `{text}`", hint="edge-infer convert model.onnx -o model.bundle"
             )
         if path.suffix in MODEL_FORMATS:
-            digest = _sha256_of_file(path)
             real = path.resolve()
-            entry = FileEntry(real.name, real.stat().st_size, digest)
-            return cls(_bare_manifest(entry, path.name), digest, text, _Folder(real.parent))
+            bare = _BareFile(real.name, real.stat().st_size, lambda: _sha256_of_file(real))
+            return cls(_bare_manifest(bare, path.name), "", text, _Folder(real.parent))
         return cls._from_bytes(path.read_bytes() if path.suffix == ".zip" else b"", path.name, text)
 
     @classmethod
@@ -98,7 +102,7 @@ class Bundle:
 
     @classmethod
     def _from_manifest(cls, data: bytes, location: str, source: _Source) -> Bundle:
-        return cls(Manifest.from_bytes(data), hashlib.sha256(data).hexdigest(), location, source)
+        return cls(Manifest.from_bytes(data), _sha256(data), location, source)
 
     @classmethod
     def _from_bytes(cls, data: bytes, name: str, location: str) -> Bundle:
@@ -112,8 +116,8 @@ class Bundle:
                 f"{', '.join(MODEL_FORMATS)}",
                 got=name,
             )
-        digest = hashlib.sha256(data).hexdigest()
-        return cls(_bare_manifest(FileEntry(name, len(data), digest), name), digest, location, _Memory({name: data}))
+        bare = _BareFile(name, len(data), lambda: _sha256(data))
+        return cls(_bare_manifest(bare, name), "", location, _Memory({name: data}))
 
     # -- its files --
 
@@ -175,6 +179,8 @@ class Bundle:
         """
         if self.manifest.labels is None:
             return []
+        import json
+
         try:
             labels = json.loads(self.read(self.manifest.labels))
         except ValueError as error:
@@ -192,7 +198,9 @@ class Bundle:
     def _checked(self, entry: FileEntry, data: bytes) -> bytes:
         if len(data) != entry.size:
             raise self._mismatch(entry, "size", f"more than {entry.size}" if len(data) > entry.size else len(data))
-        digest = hashlib.sha256(data).hexdigest()
+        if isinstance(entry, _BareFile):
+            return data
+        digest = _sha256(data)
         if digest != entry.sha256:
             raise self._mismatch(entry, "sha256", digest)
         return data
@@ -201,6 +209,8 @@ class Bundle:
         size = path.stat().st_size
         if size != entry.size:
             raise self._mismatch(entry, "size", size)
+        if isinstance(entry, _BareFile):
+            return
         digest = _sha256_of_file(path)
         if digest != entry.sha256:
             raise self._mismatch(entry, "sha256", digest)
@@ -214,6 +224,25 @@ class Bundle:
             expected=expected,
             got=got,
         )
+
+
+class _BareFile(FileEntry):
+    """A model file that no manifest describes: whatever it is, it is the right one, and is hashed only when asked."""
+
+    __slots__ = ("_digest", "_hash")
+
+    def __init__(self, path: str, size: int, digest: Callable[[], str]) -> None:
+        self.path = path
+        self.size = size
+        self.parts = ()
+        self._hash = digest
+        self._digest = ""
+
+    @property
+    def sha256(self) -> str:  # type: ignore[override]
+        """The file's sha256 in hex."""
+        self._digest = self._digest or self._hash()
+        return self._digest
 
 
 class _Folder:
@@ -292,7 +321,15 @@ def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
     return Manifest(stem, "0", (), (), [Variant(f"{format_}/model", format_, "", entry.path)], [entry])
 
 
+def _sha256(data: bytes) -> str:
+    import hashlib  # costs 3 ms of start-up, which a bare model need not pay
+
+    return hashlib.sha256(data).hexdigest()
+
+
 def _sha256_of_file(path: Path) -> str:
+    import hashlib
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -7,8 +7,7 @@ wrong answers. The classes are plain slotted ones: each dataclass would cost a d
 
 from __future__ import annotations
 
-import json
-import re
+from re import fullmatch
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ManifestError, listed
@@ -30,9 +29,9 @@ PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
 _RESERVED = ("pipeline", "chain")
 _RESERVED_IN_VARIANT = ("state", "generate", "stream")
-_HEX = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_VARIANT_ID = re.compile(r"[a-z0-9]+/[a-z0-9][a-z0-9._-]{0,63}")
+_HEX = r"[0-9a-f]{64}"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+_VARIANT_ID = r"[a-z0-9]+/[a-z0-9][a-z0-9._-]{0,63}"
 
 
 class FileEntry:
@@ -185,6 +184,8 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Write the bytes of `manifest.json`: the same manifest always gives the same bytes."""
+        import json
+
         return (json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
@@ -200,6 +201,8 @@ class Manifest:
                 expected=MAX_MANIFEST_BYTES,
                 got=len(data),
             )
+        import json
+
         try:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -221,7 +224,7 @@ def _parse(document: Any) -> Manifest:
         )
     _refuse_reserved(document, _RESERVED, "manifest")
     name = _text(document, "name", "manifest")
-    if not _NAME.fullmatch(name):
+    if not fullmatch(_NAME, name):
         raise ManifestError(f"manifest: `name` is {name!r}, expected letters, digits, `.`, `_` and `-`", got=name)
 
     files: dict[str, FileEntry] = {}
@@ -263,7 +266,7 @@ def _parse_file(entry: Any, where: str) -> FileEntry:
     sha256 = _text(entry, "sha256", where)
     parts = _list(entry, "parts", where, optional=True)
     for digest in (sha256, *parts):
-        if not isinstance(digest, str) or not _HEX.fullmatch(digest):
+        if not isinstance(digest, str) or not fullmatch(_HEX, digest):
             raise ManifestError(f"{where}: {digest!r} is no sha256, expected 64 hexadecimal digits", got=digest)
     if parts and len(parts) != -(-size // PART_SIZE):
         raise ManifestError(
@@ -276,7 +279,7 @@ def _parse_variant(entry: Any, where: str, files: Mapping[str, FileEntry]) -> Va
     entry = _object(entry, where)
     _refuse_reserved(entry, _RESERVED_IN_VARIANT, where)
     id_ = _text(entry, "id", where)
-    if not _VARIANT_ID.fullmatch(id_):
+    if not fullmatch(_VARIANT_ID, id_):
         raise ManifestError(f"{where}: `id` is {id_!r}, expected something like `onnx/int8`", got=id_)
     options = _object(entry.get("options", {}), f"{where}.options")
     for backend, settings in options.items():

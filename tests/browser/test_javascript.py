@@ -54,7 +54,8 @@ def test_nested_arrays_and_typed_arrays_are_the_same(page: BrowserPage) -> None:
             session.run({ image: flat }),
             session.run({ image: { data: flat, dtype: "float32", shape: [1, 1, 8, 8] } }),
         ]);
-        return flat.length === 64 && [other, third].every(({ logits }) => logits.data.join() === one.logits.data.join());
+        const wanted = one.logits.data.join();
+        return flat.length === 64 && [other, third].every(({ logits }) => logits.data.join() === wanted);
     }""")
 
     assert same is True

@@ -72,7 +72,12 @@ async function loadPython(onProgress) {
     const app = await python.importModule(APP);
     const report = await python.call(app, "open_model", [model]);
     const facts = { ...python.report(), ...(await python.traffic()), variant: report.variant };
-    return { facts, classify: (...drawing) => python.call(app, "classify", drawing) };
+    // Python's None arrives as undefined.
+    const recognise = async (/** @type {unknown[]} */ ...drawing) => {
+      const answer = await python.call(app, "classify", drawing);
+      return { ...answer, digit: answer.digit ?? null };
+    };
+    return { facts, classify: recognise };
   } catch (error) {
     python.close();
     throw error;

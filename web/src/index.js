@@ -182,7 +182,10 @@ function toConsole(stream, text) {
 
 /** @typedef {Omit<Report, "model" | "variant" | "device">} PythonReport */
 
-/** Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes. */
+/**
+ * Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes; None is
+ * undefined here.
+ */
 export class PythonWorker {
   #client;
   #report;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 import onnx.inliner
 
@@ -50,16 +51,16 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
     """
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
-    folded = fold_batch_norm(model)
-    fixed = False
-    try:
-        graph = lower(specialise(folded), RULES)
-    except BatchDependent:
-        fixed = True
-        graph = lower(specialise(folded, fixed_batch=True), RULES)
+    with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
+        graph, is_batch_fixed = _lowered(fold_batch_norm(model))
     tidy(graph)
-    return TFLiteModel(flatbuffer.write(graph, name), fixed, _codes(graph))
+    codes = tuple(operator.code for operator in graph.operators)
+    return TFLiteModel(flatbuffer.write(graph, name), is_batch_fixed, codes)
 
 
-def _codes(graph: Graph) -> tuple[str, ...]:
-    return tuple(operator.code for operator in graph.operators)
+def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:
+    """Return the graph, and whether its batch had to be fixed."""
+    try:
+        return lower(specialise(model), RULES), False
+    except BatchDependent:
+        return lower(specialise(model, fixed_batch=True), RULES), True

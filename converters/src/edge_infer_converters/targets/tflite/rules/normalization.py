@@ -42,8 +42,7 @@ def softmax(node: Node) -> None:
 def batch_normalization(node: Node) -> None:
     """Give x * factor + shift, for each channel."""
     scale, bias, mean, variance = (node.needed_constant(i).astype(np.float64) for i in range(1, 5))
-    with np.errstate(all="ignore"):
-        factor = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
     shift = bias - mean * factor
     layout = layout_of(node)
     value = node.input(0, layout)

@@ -1,0 +1,41 @@
+"""The public names and their signatures: a change of the surface is a visible diff."""
+
+from __future__ import annotations
+
+import inspect
+
+import edge_infer
+
+SIGNATURES = {
+    "load": "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')",
+    "load_async": "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')",
+    "Session.run": "(self, inputs, outputs=None, *, into=None, keep=())",
+    "Session.run_async": "(self, inputs, outputs=None, *, into=None, keep=())",
+    "Session.prepare": "(self, shapes=None)",
+    "Session.stream": "(self, state=None, *, initial=None)",
+    "Session.report": "(self)",
+    "Session.close": "(self)",
+    "PreparedCall.__call__": "(self, inputs=None)",
+    "Stream.step": "(self, inputs)",
+    "Stream.state": "(self)",
+    "Tensor.reshape": "(self, *shape)",
+    "Tensor.argmax": "(self, axis=None)",
+    "Bundle.open": "(source)",
+}
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in edge_infer.__all__:
+        assert inspect.getdoc(getattr(edge_infer, name)), name
+    assert list(edge_infer.__all__) == sorted(edge_infer.__all__)
+
+
+def test_signatures_are_as_promised() -> None:
+    for path, expected in SIGNATURES.items():
+        target = edge_infer
+        for piece in path.split("."):
+            target = getattr(target, piece)
+        signature = inspect.signature(target)  # type: ignore[arg-type]
+        bare = [one.replace(annotation=inspect.Parameter.empty) for one in signature.parameters.values()]
+        plain = signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+        assert str(plain) == expected, path

@@ -1,0 +1,139 @@
+/** Manifests that lie, the choice of a variant, and downloads from a real server. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { after, test } from "node:test";
+
+import { chooseVariant, fetchBundle, parseManifest } from "../src/bundle.js";
+
+const model = new TextEncoder().encode("the bytes of a model");
+const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
+
+/** @param {Record<string, unknown>} [changes] @returns {any} */
+function manifest(changes = {}) {
+  return {
+    schema_version: "1.0",
+    name: "tiny",
+    version: "1",
+    inputs: [],
+    outputs: [],
+    variants: [
+      { id: "onnx/fp32", format: "onnx", precision: "fp32", file: "onnx/model.onnx", targets: ["any"] },
+      { id: "onnx/int8", format: "onnx", precision: "int8", file: "onnx/model_int8.onnx", targets: ["any"] },
+    ],
+    files: ["onnx/model.onnx", "onnx/model_int8.onnx"].map((path) => ({ path, size: model.length, sha256: digest(model) })),
+    ...changes,
+  };
+}
+
+const encoded = (/** @type {unknown} */ value) => new TextEncoder().encode(JSON.stringify(value));
+
+test("a manifest that lies is refused, with the field named", () => {
+  const file = manifest().files[0];
+  const variant = manifest().variants[0];
+  /** @type {[string, unknown, RegExp][]} */
+  const cases = [
+    ["no JSON", undefined, /is not JSON/],
+    ["a list", [], /holds no object/],
+    ["no version", manifest({ schema_version: undefined }), /schema_version/],
+    ["a later version", manifest({ schema_version: "2.0" }), /reads 1\.x/],
+    ["a reserved field", manifest({ pipeline: [] }), /`pipeline`, which is reserved/],
+    ["a reserved field of a variant", manifest({ variants: [{ ...variant, state: [] }] }), /`state`, which is reserved/],
+    ["no variant", manifest({ variants: [] }), /no variant/],
+    ["one id twice", manifest({ variants: [variant, variant] }), /a variant twice/],
+    ["one file twice", manifest({ files: [file, file] }), /twice/],
+    ["no such file", manifest({ variants: [{ ...variant, file: "onnx/other.onnx" }] }), /does not list/],
+    ...["/etc/passwd", "../model.onnx", "a//b", "c:\\model", "a/./b", ""].map(
+      (path) => /** @type {[string, unknown, RegExp]} */ ([path, manifest({ files: [{ ...file, path }] }), /leaves the bundle/]),
+    ),
+    ["a size of text", manifest({ files: [{ ...file, size: "1" }] }), /no size/],
+    ["a short sha256", manifest({ files: [{ ...file, sha256: "00" }] }), /no sha256/],
+  ];
+  for (const [what, document, said] of cases) {
+    const bytes = document === undefined ? Uint8Array.of(0xff) : encoded(document);
+    assert.throws(
+      () => parseManifest(bytes),
+      (/** @type {any} */ error) => error.code === "manifest_error" && said.test(error.message),
+      what,
+    );
+  }
+  assert.throws(() => parseManifest(new Uint8Array(16 * 2 ** 20 + 1)), /at most/);
+});
+
+test("a page takes int8 first, of those made for it", () => {
+  const chosen = (/** @type {any[]} */ variants, /** @type {string} */ id) => chooseVariant(manifest({ variants }), id).id;
+  const [fp32, int8] = manifest().variants;
+  const fp16 = { ...fp32, id: "onnx/fp16", precision: "fp16", targets: ["web"] };
+  const tflite = { ...fp32, id: "tflite/int8", precision: "int8", format: "tflite" };
+
+  assert.equal(chosen([fp32, fp16, int8], /** @type {any} */ (undefined)), "onnx/int8");
+  assert.equal(chosen([fp16, tflite, fp32], /** @type {any} */ (undefined)), "onnx/fp32");
+  assert.equal(chosen([fp16, { ...int8, targets: ["pi"] }], /** @type {any} */ (undefined)), "onnx/fp16");
+  assert.equal(chosen([fp16, { ...int8, targets: ["pi"] }], "onnx/int8"), "onnx/int8");
+  assert.throws(() => chosen([tflite], /** @type {any} */ (undefined)), { code: "unsupported_model" });
+  assert.throws(() => chosen([fp32], "onnx/int4"), { code: "manifest_error" });
+});
+
+/** @type {Map<string, Uint8Array>} */
+const files = new Map();
+const server = createServer((request, response) => {
+  const body = files.get(request.url ?? "");
+  response.writeHead(body ? 200 : 404, body ? { "content-length": body.length } : {}).end(body);
+});
+server.listen(0, "127.0.0.1");
+await once(server, "listening");
+after(() => server.close());
+const address = /** @type {import("node:net").AddressInfo} */ (server.address());
+const root = `http://127.0.0.1:${address.port}`;
+
+test("a bundle is fetched, checked and reported", async () => {
+  files.set("/good/manifest.json", encoded(manifest({ labels: "labels.json", files: [
+    ...manifest().files,
+    { path: "labels.json", size: 9, sha256: digest(new TextEncoder().encode('["a","b"]')) },
+  ] })));
+  files.set("/good/labels.json", new TextEncoder().encode('["a","b"]'));
+  files.set("/good/onnx/model_int8.onnx", model);
+  /** @type {any[]} */
+  const news = [];
+
+  const bundle = await fetchBundle(`${root}/good/`, { onProgress: (progress) => news.push(progress) });
+
+  assert.deepEqual([bundle.name, bundle.variant.id, bundle.labels], ["tiny", "onnx/int8", ["a", "b"]]);
+  assert.deepEqual(bundle.model, model);
+  assert.equal(bundle.revision, digest(/** @type {Uint8Array} */ (files.get("/good/manifest.json"))));
+  assert.deepEqual(news.at(-1), { phase: "model", file: "model_int8.onnx", loaded: model.length, total: model.length });
+});
+
+test("a bare model is fetched without a manifest", async () => {
+  files.set("/net.onnx", model);
+
+  const bundle = await fetchBundle(`${root}/net.onnx`);
+
+  assert.deepEqual([bundle.name, bundle.variant.id, bundle.revision], ["net", "onnx/model", digest(model)]);
+});
+
+test("a file of another size or content is refused", async () => {
+  files.set("/bad/manifest.json", encoded(manifest()));
+  for (const body of [model.slice(1), model.map((byte, i) => (i === 3 ? byte ^ 1 : byte))]) {
+    files.set("/bad/onnx/model_int8.onnx", body);
+    await assert.rejects(fetchBundle(`${root}/bad`), { code: "integrity_error" });
+  }
+});
+
+test("what is not there, or not reachable, says what to type", async () => {
+  await assert.rejects(fetchBundle(`${root}/none`), (/** @type {any} */ error) =>
+    error.code === "fetch_error" && error.details.status === 404 && /edge-infer convert/.test(error.hint));
+  await assert.rejects(fetchBundle("http://127.0.0.1:1/none"), { code: "fetch_error", hint: /edge-infer serve/ });
+});
+
+test("a page that is not secure says so", async () => {
+  const original = Object.getOwnPropertyDescriptor(globalThis, "crypto");
+  Object.defineProperty(globalThis, "crypto", { value: {}, configurable: true });
+  try {
+    await assert.rejects(fetchBundle(`${root}/good`), { code: "unsupported", hint: /https/ });
+  } finally {
+    if (original) Object.defineProperty(globalThis, "crypto", original);
+  }
+});

@@ -1,0 +1,52 @@
+/** Errors and messages that cross from a worker to its page. */
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+
+import { PYODIDE_VERSION } from "../src/engines/pyodide.js";
+import { defaultThreads, ORT_VERSION } from "../src/engines/ort.js";
+import { InferError } from "../src/errors.js";
+import { VERSION } from "../src/index.js";
+import { transferable } from "../src/protocol.js";
+
+test("an error is the same after it was sent", () => {
+  const error = new InferError("Input `x` is missing", "input_error", { hint: "add it", details: { input: "x" } });
+
+  const received = InferError.fromJSON(JSON.parse(JSON.stringify(error)));
+
+  assert.ok(received instanceof InferError);
+  assert.deepEqual(received.toJSON(), error.toJSON());
+  assert.equal(String(received), "Input `x` is missing\nhint: add it");
+});
+
+test("anything that is thrown can be described", () => {
+  assert.equal(InferError.describe(new TypeError("no")).error, "TypeError: no");
+  assert.equal(InferError.describe("text").error, "text");
+  assert.equal(InferError.describe(undefined).code, "error");
+});
+
+test("each buffer is moved once, and shared memory never", () => {
+  const buffer = new ArrayBuffer(8);
+  /** @type {Record<string, import("../src/tensors.js").Tensor>} */
+  const tensors = {
+    one: { data: new Uint8Array(buffer, 0, 4), dtype: "uint8", shape: [4] },
+    two: { data: new Uint8Array(buffer, 4), dtype: "uint8", shape: [4] },
+    shared: { data: new Uint8Array(new SharedArrayBuffer(4)), dtype: "uint8", shape: [4] },
+    text: { data: ["a"], dtype: "string", shape: [1] },
+  };
+
+  assert.deepEqual(transferable(tensors), [buffer]);
+});
+
+test("the versions are those of the package", async () => {
+  const description = JSON.parse(await readFile(new URL("../package.json", import.meta.url), "utf-8"));
+
+  assert.equal(VERSION, description.version);
+  assert.equal(ORT_VERSION, description.dependencies["onnxruntime-web"]);
+  assert.equal(PYODIDE_VERSION, description.dependencies.pyodide);
+});
+
+test("outside an isolated page an engine takes one thread", () => {
+  assert.equal(defaultThreads(), 1);
+});

@@ -171,8 +171,8 @@ def test_ranges_from_the_evaluation_data_are_warned_of(write_model: WriteModel, 
 
 def test_an_operator_that_tflite_lacks_leaves_that_variant_out(write_model: WriteModel, tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Erf", ["m"], ["y"], name="error")]
-    weights = {"w": np.random.default_rng(0).normal(0, 0.3, (8, 8)).astype(np.float32)}
-    model = zoo.model(nodes, [zoo.value("x", ["n", 8])], [zoo.value("y", ["n", 8])], weights)
+    weights = {"w": np.random.default_rng(0).normal(0, 0.1, (64, 64)).astype(np.float32)}
+    model = zoo.model(nodes, [zoo.value("x", ["n", 64])], [zoo.value("y", ["n", 64])], weights)
     told = Told()
 
     result = convert(write_model(model), tmp_path / "m.bundle", reporter=told)

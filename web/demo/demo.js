@@ -8,12 +8,12 @@ import { runnerOf } from "./runners.js";
 /** @typedef {import("./digits.js").Answer} Answer */
 /** @typedef {import("../src/index.js").InferError} InferError */
 
-/** @template {HTMLElement} T @param {string} id @returns {T} */
-const byId = (id) => /** @type {T} */ (document.getElementById(id) ?? new Error(id));
+/** @param {string} id @returns {HTMLElement} */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 const WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 
-const pad = new Pad(byId("pad"), () => recognise());
+const pad = new Pad(/** @type {HTMLCanvasElement} */ (byId("pad")), () => recognise());
 /** @type {Mode} */
 let mode = "javascript";
 /** @type {import("./runners.js").Runner | null} */

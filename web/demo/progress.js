@@ -2,7 +2,7 @@
 
 /** @typedef {import("./runners.js").Mode} Mode */
 
-const STEPS = { engine: "the engine", model: "the model", python: "Python", package: "edge-infer for Python", ready: "" };
+const STEPS = { engine: "the engine", model: "the model", python: "Python", package: "edge-infer for Python" };
 
 /** @param {string} id @returns {HTMLElement} */
 const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));

@@ -4,7 +4,7 @@ import { InferError } from "./errors.js";
 
 /**
  * @typedef {object} Progress How far a load has come.
- * @property {"engine" | "model" | "python" | "package" | "ready"} phase What is being loaded.
+ * @property {"engine" | "model" | "python" | "package"} phase What is being loaded.
  * @property {string} file The file of this step.
  * @property {number} loaded The bytes of it that have arrived, unpacked.
  * @property {number} total The bytes that it has; 0 where the server does not say.

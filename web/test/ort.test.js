@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { InferError } from "../src/errors.js";
 import { EngineTensor } from "../src/engines/ort-heap.js";
@@ -318,6 +320,33 @@ test("200 loads and runs of a model leave the engine's memory as it was", () => 
   for (let i = 0; i < 200; i++) once();
 
   assert.equal(engine.heap.size, before);
+});
+
+test("tensors that nobody closed are given back when they are collected", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc");
+  for (let i = 0; i < 40; i++) {
+    engine.tensor("uint8", [16 * 2 ** 20]);
+    collect();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  assert.ok(engine.heap.size < 300 * 2 ** 20, `${engine.heap.size} bytes`);
+});
+
+test("a request for more memory than there is fails, and the engine lives on", () => {
+  const bytes = model(
+    [{ name: "shape", dtype: "int64", shape: ["n"] }],
+    [{ name: "y", dtype: "float32", shape: [] }],
+    [node("ConstantOfShape", ["shape"], ["zeros"]), node("ReduceSum", ["zeros"], ["y"], { keepdims: 0 })],
+  );
+
+  assert.throws(() => engine.tensor("float32", [2 ** 30]), { code: "execution_error" });
+  assert.throws(() => engine.tensor("float32", [2 ** 29, 2 ** 10]), { code: "execution_error" });
+  withSession(bytes, (session) => {
+    assert.throws(() => session.run({ shape: [2n ** 40n] }), { code: "execution_error" });
+    assert.deepEqual(listed(session.run({ shape: [3] }).y), [0]);
+  });
 });
 
 test("inputs that do not fit are refused with what was expected", () =>

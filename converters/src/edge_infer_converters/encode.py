@@ -57,11 +57,11 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
     if plan.precision == "fp16":
         if not has_float_weights(cleaned):
             raise ConversionError("The model has no float32 weights to make smaller")
-        return _loadable(Encoded(onnx_target.write(to_fp16(cleaned))), plan)
+        return _checked(Encoded(onnx_target.write(to_fp16(cleaned))), plan, cleaned)
     if not is_quantizable(cleaned):
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
-    return _loadable(Encoded(onnx_target.write(to_int8(cleaned, ranges.calls)), note), plan)
+    return _checked(Encoded(onnx_target.write(to_int8(cleaned, ranges.calls)), note), plan, cleaned)
 
 
 def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:
@@ -83,6 +83,11 @@ def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[
     )
 
 
-def _loadable(encoded: Encoded, plan: VariantPlan) -> Encoded:
+def _checked(encoded: Encoded, plan: VariantPlan, source: onnx.ModelProto) -> Encoded:
+    """Return a file that ONNX Runtime loads and that is worth its place."""
     make_session(encoded.data, plan.id)
+    if len(encoded.data) >= source.ByteSize():
+        raise ConversionError(
+            f"It is not smaller than the source: {len(encoded.data)} bytes, the source has {source.ByteSize()}"
+        )
     return encoded

@@ -159,7 +159,7 @@ export class OrtCall {
    *   outputs are written into, each in the order of the session's inputs and of the outputs asked for.
    * @returns {string | undefined} Nothing where every output is in its buffer; else JSON: for each output that is not,
    *   its index, dtype and shape.
-   * @throws {InferError} `input_error` where the engine finds the inputs wrong, else `execution_error`.
+   * @throws {InferError} `execution_error` where the engine fails, with ONNX Runtime's text.
    */
   run(...tensors) {
     const { heap } = this;
@@ -220,9 +220,7 @@ export class OrtCall {
   }
 
   failure() {
-    const error = this.heap.error("The engine failed", "execution_error");
-    if (error.details.ort_name === "INVALID_ARGUMENT") error.code = "input_error";
-    return error;
+    return this.heap.error("The engine failed", "execution_error");
   }
 
   readOutputs() {

@@ -81,6 +81,8 @@ const ERROR_NAMES = [
   "EP_FAIL",
 ];
 const CPU = 1;
+// Pointers have 32 bits: a larger number would wrap around to a small one.
+const MAX_BYTES = 2 ** 32;
 
 /** The memory of one wasm module, with calls that throw `InferError` instead of returning codes. */
 export class OrtHeap {
@@ -104,7 +106,7 @@ export class OrtHeap {
    */
   alloc(bytes) {
     // One byte at least: a null pointer would stand for a tensor that has no data.
-    const pointer = this.module._malloc(Math.max(1, bytes));
+    const pointer = bytes < MAX_BYTES ? this.module._malloc(Math.max(1, bytes)) : 0;
     if (pointer === 0) {
       throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "execution_error", {
         hint: "close sessions and tensors that are not used any more",

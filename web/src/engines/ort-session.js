@@ -17,8 +17,8 @@ import { EngineTensor } from "./ort-heap.js";
  * @property {"disabled" | "basic" | "extended" | "layout" | "all"} [graphOptimizationLevel] `all` unless given.
  * @property {Record<string, string>} [config] ONNX Runtime's configuration entries: `session.x64quantprecision`, ...
  * @property {Record<string, number>} [freeDimensions] Sizes for symbolic dimensions, by symbol.
- * @property {0 | 1 | 2 | 3 | 4} [logLevel] What the engine writes to the console, from all (0) to fatal errors (4);
- *   3, errors, unless given.
+ * @property {0 | 1 | 2 | 3 | 4} [logLevel] What the engine writes to the console, from all (0) to fatal errors (4),
+ *   which it is unless given: other errors are thrown, with the same text.
  */
 
 /**
@@ -230,7 +230,7 @@ function checkNames(kind, names, specs) {
  * @returns {number}
  */
 function createSession(heap, model, options, isReserved) {
-  const { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 3 } = options;
+  const { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 4 } = options;
   const level = LEVELS[graphOptimizationLevel];
   if (level === undefined) {
     throw new InferError(

@@ -21,6 +21,8 @@ export const ORT_VERSION = "1.30.0";
 /** The size of that version's `ort-wasm-simd-threaded.wasm`. */
 export const ORT_WASM_BYTES = 14_239_897;
 const MAX_THREADS = 4;
+// The engine's log level: what is less than fatal is thrown, with the same text.
+const FATAL = 4;
 
 // y = x + x over x: float32[n, 2]; IR 8, opset 13, written by onnx.helper.
 const SELF_TEST_MODEL =
@@ -48,7 +50,7 @@ export class OrtEngine {
     this.threads = threads;
     /** @type {Uint8Array | undefined} */
     this.reserved = undefined;
-    if (module._OrtInit(threads, 3) !== 0) throw this.heap.error("The engine cannot start", "backend_unavailable");
+    if (module._OrtInit(threads, FATAL) !== 0) throw this.heap.error("The engine cannot start", "backend_unavailable");
   }
 
   /**

@@ -22,6 +22,8 @@ from edge_infer.errors import ConversionError
 from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.steps.fold_constants import fold_constants
+from edge_infer_converters.steps.shorten_names import shorten_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +37,8 @@ ENGINE_OPTIONS = {"onnxruntime": {"session.x64quantprecision": "1"}}
 _PER_CHANNEL_OPSET = 13
 # What turns weights into arithmetic. A model with none of them has nothing to quantize.
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# What stays in float: these divide by small numbers, and their few weights are not worth a byte.
+_FLOAT = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 
 
 def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarray]]) -> onnx.ModelProto:
@@ -74,15 +78,16 @@ def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarra
         quantized = onnx.load(path)
     quantized = clean_up(quantized)
     drop_stored_shapes(quantized.graph)
+    quantized = shorten_names(quantized)
     quantized.producer_name, quantized.producer_version = model.producer_name, model.producer_version
     return quantized
 
 
 def is_quantizable(model: onnx.ModelProto) -> bool:
     """Tell whether a float32 model has an operator whose constant weights can be stored in int8."""
-    constants = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
-    constants |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
-    return any(node.op_type in _WEIGHTED and constants & set(node.input) for node in model.graph.node)
+    graph = fold_constants(model).graph
+    constants = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    return any(node.op_type in _WEIGHTED and constants & set(node.input) for node in graph.node)
 
 
 class _Reader:
@@ -110,10 +115,11 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
                 f"The model uses operator set {opset} and cannot be brought to {_PER_CHANNEL_OPSET}: {error}",
                 hint="export it with opset 13 or later",
             ) from error
-    prepared = fold_batch_norm(model)
+    prepared = fold_batch_norm(fold_constants(model))
     # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference (convert.md A3).
     drop_stored_shapes(prepared.graph)
     _plain_gemm_weights(prepared.graph)
+    _own_weights(prepared.graph)
     _name_nodes(prepared.graph)
     return prepared
 
@@ -135,6 +141,27 @@ def _plain_gemm_weights(graph: onnx.GraphProto) -> None:
     drop_unread_tensors(graph)
 
 
+def _own_weights(graph: onnx.GraphProto) -> None:
+    """Give each node a copy of the weights that it shares with another.
+
+    ONNX Runtime 1.31 refuses a model with shared int8 weights in precise mode: its conversion to unsigned weights
+    adds them once for each reader ("Attempt to replace the existing tensor").
+    """
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    seen: set[str] = set()
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if node.op_type not in _WEIGHTED or name not in constants or len(constants[name].dims) < 2:
+                continue
+            if name in seen:
+                copy = onnx.TensorProto()
+                copy.CopyFrom(constants[name])
+                copy.name = f"{name}/of/{node.output[0]}"
+                graph.initializer.append(copy)
+                node.input[place] = copy.name
+            seen.add(name)
+
+
 def _name_nodes(graph: onnx.GraphProto) -> None:
     """Name the nodes that have no name: the quantizer tells nodes apart by it."""
     for i, node in enumerate(graph.node):
@@ -144,4 +171,4 @@ def _name_nodes(graph: onnx.GraphProto) -> None:
 def _quantizable() -> set[str]:
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 
-    return {*QLinearOpsRegistry, *QDQRegistry}
+    return {*QLinearOpsRegistry, *QDQRegistry} - set(_FLOAT)

@@ -6,6 +6,7 @@ write (`Shape`, `Gather`, `Concat`, `Reshape`) is computed away and needs no rul
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_infer.errors import ConversionError, UnsupportedOperator
-from edge_infer_converters.graphs import drop_stored_shapes, subgraphs_of
+from edge_infer_converters.graphs import drop_stored_shapes
+from edge_infer_converters.steps.fold_constants import fold_node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _BATCHES = (1, 3)
-#: Operators that give other values each time.
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-#: A folded constant larger than this is left to the engine to compute: the file would grow by it.
-_MAX_FOLDED_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,57 +153,27 @@ def _known_types(graph: onnx.GraphProto) -> tuple[dict[str, tuple[int, ...]], di
 
 
 def _fold(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, np.ndarray]
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Take the nodes whose value is known out of the graph, and return their outputs."""
     found: dict[str, np.ndarray] = {}
     kept: list[onnx.NodeProto] = []
     for node in model.graph.node:
-        known = {name: found.get(name, constants.get(name)) for name in node.input if name}
+        values: dict[str, np.ndarray] | None
         if node.op_type == "Shape" and node.input[0] in shapes:
             attributes = {attribute.name: attribute.i for attribute in node.attribute}
             dims = shapes[node.input[0]][attributes.get("start", 0) : attributes.get("end")]
-            found[node.output[0]] = np.array(dims, np.int64)
-        elif _is_foldable(node, known):
-            results = _evaluate(model, node, {name: value for name, value in known.items() if value is not None})
-            if sum(value.nbytes for value in results.values()) > _MAX_FOLDED_BYTES:
-                kept.append(node)
-            else:
-                found.update(results)
+            values = {node.output[0]: np.array(dims, np.int64)}
         else:
+            values = fold_node(model, node, ChainMap(found, constants))
+        if values is None:
             kept.append(node)
+        else:
+            found.update(values)
     if found:
         del model.graph.node[:]
         model.graph.node.extend(kept)
     return found
-
-
-def _is_foldable(node: onnx.NodeProto, known: Mapping[str, np.ndarray | None]) -> bool:
-    return (
-        node.domain in ("", "ai.onnx")
-        and node.op_type not in _RANDOM
-        and all(value is not None for value in known.values())
-        and not any(True for _ in subgraphs_of(node))
-    )
-
-
-def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Compute one node with ONNX's reference implementation."""
-    from onnx.reference import ReferenceEvaluator
-
-    names = [name for name in node.output if name]
-    graph = helper.make_graph(
-        [node],
-        "fold",
-        [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feeds[name].dtype), None)
-            for name in feeds
-        ],
-        [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in names],
-    )
-    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    results = ReferenceEvaluator(one).run(names, dict(feeds))
-    return {name: np.asarray(value) for name, value in zip(names, results, strict=True)}
 
 
 def _require_shapes(resolved: _Resolved, signatures: Mapping[str, tuple[int, ...]]) -> None:

@@ -1,0 +1,78 @@
+"""Compute what is constant: nodes that read nothing but stored tensors become stored tensors themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edge_infer_converters.graphs import drop_unread_tensors, subgraphs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Operators that give other values each time.
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+#: A constant larger than this is left to the engine to compute: the file would grow by it.
+_MAX_BYTES = 64 * 2**20
+
+
+def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy without nodes that read only initializers: `Constant`, `Identity`, `Transpose` of a weight."""
+    folded = onnx.ModelProto()
+    folded.CopyFrom(model)
+    graph = folded.graph
+    given = {value.name for value in graph.input}
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name not in given}
+    outputs = {value.name for value in graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in graph.node:
+        values = None if outputs & set(node.output) else fold_node(folded, node, constants)
+        if values is None:
+            kept.append(node)
+        else:
+            constants.update(values)
+            graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
+    del graph.node[:]
+    graph.node.extend(kept)
+    drop_unread_tensors(graph)
+    return folded
+
+
+def fold_node(
+    model: onnx.ModelProto, node: onnx.NodeProto, constants: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray] | None:
+    """Compute one node with ONNX's reference implementation.
+
+    Args:
+        model: The model, for its operator sets.
+        node: One of its nodes.
+        constants: The values that are known.
+
+    Returns:
+        Its outputs by name, or None where they are not constant, or too large to store.
+    """
+    names = [name for name in node.input if name]
+    if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(True for _ in subgraphs_of(node)):
+        return None
+    if any(name not in constants for name in names):
+        return None
+    results = _evaluate(model, node, {name: constants[name] for name in names})
+    return results if sum(value.nbytes for value in results.values()) <= _MAX_BYTES else None
+
+
+def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    from onnx.reference import ReferenceEvaluator
+
+    names = [name for name in node.output if name]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), None)
+        for name, value in feeds.items()
+    ]
+    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in names]
+    graph = helper.make_graph([node], "fold", inputs, outputs)
+    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    results = ReferenceEvaluator(one).run(names, dict(feeds))
+    return {name: np.asarray(value) for name, value in zip(names, results, strict=True)}

@@ -1,0 +1,65 @@
+"""The examples run alone and print what they promise."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import edge_infer
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(path: Path, *arguments: str) -> str:
+    command = [sys.executable, str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.torch
+def test_01_trains_a_model_that_reads_digits(tmp_path: Path) -> None:
+    """Run in a copy: the committed model stays as it is."""
+    (tmp_path / "digits").mkdir()
+    shutil.copy(EXAMPLES / "01_train_digits.py", tmp_path)
+
+    said = run(tmp_path / "01_train_digits.py")
+
+    (accuracy,) = re.findall(r"accuracy (0\.\d+)", said)
+    assert float(accuracy) >= 0.98
+    assert (tmp_path / "digits/digits.onnx").stat().st_size < 1_000_000
+    held_out = np.load(tmp_path / "digits/eval.npz")
+    with edge_infer.load(tmp_path / "digits/digits.onnx") as session:
+        logits = session.run({"image": held_out["image"]})["logits"]
+    assert (logits.argmax(1) == held_out["labels"]).mean() == pytest.approx(float(accuracy), abs=0.002)
+
+
+def test_02_compares_the_variants() -> None:
+    lines = run(EXAMPLES / "02_convert_and_compare.py").splitlines()
+
+    rows = {line.split()[0]: line for line in lines[1:]}
+    assert set(rows) == {"onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"}
+    for row in rows.values():
+        (accuracy,) = re.findall(r"(99\.\d+)%", row)
+        assert float(accuracy) >= 99.0
+    assert "litert" in rows["tflite/fp32"]
+
+
+@pytest.mark.browser
+def test_03_gives_the_same_answers_natively_and_in_the_page() -> None:
+    said = run(EXAMPLES / "03_same_file_everywhere.py")
+
+    assert said.splitlines()[-1] == "The same file says the same."
+    assert said.count("same") == 5
+
+
+def test_the_digits_application_reads_its_drawings() -> None:
+    said = run(EXAMPLES / "digits_app.py")
+
+    assert re.findall(r"drawn (\d): recognised (\d)", said) == [("2", "2"), ("4", "4"), ("7", "7")]

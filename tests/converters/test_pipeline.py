@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx
 import pytest
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.bundle_writer import BundleWriter
+from edge_infer_converters.trial import crashing
 from onnx import helper
 
 import edge_infer
@@ -406,3 +408,40 @@ def test_a_recipe_of_what_cannot_be_made_is_refused(recipe: dict[str, Any], mess
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_variant_that_is_no_smaller_is_left_out(write_model: WriteModel, tmp_path: Path) -> None:
+    weights = {"w": np.ones((3, 3), np.float32)}
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = zoo.model([node], [zoo.value("x", ["n", 3])], [zoo.value("y", ["n", 3])], weights)
+
+    result = convert(write_model(model), tmp_path / "m.bundle")
+
+    assert result.not_made["onnx/int8"].startswith("It is not smaller than the source")
+
+
+def test_half_precision_attention_is_kept_and_runs(write_model: WriteModel, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    weights = {"w": np.random.default_rng(0).normal(0, 0.3, (64, 64)).astype(np.float32)}
+    model = zoo.model(nodes, [zoo.value("x", [2, 5, 64])], [zoo.value("y", [5, 2, 64])], weights)
+
+    result = convert(write_model(model), tmp_path / "m.bundle", recipe=Recipe(formats=("onnx",)))
+
+    assert {one.variant.id: one.quality.verdict.word for one in result.variants}["onnx/fp16"] == "ok"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+def test_an_engine_that_crashes_costs_its_variant_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for Python whose engine dies of int8."""
+    stand_in = tmp_path / "python"
+    stand_in.write_text(
+        '#!/bin/sh\nshift 3\nfor id in "$@"; do [ "$id" = onnx/int8 ] && kill -SEGV $$; echo "$id"; done\n'
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+
+    assert crashing(tmp_path, ["onnx/fp32", "onnx/int8", "tflite/fp32"]) == ["onnx/int8"]
+    assert crashing(tmp_path, ["onnx/fp32", "tflite/fp32"]) == []

@@ -9,8 +9,10 @@ import onnx
 import pytest
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
-from edge_infer_converters.steps.fp16 import has_float_weights, to_fp16
+from edge_infer_converters.steps.fold_constants import fold_constants
+from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
+from edge_infer_converters.steps.shorten_names import shorten_names
 from onnx import helper, numpy_helper
 
 from edge_infer import parity
@@ -196,3 +198,79 @@ def test_int8_knows_a_model_whose_gemm_weights_are_transposed_and_shapes_stored(
 def test_int8_of_a_model_that_does_not_run_on_the_data_is_refused() -> None:
     with pytest.raises(ConversionError, match="cannot be quantized"):
         to_int8(small_cnn(), [{"image": np.zeros((1, 2, 8, 8), np.float32)}])
+
+
+def test_weights_that_two_nodes_share_load_in_precise_mode() -> None:
+    """ONNX Runtime adds unsigned copies of int8 weights once for each reader, and refuses the second."""
+    weights = {"w": np.random.default_rng(0).normal(0, 0.3, (8, 8)).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
+    model = onnx.load_from_string(zoo.model(nodes, [zoo.value("x", [2, 8])], [zoo.value("y", [2, 8])], weights))
+
+    small = to_int8(model, calibration(model)).SerializeToString()
+
+    feeds = random_feeds(small)
+    wanted = run_onnx(model.SerializeToString(), feeds)
+    assert parity.compare([wanted], [run_onnx(small, feeds, optimize=True, precise=True)]).sqnr_db > 30
+
+
+def test_constants_are_computed_and_what_would_grow_is_not() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["turned"], perm=[1, 0]),
+        helper.make_node("Identity", ["turned"], ["same"]),
+        helper.make_node("Expand", ["one", "size"], ["many"]),
+        helper.make_node("Gemm", ["x", "same"], ["g"]),
+        helper.make_node("Add", ["g", "many"], ["y"]),
+    ]
+    weights = {
+        "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "one": np.ones((1,), np.float32),
+        "size": np.array([1000, 2], np.int64),
+    }
+    model = zoo.model(nodes, [zoo.value("x", [1, 3])], [zoo.value("y", [1000, 2])], weights)
+    feeds = random_feeds(model)
+
+    folded = fold_constants(onnx.load_from_string(model))
+
+    assert [node.op_type for node in folded.graph.node] == ["Expand", "Gemm", "Add"]
+    np.testing.assert_array_equal(run_onnx(folded.SerializeToString(), feeds)["y"], run_onnx(model, feeds)["y"])
+
+
+def test_inner_names_become_short_and_outer_ones_stay() -> None:
+    model = small_cnn()
+    feeds = random_feeds(model.SerializeToString())
+
+    short = shorten_names(model)
+
+    assert [value.name for value in (*short.graph.input, *short.graph.output)] == ["image", "logits"]
+    inner = {name for node in short.graph.node for name in (*node.input, *node.output)} - {"image", "logits"}
+    assert all(len(name) == 1 for name in inner)
+    assert not any(node.name for node in short.graph.node)
+    np.testing.assert_array_equal(
+        run_onnx(short.SerializeToString(), feeds)["logits"], run_onnx(model.SerializeToString(), feeds)["logits"]
+    )
+
+
+def test_a_short_name_is_never_that_of_an_input() -> None:
+    nodes = [helper.make_node("Neg", ["a"], ["inner"]), helper.make_node("Neg", ["inner"], ["b"])]
+    model = zoo.model(nodes, [zoo.value("a", [2])], [zoo.value("b", [2])])
+
+    short = shorten_names(onnx.load_from_string(model))
+
+    assert [list(node.output) for node in short.graph.node] == [["c"], ["b"]]
+
+
+def test_half_precision_attention_names_the_fusion_that_crashes() -> None:
+    """ONNX Runtime 1.31 on x86 dies of a moved batch axis that is fused into a float16 MatMul."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    weights = {"w": np.random.default_rng(0).normal(0, 0.3, (8, 8)).astype(np.float32)}
+    model = zoo.model(nodes, [zoo.value("x", [2, 5, 8])], [zoo.value("y", [5, 2, 8])], weights)
+
+    half = to_fp16(onnx.load_from_string(model))
+
+    assert engine_options(half) == {
+        "onnxruntime": {"optimization.disable_specified_optimizers": "MatmulTransposeFusion"}
+    }
+    assert engine_options(to_fp16(small_cnn())) == {}

@@ -6,9 +6,10 @@ import inspect
 
 import edge_infer
 
+LOAD = "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')"
 SIGNATURES = {
-    "load": "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')",
-    "load_async": "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')",
+    "load": LOAD,
+    "load_async": LOAD,
     "Session.run": "(self, inputs, outputs=None, *, into=None, keep=())",
     "Session.run_async": "(self, inputs, outputs=None, *, into=None, keep=())",
     "Session.prepare": "(self, shapes=None)",

@@ -4,8 +4,8 @@
 
 /** The side of the drawing, in pixels, whatever its size on the screen. */
 const PIXELS = 448;
-/** A stroke's width: as thick, for a digit that fills the pad, as those the model was trained on. */
-const STROKE = 0.115;
+/** A stroke's width, as a part of the pad: with it digits are recognised from 0.4 of the pad's height upwards. */
+const STROKE = 0.09;
 /** How long a sample digit takes to be drawn. */
 const SAMPLE_MS = 420;
 /** Into how many straight lines a curve between two points of a stroke is cut. */

@@ -286,7 +286,10 @@ class OrtWebCall:
             self._call.run()
             for i, name in enumerate(self._outputs):
                 known = self.outputs.get(name)
-                self.outputs[name] = self._call.read(i, known if self._call.is_fixed(i) else None)
+                result = self._call.read(i, known if self._call.is_fixed(i) else None)
+                if result is not known:
+                    # Another dict: whoever shows these outputs sees by it that a buffer has changed.
+                    self.outputs = {**self.outputs, name: result}
 
     def close(self) -> None:
         """Give the buffers back."""

@@ -224,6 +224,20 @@ with session.prepare({"x": (1, 64)}) as call:
     assert found == [True, True, True]
 
 
+def test_a_prepared_call_gives_outputs_whose_shape_depends_on_the_data(python: PagePython) -> None:
+    found = run_model(
+        python,
+        zoo.nonzero(),
+        """
+with session.prepare() as call:
+    rows = [call({"x": x})["where"].tolist() for x in ([0, 1, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0])]
+rows
+""",
+    )
+
+    assert found == [[[1, 3]], [[0, 1, 3]], [[]]]
+
+
 def test_shapes_may_change_from_run_to_run(python: PagePython) -> None:
     sizes = run_model(
         python,

@@ -221,7 +221,7 @@ def test_constants_are_computed_and_what_would_grow_is_not() -> None:
         helper.make_node("Gemm", ["x", "same"], ["g"]),
         helper.make_node("Add", ["g", "many"], ["y"]),
     ]
-    weights = {
+    weights: dict[str, np.ndarray[Any, Any]] = {
         "w": np.arange(6, dtype=np.float32).reshape(2, 3),
         "one": np.ones((1,), np.float32),
         "size": np.array([1000, 2], np.int64),

@@ -44,10 +44,10 @@ def errors_page() -> str:
     tree = (errors.__doc__ or "").split("\n\n")[1]
     parts = [_NOTE, "# Errors\n", f"```text\n{inspect.cleandoc(tree)}\n```\n"]
     parts.append("| class | code | HTTP status | what it means |\n|---|---|---|---|")
-    for one in _classes(errors.EdgeInferError):
-        parts.append(
-            f"| `{one.__name__}` | `{one.code}` | {status_of(one(''))} | {(one.__doc__ or '').splitlines()[0]} |"
-        )
+    parts += [
+        f"| `{one.__name__}` | `{one.code}` | {status_of(one(''))} | {(one.__doc__ or '').splitlines()[0]} |"
+        for one in _classes(errors.EdgeInferError)
+    ]
     return "\n".join(parts) + "\n"
 
 

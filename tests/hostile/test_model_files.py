@@ -138,6 +138,14 @@ def test_external_data_that_are_too_short_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out.bundle").exists()
 
 
+def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "model.onnx").open("wb") as file:
+        file.truncate(2**31 + 1)  # sparse: it takes no room
+
+    with pytest.raises(ConversionError, match="has 2147483649 bytes with its weights"):
+        convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
+
+
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").mkdir()
 

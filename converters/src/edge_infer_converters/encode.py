@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import ConversionError
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.sources.onnx import make_session
-from edge_infer_converters.steps.fp16 import has_float_weights, to_fp16
+from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
 from edge_infer_converters.targets import onnx as onnx_target
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import onnx
 
@@ -27,12 +27,14 @@ class Encoded(NamedTuple):
     Attributes:
         data: Its bytes.
         note: What to say of it beside its size.
+        options: The engine settings that it needs, where they are not the plan's.
         inputs: Its input specs where they differ from the source's, else None.
         outputs: Likewise its output specs.
     """
 
     data: bytes
     note: str = ""
+    options: Mapping[str, Mapping[str, str]] | None = None
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] | None = None
 
@@ -53,11 +55,13 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
     if plan.format == "tflite":
         return _tflite(model, cleaned)
     if plan.precision == model.precision:
-        return Encoded(onnx_target.write(cleaned))
+        options = engine_options(cleaned) if plan.precision == "fp16" else None
+        return Encoded(onnx_target.write(cleaned), options=options)
     if plan.precision == "fp16":
         if not has_float_weights(cleaned):
             raise ConversionError("The model has no float32 weights to make smaller")
-        return _checked(Encoded(onnx_target.write(to_fp16(cleaned))), plan, cleaned)
+        half = to_fp16(cleaned)
+        return _checked(Encoded(onnx_target.write(half), options=engine_options(half)), plan, cleaned)
     if not is_quantizable(cleaned):
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
@@ -73,7 +77,7 @@ def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:
         return Encoded(written.data, note)
     batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
     inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
-    return Encoded(written.data, f"{note}, batch fixed to 1", inputs, outputs)
+    return Encoded(written.data, f"{note}, batch fixed to 1", None, inputs, outputs)
 
 
 def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer import codec
-from edge_infer.errors import AccuracyError, BackendError, ConversionError, InputError, UnsupportedModel
+from edge_infer.errors import AccuracyError, BackendError, ConversionError, ExecutionError, InputError, UnsupportedModel
 from edge_infer.manifest import Variant
 from edge_infer.tensors import DType, Tensor
 from edge_infer_converters import validate
@@ -20,6 +20,7 @@ from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, decibels, step
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
     import os
@@ -172,7 +173,7 @@ class _Run:
                 plan.precision,
                 plan.file,
                 targets=plan.targets,
-                options=plan.options,
+                options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
             )
@@ -192,8 +193,11 @@ class _Run:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         golden = min(GOLDEN_EXAMPLES, len(data.calls))
         measured: list[ConvertedVariant] = []
+        fatal = crashing(self._writer.folder, [variant.id for variant, _ in made])
         for variant, nbytes in made:
             try:
+                if variant.id in fatal:
+                    raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
                 quality = validate.measure(self._writer.folder, variant, data, outputs, golden)
             except BackendError as error:
                 self._leave_out(variant.id, error)

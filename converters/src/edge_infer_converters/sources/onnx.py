@@ -97,11 +97,7 @@ def load(path: str | os.PathLike[str]) -> SourceModel:
     _check_names(proto, place)
     nbytes = place.stat().st_size + _load_external(proto, place)
     if proto.ByteSize() > MAX_BYTES:
-        raise ConversionError(
-            f"`{place}` has {proto.ByteSize() / 1e9:.1f} GB of weights, expected at most {MAX_BYTES / 1e9:.1f} GB",
-            hint="convert it in parts",
-            got=proto.ByteSize(),
-        )
+        raise _too_large(place, proto.ByteSize())
     _check_operators(proto, place)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initializers]
@@ -173,6 +169,8 @@ def _parse(path: Path) -> onnx.ModelProto:
             hint="export it to ONNX first: torch.onnx.export, tf2onnx, skl2onnx",
         )
     try:
+        if path.is_file() and path.stat().st_size > MAX_BYTES:
+            raise _too_large(path, path.stat().st_size)
         data = path.read_bytes()
     except IsADirectoryError:
         raise ConversionError(f"`{path}` is a folder, expected an .onnx file") from None
@@ -190,6 +188,14 @@ def _parse(path: Path) -> onnx.ModelProto:
             hint="export or download it again",
             got=len(data),
         ) from error
+
+
+def _too_large(path: Path, nbytes: int) -> ConversionError:
+    return ConversionError(
+        f"`{path}` has {nbytes} bytes with its weights, expected at most {MAX_BYTES}",
+        hint="convert it in parts",
+        got=nbytes,
+    )
 
 
 def _check_names(proto: onnx.ModelProto, path: Path) -> None:

@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 #: A constant larger than this is left to the engine to compute: the file would grow by it.
 _MAX_BYTES = 64 * 2**20
+#: By how many bytes one folded node may make a file larger.
+_MAX_GROWTH = 1024
 
 
 def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without nodes that read only initializers: `Constant`, `Identity`, `Transpose` of a weight."""
+    """Return a copy without nodes that read only initializers: `Constant`, `Identity`, `Transpose` of a weight.
+
+    A node that makes much of little, such as `Expand`, stays: the file would grow.
+    """
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
     graph = folded.graph
@@ -30,7 +35,8 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
         values = None if outputs & set(node.output) else fold_node(folded, node, constants)
-        if values is None:
+        read = sum(constants[name].nbytes for name in node.input if name in constants)
+        if values is None or (node.input and sum(value.nbytes for value in values.values()) > read + _MAX_GROWTH):
             kept.append(node)
         else:
             constants.update(values)

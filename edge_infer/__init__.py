@@ -8,6 +8,7 @@ print(result["logits"].argmax())
 """
 
 from edge_infer.bundle import Bundle
+from edge_infer.dtypes import DType
 from edge_infer.errors import (
     BackendError,
     BackendUnavailable,
@@ -23,7 +24,7 @@ from edge_infer.errors import (
 from edge_infer.loading import load, load_async
 from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
-from edge_infer.tensors import DType, Tensor, TensorSpec
+from edge_infer.tensors import Tensor, TensorSpec
 
 __version__ = "0.1.0"
 

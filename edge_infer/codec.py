@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.dtypes import DType
 from edge_infer.errors import BundleError, InputError
-from edge_infer.tensors import DType, Tensor
+from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,8 +10,9 @@ from __future__ import annotations
 from re import fullmatch
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.dtypes import DType
 from edge_infer.errors import ManifestError, listed
-from edge_infer.tensors import DType, TensorSpec
+from edge_infer.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

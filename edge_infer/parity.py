@@ -11,7 +11,7 @@ from itertools import pairwise
 from math import inf, isfinite, log10, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.tensors import DType
+from edge_infer.dtypes import DType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a tensor is: DType, TensorSpec, and Tensor, the array that needs no numpy.
+"""What a tensor is: TensorSpec, and Tensor, the array that needs no numpy.
 
 A `Tensor` is a shape, a dtype and contiguous little-endian bytes. It offers the subset of `numpy.ndarray` that an
 application needs to read a result, and the buffer protocol, so that `memoryview(t)` and `numpy.asarray(t)` see it
@@ -8,134 +8,17 @@ without a copy. Two 4-bit values share a byte, the first in the low half, as in 
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from functools import cache
 from math import prod
-from struct import unpack_from
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.errors import InputError, listed
+from edge_infer import elements
+from edge_infer.dtypes import DType
+from edge_infer.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self
-
-
-class DType(StrEnum):
-    """The element types, spelt as numpy spells them. A `DType` is its name: `DType.FLOAT32 == "float32"`."""
-
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    INT4 = "int4"
-    UINT4 = "uint4"
-    INT8 = "int8"
-    UINT8 = "uint8"
-    INT16 = "int16"
-    UINT16 = "uint16"
-    INT32 = "int32"
-    UINT32 = "uint32"
-    INT64 = "int64"
-    UINT64 = "uint64"
-    BOOL = "bool"
-    STRING = "string"
-
-    @property
-    def bits(self) -> int:
-        """The bits of one element; 0 for strings, whose elements have no fixed size."""
-        return _BITS[self]
-
-    @property
-    def buffer_format(self) -> str:
-        """The `struct` code that the buffer protocol uses for it; bfloat16 travels as `H`, 4-bit types as `B`."""
-        return _FORMATS[self]
-
-    def nbytes(self, shape: Sequence[int]) -> int:
-        """Count the bytes of a tensor of this dtype: `shape` in elements."""
-        return (prod(shape) * _BITS[self] + 7) // 8
-
-    @classmethod
-    def parse(cls, name: object) -> DType:
-        """Read a dtype from its name or from a `numpy.dtype`.
-
-        Raises:
-            InputError: The name is none of the known ones.
-        """
-        try:
-            return cls(_ALIASES.get(str(name), str(name)))
-        except ValueError:
-            known = [str(member) for member in cls]
-            raise InputError(
-                f"DType `{name}` is not known; choose from {listed(known)}", dtype=str(name), allowed=known
-            ) from None
-
-
-_FORMATS = {
-    DType.FLOAT32: "f",
-    DType.FLOAT64: "d",
-    DType.FLOAT16: "e",
-    DType.BFLOAT16: "H",
-    DType.INT4: "B",
-    DType.UINT4: "B",
-    DType.INT8: "b",
-    DType.UINT8: "B",
-    DType.INT16: "h",
-    DType.UINT16: "H",
-    DType.INT32: "i",
-    DType.UINT32: "I",
-    DType.INT64: "q",
-    DType.UINT64: "Q",
-    DType.BOOL: "?",
-    DType.STRING: "",
-}
-_BITS = {
-    DType.FLOAT32: 32,
-    DType.FLOAT64: 64,
-    DType.FLOAT16: 16,
-    DType.BFLOAT16: 16,
-    DType.INT4: 4,
-    DType.UINT4: 4,
-    DType.INT8: 8,
-    DType.UINT8: 8,
-    DType.INT16: 16,
-    DType.UINT16: 16,
-    DType.INT32: 32,
-    DType.UINT32: 32,
-    DType.INT64: 64,
-    DType.UINT64: 64,
-    DType.BOOL: 8,
-    DType.STRING: 0,
-}
-# `object` and `<U5` are what numpy calls arrays of strings.
-_ALIASES = {"object": "string", "str": "string", "bool_": "bool"}
-
-# The buffer formats by which a dtype may arrive. C compilers disagree on the size of `l`, and ctypes writes `<f`.
-_FROM_FORMAT = {
-    "f": DType.FLOAT32,
-    "d": DType.FLOAT64,
-    "e": DType.FLOAT16,
-    "b": DType.INT8,
-    "B": DType.UINT8,
-    "c": DType.UINT8,
-    "h": DType.INT16,
-    "H": DType.UINT16,
-    "i": DType.INT32,
-    "I": DType.UINT32,
-    "q": DType.INT64,
-    "Q": DType.UINT64,
-    "?": DType.BOOL,
-}
-
-
-def dtype_of_buffer(view: memoryview) -> DType | None:
-    """Tell which dtype a buffer holds by its format, or None where no dtype has that format."""
-    code = view.format.lstrip("@=<")
-    if code in ("l", "L"):
-        return {(4, "l"): DType.INT32, (4, "L"): DType.UINT32, (8, "l"): DType.INT64, (8, "L"): DType.UINT64}.get(
-            (view.itemsize, code)
-        )
-    return _FROM_FORMAT.get(code)
 
 
 Dim = int | str
@@ -262,12 +145,12 @@ class Tensor:
             InputError: The lists are ragged, or an element does not fit the dtype.
         """
         dtype = DType.parse(dtype)
-        found, flat = _flatten(values)
+        found, flat = elements.flatten(values)
         if shape is not None and tuple(shape) != found:
             raise InputError(
                 f"Nested lists have shape {found}, expected {tuple(shape)}", expected=list(shape), got=list(found)
             )
-        return cls(flat if dtype is DType.STRING else _pack(flat, dtype), dtype, found)
+        return cls(flat if dtype is DType.STRING else elements.pack(flat, dtype), dtype, found)
 
     # -- what it is --
 
@@ -306,11 +189,11 @@ class Tensor:
         """All elements, flat, as Python values."""
         if self.dtype is DType.STRING:
             return self._strings
-        return _unpack(self._bytes, self.dtype, prod(self.shape))
+        return elements.unpack(self._bytes, self.dtype, prod(self.shape))
 
     def tolist(self) -> Any:
         """Return the elements as nested lists, or one Python value for a tensor of shape ()."""
-        return _nest(self._values(), self.shape)
+        return elements.nest(self._values(), self.shape)
 
     def item(self) -> Any:
         """Return the only element as a Python value.
@@ -359,8 +242,8 @@ class Tensor:
             return part[0] if not shape else Tensor(part, self.dtype, shape)
         bits = self.dtype.bits
         if bits < 8 or not shape:
-            values = _unpack(self._bytes, self.dtype, prod(self.shape))[start : start + count]
-            return values[0] if not shape else Tensor(_pack(values, self.dtype), self.dtype, shape)
+            values = elements.unpack(self._bytes, self.dtype, prod(self.shape))[start : start + count]
+            return values[0] if not shape else Tensor(elements.pack(values, self.dtype), self.dtype, shape)
         step = bits // 8
         return Tensor(self._bytes[start * step : (start + count) * step], self.dtype, shape)
 
@@ -376,7 +259,7 @@ class Tensor:
         if axis is None or (axis in (0, -1) and len(self.shape) == 1):
             if not values:
                 raise ValueError("attempt to get argmax of an empty sequence")
-            return _argmax(values)
+            return elements.argmax(values)
         if not -len(self.shape) <= axis < len(self.shape):
             raise IndexError(f"axis {axis} is out of bounds for a tensor of {len(self.shape)} dimensions")
         axis %= len(self.shape)
@@ -386,11 +269,11 @@ class Tensor:
             raise ValueError("attempt to get argmax of an empty sequence")
         block = length * inner
         found = [
-            _argmax(values[outer * block + i : (outer + 1) * block : inner])
+            elements.argmax(values[outer * block + i : (outer + 1) * block : inner])
             for outer in range(prod(self.shape[:axis]))
             for i in range(inner)
         ]
-        return Tensor(_pack(found, DType.INT64), DType.INT64, shape)
+        return Tensor(elements.pack(found, DType.INT64), DType.INT64, shape)
 
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """Return a tensor of another shape over the same data; one dimension may be -1.
@@ -455,76 +338,6 @@ class EngineTensor(Tensor):
 
     def _values(self) -> list[Any]:
         return self.to_host()._values()
-
-
-def _argmax(values: list[Any]) -> int:
-    best = 0
-    for i, value in enumerate(values):
-        if value != value:
-            return i
-        if value > values[best]:
-            best = i
-    return best
-
-
-def _flatten(values: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """Return the shape of nested sequences and their elements."""
-    if not isinstance(values, (list, tuple)):
-        return (), [values]
-    if not values:
-        return (0,), []
-    parts = [_flatten(value) for value in values]
-    shape = parts[0][0]
-    for i, (found, _) in enumerate(parts):
-        if found != shape:
-            raise InputError(f"Nested lists are ragged: element 0 has shape {shape}, element {i} has shape {found}")
-    return (len(values), *shape), [value for _, flat in parts for value in flat]
-
-
-def _nest(flat: list[Any], shape: tuple[int, ...]) -> Any:
-    if not shape:
-        return flat[0]
-    if len(shape) == 1:
-        return list(flat)
-    step = prod(shape[1:])
-    return [_nest(flat[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
-
-
-def _pack(flat: list[Any], dtype: DType) -> bytes:
-    from struct import error, pack
-
-    try:
-        if dtype is DType.BFLOAT16:
-            return pack(f"<{len(flat)}H", *[_to_bfloat16(value) for value in flat])
-        if dtype in (DType.INT4, DType.UINT4):
-            low, high = (-8, 7) if dtype is DType.INT4 else (0, 15)
-            if any(not low <= value <= high for value in flat):
-                raise InputError(f"A value does not fit {dtype}: {low} to {high}")
-            nibbles = [value & 15 for value in flat] + [0] * (len(flat) % 2)
-            return bytes(nibbles[i] | nibbles[i + 1] << 4 for i in range(0, len(nibbles), 2))
-        return pack(f"<{len(flat)}{dtype.buffer_format}", *flat)
-    except (error, OverflowError, TypeError) as failure:
-        raise InputError(f"A value does not fit {dtype}: {failure}", dtype=str(dtype)) from failure
-
-
-def _to_bfloat16(value: float) -> int:
-    """Round a float to the nearest bfloat16, ties to even, and return its 16 bits."""
-    from struct import pack
-
-    bits = int.from_bytes(pack("<f", value), "little")
-    if value != value:
-        return (bits >> 16) | 0x40
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-
-
-def _unpack(data: memoryview, dtype: DType, count: int) -> list[Any]:
-    if dtype is DType.BFLOAT16:
-        widened = b"".join(b"\0\0" + data[i : i + 2] for i in range(0, 2 * count, 2))
-        return list(unpack_from(f"<{count}f", widened))
-    if dtype in (DType.INT4, DType.UINT4):
-        nibbles = [nibble for byte in data for nibble in (byte & 15, byte >> 4)][:count]
-        return [nibble - 16 if nibble > 7 else nibble for nibble in nibbles] if dtype is DType.INT4 else nibbles
-    return list(unpack_from(f"<{count}{dtype.buffer_format}", data))
 
 
 def _shaped(data: memoryview, dtype: DType, shape: tuple[int, ...]) -> memoryview:

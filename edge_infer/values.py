@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.dtypes import DType, dtype_of_buffer
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer.tensors import DType, Tensor, dtype_of_buffer
+from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

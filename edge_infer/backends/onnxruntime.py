@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
+from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
 from edge_infer.platform import installed_version
-from edge_infer.tensors import DType, EngineTensor, Tensor, TensorSpec
+from edge_infer.tensors import EngineTensor, Tensor, TensorSpec
 from edge_infer.values import to_numpy, to_tensor
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class OnnxRuntimeBackend:
                 f"onnxruntime cannot be imported: {error}", hint="pip install --force-reinstall onnxruntime"
             ) from error
         settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 3  # errors; its warnings speak to its own developers
+        settings.log_severity_level = 4  # fatal: what it says of an error comes with its exception
         for key, value in options.items():
             settings.add_session_config_entry(key, value)
         kind, _, index = device.partition(":")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer import platform
 from edge_infer.backends.base import Availability, Placement
+from edge_infer.dtypes import DType
 from edge_infer.errors import (
     BackendUnavailable,
     EdgeInferError,
@@ -22,7 +23,7 @@ from edge_infer.errors import (
     UnsupportedModel,
     error_from_json,
 )
-from edge_infer.tensors import DType, Tensor, TensorSpec
+from edge_infer.tensors import Tensor, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

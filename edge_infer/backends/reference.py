@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
+from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
 from edge_infer.platform import installed_version
-from edge_infer.tensors import DType, Tensor, TensorSpec
+from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.values import to_numpy
 
 if TYPE_CHECKING:

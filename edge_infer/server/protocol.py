@@ -14,9 +14,10 @@ from struct import error as struct_error
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.dtypes import DType
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.server.problems import UnsupportedMediaType
-from edge_infer.tensors import DType, Tensor
+from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

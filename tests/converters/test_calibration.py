@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from edge_infer_converters.calibration import RANDOM_CALLS, random_set, read_set
 
 from edge_infer import Tensor, TensorSpec, codec
 from edge_infer.errors import InputError
+from edge_infer_converters.calibration import RANDOM_CALLS, random_set, read_set
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from edge_infer_converters import Recipe, convert
-from edge_infer_converters.bundle_writer import BundleWriter
-from edge_infer_converters.trial import crashing
 from onnx import helper
 
 import edge_infer
 from edge_infer import Bundle, TensorSpec, parity
 from edge_infer.errors import AccuracyError, BundleError, ConversionError, InputError
 from edge_infer.manifest import PART_SIZE
+from edge_infer_converters import Recipe, convert
+from edge_infer_converters.bundle_writer import BundleWriter
+from edge_infer_converters.trial import crashing
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 

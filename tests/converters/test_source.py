@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from edge_infer_converters.sources import onnx as source
 from onnx import helper
 
 from edge_infer import TensorSpec
 from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.sources import onnx as source
 from tests import zoo
 from tests.converters.engines import random_feeds
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
+
+from edge_infer import parity
+from edge_infer.errors import ConversionError
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 from edge_infer_converters.steps.fold_constants import fold_constants
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
 from edge_infer_converters.steps.shorten_names import shorten_names
-from onnx import helper, numpy_helper
-
-from edge_infer import parity
-from edge_infer.errors import ConversionError
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import onnx
 import pytest
-from edge_infer_converters.targets import tflite
 from onnx import helper
 
 from edge_infer import parity
+from edge_infer_converters.targets import tflite
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 

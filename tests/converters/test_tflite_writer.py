@@ -9,11 +9,11 @@ import onnx
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from edge_infer_converters.targets import tflite
 from onnx import TensorProto, helper
 
 from edge_infer import parity
 from edge_infer.errors import ConversionError, UnsupportedOperator
+from edge_infer_converters.targets import tflite
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 

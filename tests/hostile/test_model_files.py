@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from edge_infer_converters import convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
 from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedModel
+from edge_infer_converters import convert
 from tests import zoo
 
 if TYPE_CHECKING:

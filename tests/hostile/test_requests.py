@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.app import create_app
 from edge_infer.server.protocol import parse_request
 from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import DType, TensorSpec
+from edge_infer.tensors import TensorSpec
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Answer, Client
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from edge_infer_converters.targets.tflite import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer import InputError, UnsupportedModel
 from edge_infer.backends.tflite_file import is_whole
+from edge_infer_converters.targets.tflite import write
 from tests import zoo
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, helper
 
+from edge_infer.dtypes import DType
 from edge_infer.manifest import FileEntry, Manifest, Variant
-from edge_infer.tensors import DType, TensorSpec
+from edge_infer.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,12 +12,13 @@ from starlette.testclient import TestClient
 
 import edge_infer
 from edge_infer import errors
+from edge_infer.dtypes import DType
 from edge_infer.server.app import create_app
 from edge_infer.server.problems import STATUSES, UnsupportedMediaType, status_of
 from edge_infer.server.protocol import DATATYPES, describe
 from edge_infer.server.repository import ServedModel
 from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import DType, TensorSpec
+from edge_infer.tensors import TensorSpec
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 

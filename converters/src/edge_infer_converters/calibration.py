@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer import codec
+from edge_infer.dtypes import DType
 from edge_infer.errors import BundleError, InputError, did_you_mean, listed
-from edge_infer.tensors import DType
 
 if TYPE_CHECKING:
     import os

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer import codec
+from edge_infer.dtypes import DType
 from edge_infer.errors import AccuracyError, BackendError, ConversionError, ExecutionError, InputError, UnsupportedModel
 from edge_infer.manifest import Variant
-from edge_infer.tensors import DType, Tensor
+from edge_infer.tensors import Tensor
 from edge_infer_converters import validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, UnsupportedModel
-from edge_infer.tensors import DType, TensorSpec
+from edge_infer.tensors import TensorSpec
 from edge_infer_converters.graphs import graphs_of, tensors_of
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 #: The most bytes that a fetch takes when its caller names no limit: a model file of 4 GiB is beyond every page.
 MAX_FETCH_BYTES = 4 * 2**30
 _TIMEOUT_S = 60.0
+_MAX_PROBLEM_BYTES = 64 * 2**10
 
 
 def in_browser() -> bool:
@@ -129,7 +130,7 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
     except OSError as error:
         raise _unreachable(url, error) from error
     if not response.ok:
-        raise _refused(url, response.status)
+        raise _refused(url, response.status, await response.bytes())
     return _limited(url, await response.bytes(), limit)
 
 
@@ -142,7 +143,7 @@ def _fetch_native(url: str, limit: int) -> bytes:
         with urlopen(request, timeout=_TIMEOUT_S) as response:
             return _limited(url, response.read(limit + 1), limit)
     except HTTPError as error:
-        raise _refused(url, error.code) from error
+        raise _refused(url, error.code, error.read(_MAX_PROBLEM_BYTES)) from error
     except (URLError, OSError, ValueError) as error:
         raise _unreachable(url, error) from error
 
@@ -162,7 +163,7 @@ def _fetch_browser(url: str, limit: int) -> bytes:
     except Exception as error:
         raise _unreachable(url, error) from error
     if not 200 <= request.status < 300:
-        raise _refused(url, request.status)
+        raise _refused(url, request.status, request.response.to_bytes())
     return _limited(url, request.response.to_bytes(), limit)
 
 
@@ -172,8 +173,16 @@ def _limited(url: str, data: bytes, limit: int) -> bytes:
     return data
 
 
-def _refused(url: str, status: int) -> FetchError:
-    return FetchError(f"{url} answers with status {status}", hint="check the address", url=url, status=status)
+def _refused(url: str, status: int, body: bytes) -> FetchError:
+    """Describe an answer that is no success, in the server's own words where it is one of ours."""
+    import json
+
+    try:
+        said = json.loads(body[:_MAX_PROBLEM_BYTES])
+        reason, hint = f": {said['error']}", str(said["hint"])
+    except (ValueError, KeyError, TypeError):
+        reason, hint = "", "check the address"
+    return FetchError(f"{url} answers with status {status}{reason}", hint=hint, url=url, status=status)
 
 
 def _unreachable(url: str, error: Any) -> FetchError:

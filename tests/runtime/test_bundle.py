@@ -106,6 +106,19 @@ def test_a_url_that_answers_404_or_not_at_all(url: str) -> None:
         Bundle.open("http://127.0.0.1:1/model.onnx")
 
 
+def test_a_server_of_ours_says_why_it_refuses(folder: Path) -> None:
+    from edge_infer.server.app import create_app
+    from edge_infer.server.thread import ServerThread
+
+    with ServerThread(create_app({"model": folder})) as server:
+        with pytest.raises(FetchError, match="status 404: Model `modle` is not served") as caught:
+            Bundle.open(f"{server.url}/models/modle")
+        assert "did you mean `model`?" in caught.value.hint
+        (folder / "labels.json").write_bytes(b"[]")
+        with pytest.raises(FetchError, match=r"status 500: .*has s"):
+            Bundle.open(f"{server.url}/models/model").read("labels.json")
+
+
 def test_a_file_changed_on_the_server_is_found(url: str, folder: Path) -> None:
     bundle = Bundle.open(f"{url}/{folder.name}")
     (folder / "labels.json").write_bytes(b'["a", "c"]')

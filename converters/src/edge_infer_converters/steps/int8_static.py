@@ -116,7 +116,7 @@ def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
                 hint="export it with opset 13 or later",
             ) from error
     prepared = fold_batch_norm(fold_constants(model))
-    # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference (convert.md A3).
+    # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference.
     drop_stored_shapes(prepared.graph)
     _plain_gemm_weights(prepared.graph)
     _own_weights(prepared.graph)

@@ -55,8 +55,13 @@ class Bundle:
         """
         return self._revision or next(iter(self.manifest.files.values())).sha256
 
+    @property
+    def label(self) -> str:
+        """The model's name with the first digits of its revision; of a bare model, which has none, the name."""
+        return f"{self.manifest.name}@{self._revision[:6]}" if self._revision else self.manifest.name
+
     def __repr__(self) -> str:
-        return f"Bundle({self.manifest.name}@{self.revision[:6]}, {self.location!r})"
+        return f"Bundle({self.label}, {self.location!r})"
 
     @classmethod
     def open(cls, source: str | os.PathLike[str]) -> Bundle:
@@ -77,7 +82,7 @@ class Bundle:
         path = Path(text)
         if path.is_dir():
             folder = _Folder(path)
-            return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, folder)
+            return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
         if not path.is_file():
             raise BundleError(
                 f"There is no file or folder `{text}`", hint="edge-infer convert model.onnx -o model.bundle"
@@ -109,7 +114,7 @@ class Bundle:
         """Open the bytes of one file: a zipped bundle or a bare model."""
         if name.endswith(".zip"):
             archive = _Archive(data, location)
-            return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), location, archive)
+            return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive)
         if Path(name).suffix not in MODEL_FORMATS:
             raise BundleError(
                 f"`{location}` is no bundle and no model; expected a folder, a .zip, or one of "
@@ -140,7 +145,7 @@ class Bundle:
         return self.read(path)
 
     def model(self, variant: Variant) -> Path | bytes:
-        """Return a variant's model file, checked: its path where the bundle is a folder, else its bytes.
+        """Return a variant's model file, checked: its bytes, or its path where it is bare or has external data.
 
         Raises:
             IntegrityError: It, or a file that it refers to, is another than the manifest says.
@@ -153,9 +158,15 @@ class Bundle:
                     hint=f"unpack `{self.location}` into a folder and load that",
                 )
             return self.read(variant.file)
+        entry = self._entry(variant.file)
+        if not variant.external and not isinstance(entry, _BareFile):
+            return self.read(variant.file)  # as bytes, an engine cannot read further files that nobody has checked
         for path in (variant.file, *variant.external):
             self._check_file(self._entry(path), self._source.path_of(path))
-        return self._source.path_of(variant.file)
+        model = self._source.path_of(variant.file)
+        if variant.external:
+            self._check_external(variant, model.read_bytes())
+        return model
 
     async def model_async(self, variant: Variant) -> Path | bytes:
         """Return a variant's model file as `model` does; a URL is fetched without blocking."""
@@ -188,6 +199,17 @@ class Bundle:
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise BundleError(f"`{self.manifest.labels}` is not a JSON list of texts")
         return labels
+
+    def _check_external(self, variant: Variant, model: bytes) -> None:
+        """Refuse a model that refers to a file which the manifest does not list as its external data."""
+        folder = variant.file.rpartition("/")[0]
+        for location in _external_locations(model):
+            if f"{folder}/{location}".lstrip("/") not in variant.external:
+                raise IntegrityError(
+                    f"`{variant.file}` in `{self.location}` refers to `{location}`, which the manifest does not list",
+                    hint="convert the bundle again",
+                    path=variant.file,
+                )
 
     def _entry(self, path: str) -> FileEntry:
         entry = self.manifest.files.get(path)
@@ -314,6 +336,30 @@ class _Memory:
         return self._files[path][:limit]
 
 
+def _external_locations(model: bytes) -> set[str]:
+    """Find the files that an ONNX model refers to.
+
+    They are the values of `location` among the key-value pairs of `TensorProto.external_data` (onnx.proto): the bytes
+    of a pair are its key as field 1 and its value as field 2, each with a length.
+    """
+    mark = b"\x0a\x08location\x12"
+    found = set()
+    start = model.find(mark)
+    while start != -1:
+        at = start + len(mark)
+        length, shift = 0, 0
+        while at < len(model) and shift < 35:
+            byte = model[at]
+            at += 1
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        found.add(model[at : at + length].decode("utf-8", "replace"))
+        start = model.find(mark, at)
+    return found
+
+
 def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
     """Describe a model file without a manifest; the engine will tell its inputs and outputs."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  the name may come from a URL
@@ -347,7 +393,10 @@ def _url_name(url: str) -> str:
     """Return the last piece of a URL's path, decoded."""
     from urllib.parse import unquote, urlsplit
 
-    return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    try:
+        return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    except ValueError as error:
+        raise BundleError(f"`{url}` is no URL: {error}", got=url) from error
 
 
 def _join(url: str, path: str) -> str:

@@ -55,6 +55,8 @@ def pack(flat: list[Any], dtype: DType) -> bytes:
     Raises:
         InputError: One does not fit the dtype.
     """
+    if dtype is DType.BOOL and not all(isinstance(value, bool) for value in flat):
+        raise InputError("A value does not fit bool: it is neither True nor False", dtype=str(dtype))
     try:
         if dtype is DType.BFLOAT16:
             return struct.pack(f"<{len(flat)}H", *[_to_bfloat16(value) for value in flat])

@@ -11,6 +11,7 @@ from edge_infer.errors import (
     EdgeInferError,
     ExecutionError,
     InputError,
+    ManifestError,
     UnsupportedModel,
     listed,
 )
@@ -84,10 +85,21 @@ async def load_async(
     arrays: str = "auto",
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
+    if not platform.in_browser():
+        return await platform.run_in_thread(
+            lambda: load(
+                source,
+                device=device,
+                backend=backend,
+                variant=variant,
+                strict=strict,
+                self_test=self_test,
+                arrays=arrays,
+            )
+        )
     _check_arrays(arrays)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
-    if platform.in_browser():
-        await get_backend(backend or "ort-web").start()
+    await get_backend(backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
         try:
@@ -121,7 +133,7 @@ def _prepare(choice: Choice, model: Path | bytes, *, strict: bool) -> Runnable:
     if placement.fallbacks:
         from warnings import warn
 
-        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=4)
+        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=3)
     return runnable
 
 
@@ -144,9 +156,39 @@ def _session(
     asked: str,
     self_test: bool,
 ) -> Session:
+    _check_specs(bundle, choice, runnable)
     fallbacks = [f"{one.variant.id} by {one.backend} on {one.device}: {error.message}" for one, error in failed]
     session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
     return _self_tested(session) if self_test else session
+
+
+def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
+    """Refuse a model whose inputs or outputs are not those that the manifest promises."""
+    variant, manifest = choice.variant, bundle.manifest
+    sides = (
+        ("input", variant.inputs or manifest.inputs, runnable.inputs),
+        ("output", variant.outputs or manifest.outputs, runnable.outputs),
+    )
+    for side, promised, found in sides:
+        if not promised:
+            continue  # a bare model: the engine tells
+        own = {spec.name: spec for spec in found}
+        for spec in promised:
+            other = own.pop(spec.name, None)
+            is_same_rank = other is None or not other.is_rank_known or len(other.shape) == len(spec.shape)
+            if other is None or other.dtype != spec.dtype or not is_same_rank:
+                runnable.close()
+                raise ManifestError(
+                    f"The manifest of `{bundle.label}` promises the {side} `{spec}`, the model of `{variant.id}` has "
+                    f"{f'`{other}`' if other is not None else listed([str(one) for one in found])}",
+                    hint="convert the bundle again",
+                )
+        if own and side == "input":
+            runnable.close()
+            raise ManifestError(
+                f"The model of `{variant.id}` needs {listed(list(own))}, which the manifest of `{bundle.label}` lacks",
+                hint="convert the bundle again",
+            )
 
 
 def _self_tested(session: Session) -> Session:

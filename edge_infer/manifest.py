@@ -289,7 +289,7 @@ def _parse_variant(entry: Any, where: str, files: Mapping[str, FileEntry]) -> Va
                 raise ManifestError(f"{where}.options.{backend}.{key} is {value!r}, expected a string", got=value)
     external = _list(entry, "external", where, optional=True)
     for path in external:
-        if path not in files:
+        if not isinstance(path, str) or path not in files:
             raise ManifestError(f"{where}: external file {path!r} is not in `files`", got=path)
     return Variant(
         id_,

@@ -21,6 +21,8 @@ FP32_MIN_SQNR_DB = 100.0
 FP16_MIN_SQNR_DB = 60.0
 INTEGER_GOOD_SQNR_DB = 30.0
 INTEGER_MIN_SQNR_DB = 20.0
+#: An integer model may round a close call of its own argmax to the other side, once in twenty.
+INTEGER_MIN_EQUAL = 0.95
 
 
 class Parity(NamedTuple):
@@ -60,9 +62,9 @@ def compare(references: Sequence[Mapping[str, Any]], results: Sequence[Mapping[s
         The measures; each output is pooled over all runs, and the worst output counts.
     """
     worst = Parity(0.0, inf, 1.0, 1.0, 0)
-    names = list(references[0]) if references else []
+    names = dict.fromkeys(name for run in references for name in run)
     for name in names:
-        one = _compare_output([run[name] for run in references], [run.get(name) for run in results])
+        one = _compare_output([run.get(name) for run in references], [run.get(name) for run in results])
         worst = Parity(
             max(worst.max_err, one.max_err),
             min(worst.sqnr_db, one.sqnr_db),
@@ -80,13 +82,16 @@ def judge(parity: Parity, precision: str) -> Verdict:
         parity: What `compare` measured.
         precision: What the weights are stored in: `fp32`, `fp16`, or an integer or mixed one.
     """
+    if not parity.values:
+        return Verdict("fail", "nothing was compared: the golden examples have no outputs")
+    is_integer = precision not in ("fp32", "fp16")
+    if parity.equal < (INTEGER_MIN_EQUAL if is_integer else 1):
+        return Verdict("fail", f"{1 - parity.equal:.1%} of the integer outputs differ")
     if precision == "fp32":
         if parity.max_err > FP32_MAX_ERR:
             return Verdict("fail", f"max err {parity.max_err:.1e} x rms, expected <= {FP32_MAX_ERR:.0e}")
         if parity.sqnr_db < FP32_MIN_SQNR_DB:
             return Verdict("fail", f"SQNR {parity.sqnr_db:.1f} dB, expected >= {FP32_MIN_SQNR_DB:.0f}")
-        if parity.equal < 1:
-            return Verdict("fail", f"{1 - parity.equal:.1%} of the integer outputs differ")
     elif precision == "fp16":
         if parity.sqnr_db < FP16_MIN_SQNR_DB:
             return Verdict("fail", f"SQNR {parity.sqnr_db:.1f} dB, expected >= {FP16_MIN_SQNR_DB:.0f}")
@@ -94,8 +99,10 @@ def judge(parity: Parity, precision: str) -> Verdict:
         return Verdict("fail", f"SQNR {parity.sqnr_db:.1f} dB, expected >= {INTEGER_GOOD_SQNR_DB:.0f}")
     if parity.top1 < 1:
         return Verdict("fail", f"{1 - parity.top1:.1%} of the clear top-1 answers differ")
-    if precision not in ("fp32", "fp16") and parity.sqnr_db < INTEGER_GOOD_SQNR_DB:
+    if is_integer and parity.sqnr_db < INTEGER_GOOD_SQNR_DB:
         return Verdict("warn", f"SQNR {parity.sqnr_db:.1f} dB, expected >= {INTEGER_GOOD_SQNR_DB:.0f}")
+    if parity.equal < 1:
+        return Verdict("warn", f"{1 - parity.equal:.1%} of the integer outputs differ")
     return Verdict("ok", "")
 
 
@@ -133,13 +140,15 @@ def _pooled(runs: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def _compare_output(references: list[Any], results: list[Any]) -> Parity:
-    dtype = str(references[0].dtype)
+    first = next(one for one in references if one is not None)
+    dtype = str(first.dtype)
     is_float = dtype in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
     fitting = all(
-        got is not None and tuple(got.shape) == tuple(want.shape) for want, got in zip(references, results, strict=True)
+        want is not None and got is not None and got.dtype == dtype and tuple(got.shape) == tuple(want.shape)
+        for want, got in zip(references, results, strict=True)
     )
     if not fitting:
-        return Parity(inf, -inf, 0.0, 0.0, sum(want.size for want in references))
+        return Parity(inf, -inf, 0.0, 0.0, sum(one.size for one in references if one is not None))
     wanted = [value for reference in references for value in _flat(reference)]
     got = [value for result in results for value in _flat(result)]
     if not is_float:
@@ -153,11 +162,13 @@ def _compare_output(references: list[Any], results: list[Any]) -> Parity:
             finite.append((a, b))
         elif not (a == b or (a != a and b != b)):
             return Parity(inf, -inf, 0.0, 1.0, len(wanted))
-    noise = sum((a - b) ** 2 for a, b in finite)
-    signal = sum(a * a for a, _ in finite)
+    # Measured in units of the largest value, so that no square overflows.
+    unit = max((abs(a) for a, _ in finite), default=0.0) or 1.0
+    noise = sum(((a - b) / unit) * ((a - b) / unit) for a, b in finite)
+    signal = sum((a / unit) * (a / unit) for a, _ in finite)
     largest = max((abs(a - b) for a, b in finite), default=0.0)
-    rms = sqrt(signal / len(finite)) if finite else 0.0
-    shape = references[0].shape
+    rms = unit * sqrt(signal / len(finite)) if finite else 0.0
+    shape = first.shape
     top1 = _top1(wanted, got, shape[-1], largest) if len(shape) >= 2 and shape[-1] >= 2 else 1.0
     return Parity(
         0.0 if largest == 0 else largest / rms if rms else inf,

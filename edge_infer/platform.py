@@ -135,16 +135,17 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
 
 
 def _fetch_native(url: str, limit: int) -> bytes:
+    from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
-    request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity"})
     try:
+        request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity"})
         with urlopen(request, timeout=_TIMEOUT_S) as response:
             return _limited(url, response.read(limit + 1), limit)
     except HTTPError as error:
         raise _refused(url, error.code, error.read(_MAX_PROBLEM_BYTES)) from error
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, OSError, ValueError, HTTPException) as error:
         raise _unreachable(url, error) from error
 
 

@@ -58,7 +58,11 @@ def choices(
         BackendUnavailable: No engine here can run it; the message says why of each.
         UnsupportedModel: The wanted backend reads none of the bundle's formats.
     """
-    kind = device.partition(":")[0]
+    kind, colon, index = device.partition(":")
+    if colon and (kind != "cuda" or not index.isdecimal()):
+        raise InputError(
+            f"Device `{device}` is not known: only `cuda` takes a number, as in `cuda:1`", allowed=list(DEVICES)
+        )
     if kind not in DEVICES:
         raise InputError(
             f"Device `{device}` is not known; choose from {listed(list(DEVICES))}",

@@ -5,16 +5,17 @@ A session's `run` may be called from any thread; a prepared call or a stream bel
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer import platform
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.registry import get_backend
 from edge_infer.tensors import Tensor
-from edge_infer.values import InputChecker, has_numpy, present
+from edge_infer.values import InputChecker, check_target, has_numpy, present
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Self
 
     from edge_infer.backends.base import Array, Call, Runnable
@@ -72,7 +73,8 @@ class Session:
         self._choice = choice
         self._runnable: Runnable | None = runnable
         self._check = InputChecker(self.inputs)
-        self._output_names = [spec.name for spec in self.outputs]
+        self._output_specs = {spec.name: spec for spec in self.outputs}
+        self._output_names = list(self._output_specs)
         self._arrays = ("numpy" if has_numpy() else "tensor") if arrays == "auto" else arrays
         self._asked = asked
         self._fallbacks = tuple(fallbacks)
@@ -111,15 +113,20 @@ class Session:
             UnsupportedError: The engine cannot keep tensors or write into buffers.
             ExecutionError: The engine failed.
         """
-        runnable = self._runnable or self._closed()
         feeds = self._check(inputs)
-        names = self._output_names if outputs is None else self._known_outputs(outputs)
+        names = self._output_names if outputs is None else self._known(outputs, self._output_names)
         if into or keep:
-            self._known_outputs([*(into or ()), *keep])
+            keep = frozenset(self._known(keep, names))
+            for name in self._known(into or (), names):
+                check_target(self._output_specs[name], (into or {})[name])
+        if not names:
+            return {}
         if self._lock is None:
+            runnable = self._runnable or self._closed()
             results = runnable.run(feeds, names, into or {}, keep)
         else:
             with self._lock:
+                runnable = self._runnable or self._closed()
                 results = runnable.run(feeds, names, into or {}, keep)
         return present(results, self._arrays)
 
@@ -151,9 +158,9 @@ class Session:
         fixed: dict[str, tuple[int, ...]] = {}
         given = dict(shapes or {})
         for spec in self.inputs:
-            wanted: Sequence[int | str] = given.pop(spec.name, spec.shape)
-            shape = tuple(dim for dim in wanted if isinstance(dim, int))
-            if len(shape) != len(wanted) or not spec.accepts(shape):
+            wanted: Sequence[Any] = given.pop(spec.name, spec.shape)
+            shape = tuple(index(dim) for dim in wanted if hasattr(dim, "__index__"))
+            if len(shape) != len(wanted) or not spec.accepts(shape) or any(dim < 0 for dim in shape):
                 raise InputError(
                     f"Input `{spec.name}` is prepared for shape {tuple(wanted)}, expected numbers that fit {spec}",
                     hint=f'session.prepare({{"{spec.name}": (1, ...)}})',
@@ -179,8 +186,12 @@ class Session:
                 "stream() needs to know which output becomes which input",
                 hint='session.stream(state={"h_out": "h_in"})',
             )
-        self._known_outputs(list(state))
+        self._known(state, self._output_names)
         self._check.refuse_unknown(list(state.values()))
+        if len(set(state.values())) != len(state):
+            raise InputError(
+                f"Two outputs become one input: {listed(list(state.values()))}", hint="name each input once"
+            )
         return Stream(self, dict(state), dict(initial or {}))
 
     # -- what it is --
@@ -190,7 +201,7 @@ class Session:
         runnable = self._runnable or self._closed()
         placement = runnable.placement
         return Report(
-            f"{self.bundle.manifest.name}@{self.bundle.revision[:6]}",
+            self.bundle.label,
             self._choice.variant.id,
             self._choice.backend,
             get_backend(self._choice.backend).version(),
@@ -202,14 +213,19 @@ class Session:
         )
 
     def __repr__(self) -> str:
-        bundle, choice = self.bundle, self._choice
-        device = self._runnable.placement.device if self._runnable is not None else "closed"
-        return (
-            f"Session({bundle.manifest.name}@{bundle.revision[:6]}, {choice.variant.id}, {choice.backend} on {device})"
-        )
+        runnable, choice = self._runnable, self._choice
+        device = runnable.placement.device if runnable is not None else "closed"
+        return f"Session({self.bundle.label}, {choice.variant.id}, {choice.backend} on {device})"
 
     def close(self) -> None:
         """Give back the model's memory. A second call does nothing."""
+        if self._lock is None:
+            self._close()
+        else:
+            with self._lock:  # after the run that is under way
+                self._close()
+
+    def _close(self) -> None:
         runnable, self._runnable = self._runnable, None
         if runnable is not None:
             runnable.close()
@@ -223,16 +239,19 @@ class Session:
     def _closed(self) -> Runnable:
         raise InputError(f"The session of `{self.bundle.manifest.name}` is closed", hint="load the model again")
 
-    def _known_outputs(self, names: Sequence[str]) -> list[str]:
-        for name in names:
-            if name not in self._output_names:
+    @staticmethod
+    def _known(names: Iterable[str], allowed: list[str]) -> list[str]:
+        """Return names of outputs as a list, if each is allowed."""
+        wanted = list(names)
+        for name in wanted:
+            if name not in allowed:
                 raise InputError(
-                    f"Output `{name}` is not known; choose from {listed(self._output_names)}",
-                    hint=did_you_mean(name, self._output_names),
-                    output=name,
-                    allowed=self._output_names,
+                    f"Output `{name}` is not known or not wanted; choose from {listed(allowed)}",
+                    hint=did_you_mean(str(name), allowed),
+                    output=str(name),
+                    allowed=allowed,
                 )
-        return list(names)
+        return wanted
 
 
 class PreparedCall:
@@ -247,6 +266,7 @@ class PreparedCall:
         self._arrays = arrays
         self._outputs: Any = None  # the call's buffers that `_presented` shows
         self._presented: dict[str, Array] = {}
+        self._is_closed = False
 
     @property
     def inputs(self) -> Mapping[str, Array]:
@@ -264,6 +284,8 @@ class PreparedCall:
             ExecutionError: The engine failed.
         """
         call = self._call
+        if self._is_closed:
+            raise InputError("The prepared call is closed", hint="prepare another")
         if inputs is not None:
             for name, value in self._check(inputs).items():
                 call.write(name, value)
@@ -271,11 +293,13 @@ class PreparedCall:
         if call.outputs is not self._outputs:
             self._outputs = call.outputs
             self._presented = present(call.outputs, self._arrays)
-        return self._presented
+        return dict(self._presented)
 
     def close(self) -> None:
-        """Give back the buffers."""
-        self._call.close()
+        """Give back the buffers. A second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._call.close()
 
     def __enter__(self) -> Self:
         return self
@@ -293,6 +317,8 @@ class Stream:
         self._outputs = [spec.name for spec in session.outputs]
         specs = {spec.name: spec for spec in session.inputs}
         self._held: dict[str, Any] = {}
+        self._own: list[Tensor] = []  # what this stream has made: the caller's own tensors are not its to close
+        self._is_closed = False
         for name in state.values():
             spec = specs[name]
             if name in initial:
@@ -324,13 +350,17 @@ class Stream:
             InputError: An input does not fit, or is a state.
             ExecutionError: The engine failed; the state stays as it was.
         """
+        if self._is_closed:
+            raise InputError("The stream is closed", hint="open another, with `initial=` what `state()` returned")
         for name in inputs:
             if name in self._held:
                 raise InputError(f"Input `{name}` is a state of this stream, which feeds it itself", input=name)
         results = self._session.run({**inputs, **self._held}, self._outputs, keep=tuple(self._state))
-        spent = self._held
+        spent = self._own
         self._held = {target: results.pop(source) for source, target in self._state.items()}
-        _close(spent)
+        self._own = [value for value in self._held.values() if isinstance(value, Tensor)]
+        for tensor in spent:
+            tensor.close()
         return results
 
     def state(self) -> dict[str, Array]:
@@ -338,8 +368,11 @@ class Stream:
         return {name: value.to_host() if isinstance(value, Tensor) else value for name, value in self._held.items()}
 
     def close(self) -> None:
-        """Give back the state's memory."""
-        _close(self._held)
+        """Give back the state's memory. A second call does nothing."""
+        self._is_closed = True
+        for tensor in self._own:
+            tensor.close()
+        self._own = []
         self._held = {}
 
     def __enter__(self) -> Self:
@@ -347,9 +380,3 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _close(held: Mapping[str, Any]) -> None:
-    for value in held.values():
-        if isinstance(value, Tensor):
-            value.close()

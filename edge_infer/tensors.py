@@ -8,7 +8,7 @@ without a copy. Two 4-bit values share a byte, the first in the low half, as in 
 from __future__ import annotations
 
 import sys
-from functools import cache
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +32,16 @@ class TensorSpec:
         dtype: Its element type.
         shape: Its dimensions: an int where it is fixed, a symbol such as `"batch"` where it is free, equal symbols
             standing for equal sizes.
+        is_rank_known: Whether the model says how many dimensions there are; if not, `shape` is empty and any fits.
     """
 
-    __slots__ = ("dtype", "name", "shape")
+    __slots__ = ("dtype", "is_rank_known", "name", "shape")
 
-    def __init__(self, name: str, dtype: DType | str, shape: Sequence[Dim]) -> None:
+    def __init__(self, name: str, dtype: DType | str, shape: Sequence[Dim], *, is_rank_known: bool = True) -> None:
         self.name = name
         self.dtype = dtype if isinstance(dtype, DType) else DType.parse(dtype)
         self.shape = tuple(shape)
+        self.is_rank_known = is_rank_known
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorSpec):
@@ -58,10 +60,12 @@ class TensorSpec:
     @property
     def is_fixed(self) -> bool:
         """Whether every dimension is a number."""
-        return all(isinstance(dim, int) for dim in self.shape)
+        return self.is_rank_known and all(isinstance(dim, int) for dim in self.shape)
 
     def accepts(self, shape: Sequence[int]) -> bool:
         """Tell whether a concrete shape fits: the same rank, and equal where a dimension is fixed."""
+        if not self.is_rank_known:
+            return True
         if len(shape) != len(self.shape):
             return False
         return all(isinstance(want, str) or want == got for want, got in zip(self.shape, shape, strict=True))
@@ -103,7 +107,9 @@ class Tensor:
         def __new__(cls, data: Any, dtype: DType | str, shape: Sequence[int]) -> Self:
             """Make an object that exports the buffer protocol: before PEP 688 only a ctypes object can."""
             kind = DType.parse(dtype)
-            if kind is DType.STRING or memoryview(data).nbytes != kind.nbytes(shape):
+            if kind is DType.STRING or any(dim < 0 for dim in shape) or not memoryview(data).c_contiguous:
+                return super().__new__(cls)
+            if memoryview(data).nbytes != kind.nbytes(shape):
                 return super().__new__(cls)
             view = memoryview(data)
             source = bytearray(view) if view.readonly else view
@@ -115,6 +121,8 @@ class Tensor:
     def __init__(self, data: Any, dtype: DType | str, shape: Sequence[int]) -> None:
         self.dtype = dtype if isinstance(dtype, DType) else DType.parse(dtype)
         self.shape = tuple(shape)
+        if any(dim < 0 for dim in self.shape):
+            raise InputError(f"A tensor has shape {self.shape}, expected no negative dimension", got=list(self.shape))
         data = self.__dict__.get("_bytes", data)
         if self.dtype is DType.STRING:
             self._strings = list(data)
@@ -123,7 +131,9 @@ class Tensor:
         else:
             self._strings = []
             view = memoryview(data)
-            self._bytes = view.cast("B") if view.nbytes and (view.format != "B" or view.ndim != 1) else view
+            if not view.c_contiguous:
+                raise InputError("A tensor's data are not contiguous", hint="pass `x.tobytes()`")
+            self._bytes = view.cast("B") if view.nbytes else memoryview(b"")
             found, needed, unit = view.nbytes, self.dtype.nbytes(self.shape), "bytes"
         if found != needed:
             raise InputError(
@@ -150,7 +160,11 @@ class Tensor:
             raise InputError(
                 f"Nested lists have shape {found}, expected {tuple(shape)}", expected=list(shape), got=list(found)
             )
-        return cls(flat if dtype is DType.STRING else elements.pack(flat, dtype), dtype, found)
+        if dtype is DType.STRING:
+            if not all(isinstance(value, str) for value in flat):
+                raise InputError("A value does not fit string: it is no text", dtype=str(dtype))
+            return cls(flat, dtype, found)
+        return cls(elements.pack(flat, dtype), dtype, found)
 
     # -- what it is --
 
@@ -178,6 +192,13 @@ class Tensor:
         if self.dtype is DType.STRING:
             raise BufferError("a tensor of strings has no buffer; use .tolist()")
         return _shaped(self._bytes, self.dtype, self.shape)
+
+    def __setitem__(self, index: object, value: object) -> None:
+        raise TypeError("a Tensor is read-only; write into the buffer that it was made of")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        data = self._values() if self.dtype is DType.STRING else bytes(self.data())
+        return Tensor, (data, str(self.dtype), self.shape)
 
     def __repr__(self) -> str:
         text = repr(self.tolist() if self.size <= 32 else self._values()[:8])
@@ -377,6 +398,7 @@ def _ctypes_array(dtype: DType, shape: tuple[int, ...]) -> Any:
     return array
 
 
-@cache
+# Bounded: a class for each shape takes some kB, and a growing cache has a new shape at each step.
+@lru_cache(maxsize=64)
 def _exporting(cls: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
     return type(cls.__name__, (cls, _ctypes_array(dtype, shape)), {"__module__": cls.__module__})

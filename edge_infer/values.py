@@ -60,8 +60,10 @@ class InputChecker:
                 value = inputs[name]
                 if type(value) is ndarray:
                     # An array of the dtype and shape that the last check let through needs no second one.
-                    if (value.dtype, value.shape) != self._passed[name]:
+                    if (value.dtype, value.shape) != self._passed[name] or value.dtype.kind == "O":
                         self._check(spec, value.dtype.name, value.shape, value.dtype)
+                        if value.dtype.kind == "O":
+                            _check_texts(spec, value)
                         self._passed[name] = (value.dtype, value.shape)
                     feeds[name] = value
                 else:
@@ -134,7 +136,7 @@ class InputChecker:
             raise _wrong_shape(spec, exact, shape)
 
     def _wrap(self, spec: TensorSpec, value: Any) -> Tensor:
-        if isinstance(value, _PLAIN):
+        if type(value) in _PLAIN:  # numpy's scalars are floats too, and have a dtype
             try:
                 return Tensor.from_list(value, spec.dtype)
             except InputError as error:
@@ -155,17 +157,79 @@ class InputChecker:
                 hint=hint,
                 input=spec.name,
             ) from None
-        if not view.c_contiguous:
-            view = memoryview(view.tobytes()).cast("B").cast(view.format, view.shape)  # type: ignore[call-overload]
-        is_bytes = isinstance(value, (bytes, bytearray)) or (view.format == "B" and view.ndim == 1)
-        if is_bytes and (spec.dtype is not DType.UINT8 or len(spec.shape) != 1):
+        if isinstance(value, (bytes, bytearray)) and (spec.dtype is not DType.UINT8 or len(spec.shape) != 1):
             return Tensor(view, spec.dtype, _shape_of_bytes(spec, self._exact.get(spec.name), view.nbytes))
         dtype = dtype_of_buffer(view)
         if spec.dtype in (DType.FLOAT16, DType.BFLOAT16) and dtype is DType.UINT16 and not hasattr(value, "dtype"):
             dtype = spec.dtype  # the bits of half precision, as buffers that cannot say so carry them
         if dtype is None:
             raise _wrong_dtype(spec, f"buffer format {view.format!r}")
-        return Tensor(view, dtype, view.shape or ())
+        return Tensor(view if view.c_contiguous else view.tobytes(), dtype, view.shape or ())
+
+
+def _check_texts(spec: TensorSpec, value: Any) -> None:
+    for element in value.flat:
+        if not isinstance(element, str):
+            raise InputError(f"Input `{spec.name}` has an element {element!r}, expected texts", input=spec.name)
+
+
+def check_target(spec: TensorSpec, target: Any) -> None:
+    """Check a buffer that an output is to be written into.
+
+    Args:
+        spec: The output.
+        target: A `numpy.ndarray`, a `Tensor`, or another object with the buffer protocol.
+
+    Raises:
+        InputError: It has another dtype or shape, is read-only or not contiguous, or the output is of strings.
+    """
+    if spec.dtype is DType.STRING:
+        raise InputError(f"Output `{spec.name}` is of strings, which go into no buffer", output=spec.name)
+    if isinstance(target, Tensor):
+        if target.location != "host":
+            return
+        view, dtype, shape = target.data(), str(target.dtype), target.shape
+    else:
+        try:
+            view = memoryview(target)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"The buffer for output `{spec.name}` is a {type(target).__name__}",
+                hint=f"numpy.empty(shape, '{spec.dtype}')",
+                output=spec.name,
+            ) from None
+        own = getattr(target, "dtype", None)
+        dtype = own.name if own is not None else str(dtype_of_buffer(view))
+        shape = tuple(view.shape or ())
+    if dtype != spec.dtype or not spec.accepts(shape):
+        raise InputError(
+            f"The buffer for output `{spec.name}` is {dtype}{list(shape)}, expected {spec}",
+            hint=f"numpy.empty(shape, '{spec.dtype}')",
+            output=spec.name,
+        )
+    if view.readonly or not view.c_contiguous:
+        raise InputError(f"The buffer for output `{spec.name}` is read-only or not contiguous", output=spec.name)
+
+
+def as_array(target: Any) -> Any:
+    """Return a checked buffer as a numpy array over the same memory."""
+    import numpy
+
+    return to_numpy(target) if isinstance(target, Tensor) else numpy.asarray(target)
+
+
+def fill(name: str, target: Any, result: Any) -> None:
+    """Copy a result into a checked buffer.
+
+    Raises:
+        InputError: The result has another shape than the buffer.
+    """
+    array = as_array(target)
+    if array.shape != result.shape:
+        raise InputError(
+            f"The buffer for output `{name}` has shape {array.shape}, the result {result.shape}", output=name
+        )
+    array[...] = result
 
 
 def present(results: dict[str, Array], arrays: str) -> dict[str, Array]:

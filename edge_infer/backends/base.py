@@ -21,14 +21,7 @@ Array = Any
 
 
 class Availability(NamedTuple):
-    """Whether an engine can work here.
-
-    Attributes:
-        ready: Whether a model can be prepared now.
-        devices: Where it can run: `cpu`, `cuda`, `wasm`, `webgpu`.
-        reason: Why it is not ready, empty where it is.
-        hint: What to type to make it ready.
-    """
+    """Whether an engine can work here: on which devices, or why not and what to type."""
 
     ready: bool
     devices: tuple[str, ...] = ()
@@ -55,7 +48,7 @@ class Placement(NamedTuple):
 class Call(Protocol):
     """A run with fixed shapes and buffers that are used again: made by `Runnable.bind`, used by one thread."""
 
-    inputs: dict[str, Array]
+    inputs: Mapping[str, Array]
     """The engine's input buffers: write into them, or let `write` do it."""
 
     outputs: dict[str, Array]

@@ -18,7 +18,7 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import Tensor, TensorSpec
-from edge_infer.values import to_numpy
+from edge_infer.values import fill, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -76,7 +76,7 @@ class LiteRTBackend:
                 else "pip install ai-edge-litert",
             ) from error
         content = model if isinstance(model, bytes) else model.read_bytes()
-        if not is_whole(content):
+        if found == _PACKAGES[1] and not is_whole(content):
             raise UnsupportedModel(
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
@@ -99,6 +99,7 @@ class LiteRTModel:
         self.inputs = tuple(_spec(name, detail) for name, detail in self._inputs.items())
         self.outputs = tuple(_spec(name, detail) for name, detail in self._outputs.items())
         self.placement = Placement("cpu", threads, ("LiteRT",))
+        self._shapes = {name: tuple(detail["shape"]) for name, detail in self._inputs.items()}
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
@@ -114,9 +115,8 @@ class LiteRTModel:
             interpreter.invoke()
             results = {name: interpreter.get_tensor(self._outputs[name]["index"]) for name in outputs}
         for name, target in into.items():
-            if name in results:
-                _copy_into(name, results[name], target)
-                results[name] = target
+            fill(name, target, results[name])
+            results[name] = target
         return results
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> LiteRTCall:
@@ -134,21 +134,20 @@ class LiteRTModel:
 
     def _resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give the inputs their shapes; where one changes, the interpreter plans its memory anew."""
-        changed = False
         for name, shape in shapes.items():
-            detail = self._inputs[name]
-            if tuple(detail["shape"]) != shape:
-                if 0 in shape:
-                    raise InputError(
-                        f"Input `{name}` has shape {shape}, which has no element: LiteRT cannot run on it",
-                        hint="skip the call, or use an onnx variant",
-                        input=name,
-                    )
-                self._interpreter.resize_tensor_input(detail["index"], shape)
-                detail["shape"] = shape
-                changed = True
-        if changed:
-            self._interpreter.allocate_tensors()
+            if 0 in shape:
+                raise InputError(
+                    f"Input `{name}` has shape {shape}, which has no element: LiteRT cannot run on it",
+                    hint="skip the call, or use an onnx variant",
+                    input=name,
+                )
+        if shapes == self._shapes:
+            return
+        self._shapes = {}  # until all is allocated the interpreter fits no shape
+        for name, shape in shapes.items():
+            self._interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
+        self._interpreter.allocate_tensors()
+        self._shapes = dict(shapes)
 
 
 class LiteRTCall:
@@ -230,19 +229,6 @@ def _as_array(value: Array) -> Array:
     return to_numpy(value.to_host()) if isinstance(value, Tensor) else value
 
 
-def _copy_into(name: str, result: Array, target: Array) -> None:
-    import numpy
-
-    array = numpy.asarray(target)
-    if array.dtype != result.dtype or array.shape != result.shape:
-        raise InputError(
-            f"The buffer for output `{name}` is {array.dtype}{list(array.shape)}, "
-            f"expected {result.dtype}{list(result.shape)}",
-            output=name,
-        )
-    numpy.copyto(array, result)
-
-
 @contextmanager
 def _translated(doing: str, error_class: type[UnsupportedModel | ExecutionError]) -> Iterator[None]:
     """Turn the interpreter's exceptions into ours."""
@@ -252,5 +238,9 @@ def _translated(doing: str, error_class: type[UnsupportedModel | ExecutionError]
         if isinstance(error, InputError):
             raise
         text = " ".join(str(error).split())
-        hint = "an operator of the model is not built into LiteRT" if "ustom op" in text or "unresolved" in text else ""
+        hint = ""
+        if "ustom op" in text or "unresolved" in text:
+            hint = "an operator of the model is not built into LiteRT"
+        elif error_class is UnsupportedModel:
+            hint = "the file is cut short or no TFLite model: fetch or convert it again"
         raise error_class(f"litert cannot {doing}: {text}", hint=hint, engine_error=type(error).__name__) from error

@@ -10,14 +10,15 @@ import sys
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
 from edge_infer.dtypes import DType
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedError, UnsupportedModel
 from edge_infer.platform import installed_version
 from edge_infer.tensors import EngineTensor, Tensor, TensorSpec
-from edge_infer.values import to_numpy, to_tensor
+from edge_infer.values import as_array, to_numpy, to_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -120,6 +121,9 @@ class OnnxRuntimeModel:
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
     ) -> dict[str, Array]:
         """Run the model; see `Runnable.run`."""
+        session = self._session
+        if session is None:
+            raise InputError("The session is closed", hint="load the model again")
         for name, value in feeds.items():
             if isinstance(value, Tensor):
                 if self._needs_binding or value.location != "host":
@@ -128,26 +132,40 @@ class OnnxRuntimeModel:
         else:
             if not (into or keep or self._needs_binding):
                 try:
-                    return dict(zip(outputs, self._session.run(outputs, feeds), strict=True))
+                    return dict(zip(outputs, session.run(outputs, feeds), strict=True))
                 except Exception as error:
                     raise _translate(error, "run the model", ExecutionError) from error
-        return self._run_bound(feeds, outputs, into, keep)
+        return self._run_bound(session, feeds, outputs, into, keep)
 
     def _run_bound(
-        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+        self,
+        session: Any,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        into: Mapping[str, Array],
+        keep: Collection[str],
     ) -> dict[str, Array]:
-        binding = self._session.io_binding()
-        specs = {spec.name: spec for spec in self.outputs}
+        import onnxruntime
+
+        texts = [spec.name for spec in (*self.inputs, *self.outputs) if spec.dtype is DType.STRING]
+        refused = [name for name in texts if name in feeds or name in keep]
+        if refused:
+            raise UnsupportedError(
+                f"onnxruntime runs `{refused[0]}`, which is of strings, neither with kept tensors nor into buffers",
+                hint="run it without `keep` and `into`",
+                tensor=refused[0],
+            )
+        binding = session.io_binding()
         held = {name: _to_ort_value(value) for name, value in feeds.items()}
         with _translated("run the model", ExecutionError):
             for name, value in held.items():
                 binding.bind_ortvalue_input(name, value)
             for name in outputs:
                 if name in into:
-                    binding.bind_ortvalue_output(name, _buffer(specs[name], into[name]))
+                    binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(into[name])))
                 else:
                     binding.bind_output(name, "cpu")
-            self._session.run_with_iobinding(binding)
+            session.run_with_iobinding(binding)
             values = dict(zip(outputs, binding.get_outputs(), strict=True))
         results: dict[str, Array] = {}
         for name, value in values.items():
@@ -180,13 +198,16 @@ class OnnxRuntimeCall:
 
         self._session = session
         self._binding = session.io_binding()
-        self.inputs: dict[str, Array] = {}
+        #: The engine knows these by address only: they must live as long as the binding, whatever happens outside.
+        self._buffers: dict[str, Array] = {}
+        self._bound: list[Array] = []
         self.outputs: dict[str, Array] = {}
         for spec in inputs:
             self._refuse_unbindable(spec)
             buffer = numpy.zeros(shapes[spec.name], str(spec.dtype))
             self._binding.bind_input(spec.name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
-            self.inputs[spec.name] = buffer
+            self._buffers[spec.name] = buffer
+        self.inputs = MappingProxyType(self._buffers)
         sizes = {
             dim: size
             for spec in inputs
@@ -203,6 +224,7 @@ class OnnxRuntimeCall:
                 buffer = numpy.zeros(shape, str(spec.dtype))
                 self._binding.bind_output(spec.name, "cpu", 0, buffer.dtype.type, shape, buffer.ctypes.data)
                 self.outputs[spec.name] = buffer
+                self._bound.append(buffer)
             else:
                 self._binding.bind_output(spec.name, "cpu")
                 self._allocated.append(spec.name)
@@ -218,7 +240,7 @@ class OnnxRuntimeCall:
 
     def write(self, name: str, value: Array) -> None:
         """Copy a value into an input buffer."""
-        self.inputs[name][...] = to_numpy(value.to_host()) if isinstance(value, Tensor) else value
+        self._buffers[name][...] = to_numpy(value.to_host()) if isinstance(value, Tensor) else value
 
     def run(self) -> None:
         """Run the model on what the buffers hold."""
@@ -236,7 +258,8 @@ class OnnxRuntimeCall:
         """Give the buffers back."""
         self._binding.clear_binding_inputs()
         self._binding.clear_binding_outputs()
-        self.inputs = {}
+        self._buffers.clear()
+        self._bound.clear()
         self.outputs = {}
 
 
@@ -277,9 +300,9 @@ def _spec(node: Any) -> TensorSpec:
             else "",
             tensor=node.name,
         )
-    return TensorSpec(
-        node.name, dtype, [dim if dim is not None else f"{node.name}_{i}" for i, dim in enumerate(node.shape)]
-    )
+    dims = [dim if dim is not None else f"{node.name}_{i}" for i, dim in enumerate(node.shape)]
+    # Its API shows a scalar and a tensor of unknown rank alike: no dimensions.
+    return TensorSpec(node.name, dtype, dims, is_rank_known=bool(dims))
 
 
 def _to_ort_value(value: Array) -> Any:
@@ -310,23 +333,6 @@ def _from_ort_value(value: Any) -> Array:
 
     shape = tuple(value.shape())
     return Tensor(bytearray(ctypes.string_at(value.data_ptr(), dtype.nbytes(shape))), dtype, shape)
-
-
-def _buffer(spec: TensorSpec, target: Array) -> Any:
-    """Make an engine value over a caller's buffer; the engine writes into it."""
-    import numpy
-    import onnxruntime
-
-    array = numpy.asarray(target)
-    if array.dtype.name != spec.dtype or not spec.accepts(array.shape):
-        raise InputError(
-            f"The buffer for output `{spec.name}` is {array.dtype}{list(array.shape)}, expected {spec}",
-            hint=f"numpy.empty(shape, '{spec.dtype}')",
-            output=spec.name,
-        )
-    if not (array.flags.c_contiguous and array.flags.writeable):
-        raise InputError(f"The buffer for output `{spec.name}` is read-only or not contiguous", output=spec.name)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 @contextmanager

@@ -17,18 +17,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Walk = Callable[[bytes, int], None]
+    Walk = Callable[["_File", int], None]
 
 _IDENTIFIER = b"TFL3"
 
 
 def is_whole(content: bytes) -> bool:
     """Tell whether these bytes are a TFLite file whose tables, vectors and strings all lie inside it."""
+    if content[4:8] != _IDENTIFIER:
+        return False
     try:
-        _MODEL(content, _forward(content, 0))
+        _MODEL(_File(content), _forward(content, 0))
     except (struct_error, IndexError):
         return False
-    return content[4:8] == _IDENTIFIER
+    return True
+
+
+class _File:
+    """The bytes, and which tables of them were seen: many vectors may point at one table."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.seen: set[tuple[Walk, int]] = set()
 
 
 def _forward(content: bytes, place: int) -> int:
@@ -38,9 +48,9 @@ def _forward(content: bytes, place: int) -> int:
 def _vector(item_size: int) -> Walk:
     """Check a vector of scalars: its length, then its items."""
 
-    def walk(content: bytes, place: int) -> None:
-        (length,) = unpack_from("<I", content, place)
-        if place + 4 + length * item_size > len(content):
+    def walk(file: _File, place: int) -> None:
+        (length,) = unpack_from("<I", file.content, place)
+        if place + 4 + length * item_size > len(file.content):
             raise IndexError(place)
 
     return walk
@@ -49,11 +59,14 @@ def _vector(item_size: int) -> Walk:
 def _tables(item: Walk) -> Walk:
     """Check a vector of offsets to tables, and the tables."""
 
-    def walk(content: bytes, place: int) -> None:
-        _vector(4)(content, place)
-        (length,) = unpack_from("<I", content, place)
+    def walk(file: _File, place: int) -> None:
+        if (walk, place) in file.seen:
+            return
+        file.seen.add((walk, place))
+        _vector(4)(file, place)
+        (length,) = unpack_from("<I", file.content, place)
         for i in range(length):
-            item(content, _forward(content, place + 4 + 4 * i))
+            item(file, _forward(file.content, place + 4 + 4 * i))
 
     return walk
 
@@ -62,7 +75,11 @@ def _table(**fields: Any) -> Walk:
     """Check a table and those of its fields that are offsets: `_NUMBER=walk`."""
     walks = {int(name[1:]): walk for name, walk in fields.items()}
 
-    def walk(content: bytes, place: int) -> None:
+    def walk(file: _File, place: int) -> None:
+        if (walk, place) in file.seen:
+            return
+        file.seen.add((walk, place))
+        content = file.content
         vtable = place - unpack_from("<i", content, place)[0]
         if vtable < 0:
             raise IndexError(place)
@@ -73,7 +90,7 @@ def _table(**fields: Any) -> Walk:
             if 6 + 2 * number <= vtable_size:
                 (offset,) = unpack_from("<H", content, vtable + 4 + 2 * number)
                 if offset:
-                    field(content, _forward(content, place + offset))
+                    field(file, _forward(content, place + offset))
 
     return walk
 

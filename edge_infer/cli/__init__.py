@@ -82,22 +82,28 @@ def _absent(name: str, distribution: str) -> click.Command:
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="edge-infer", prog_name="edge-infer")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
+def cli(debug: bool) -> None:
     """Convert, run, verify and serve models: one file for the browser, Raspberry Pi and CUDA."""
-    ctx.obj = {"debug": debug}
+    del debug  # `main` has taken it from the arguments, so that commands need not know it
+
+
+def _said(error: OSError) -> str:
+    """Describe what the operating system refused: `No space left on device: model.json`."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return ": ".join([error.strerror or str(error), *names])
 
 
 def main() -> None:
     """Run the command line: exit with 0 when done, 1 when the job failed, 2 on wrong usage."""
-    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
     try:
-        sys.exit(cli.main(prog_name="edge-infer", standalone_mode=False) or 0)
-    except EdgeInferError as error:
+        sys.exit(cli.main(arguments, prog_name="edge-infer", standalone_mode=False) or 0)
+    except (EdgeInferError, OSError) as error:
         if debug:
             raise
-        output.error(error)
+        output.error(error if isinstance(error, EdgeInferError) else EdgeInferError(_said(error)))
         sys.exit(1)
     except click.exceptions.Abort:
         output.talk("Interrupted")

@@ -90,11 +90,11 @@ def _quality(source: str) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         output.warn(f"quality.json cannot be read: {error}", "edge-infer convert makes it again")
         return {}
-    return measured if isinstance(measured, dict) else {}
+    if not isinstance(measured, dict):
+        return {}
+    return {variant: figures for variant, figures in measured.items() if isinstance(figures, dict)}
 
 
 def _sqnr(measured: dict[str, Any]) -> str:
     value = measured.get("sqnr_db")
-    if value is None:
-        return "exact" if measured.get("exact") else "-"
-    return f"{value:.1f}"
+    return f"{value:.1f}" if isinstance(value, (int, float)) else "-"

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -21,8 +22,17 @@ def data(text: str) -> None:
 
 def data_json(document: Any) -> None:
     """Print the command's result for machines: one JSON document."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def finite(value: Any) -> Any:
+    """Return a JSON value with null for NaN and the infinities, which JSON does not know."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(member) for key, member in value.items()}
+    return [finite(member) for member in value] if isinstance(value, (list, tuple)) else value
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[str] = ()) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import click
 
@@ -106,7 +108,7 @@ def _read(path: Path, name: str) -> Any:
 
             loaded = numpy.load(path, allow_pickle=False)
             return loaded if path.suffix == ".npy" else _member(dict(loaded), name, path)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"`{path}` cannot be read: {error}", input=name) from error
@@ -123,7 +125,8 @@ def _member(tensors: dict[str, Any], name: str, path: Path) -> Any:
 
 def _write(path: Path, results: dict[str, Tensor]) -> None:
     if path.suffix == ".json":
-        data = json.dumps({name: value.tolist() for name, value in results.items()}).encode()
+        document = output.finite({name: value.tolist() for name, value in results.items()})
+        data = json.dumps(document, allow_nan=False).encode()
     elif path.suffix == ".safetensors":
         data = codec.write_tensors(results)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -86,7 +86,7 @@ def verify(source: str, backends: tuple[str, ...], variants: tuple[str, ...], as
                 "bundle": f"{bundle.manifest.name}@{bundle.revision}",
                 "examples": len(examples),
                 "passed": not failed,
-                "rows": [_finite(row) for row in rows],
+                "rows": [row._asdict() for row in rows],
             }
         )
     else:
@@ -166,14 +166,6 @@ def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: 
 
 def _failed(variant: Variant, name: str, error: EdgeInferError) -> Row:
     return Row(variant.id, name, "", math.nan, math.nan, math.nan, None, "fail", error.message)
-
-
-def _finite(row: Row) -> dict[str, Any]:
-    """Describe a row as JSON, which knows neither infinity nor NaN: those become null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row._asdict().items()
-    }
 
 
 def _show(rows: list[Row]) -> None:

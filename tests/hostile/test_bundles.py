@@ -7,6 +7,8 @@ import shutil
 import zipfile
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx
 import pytest
 
 import edge_infer
@@ -116,6 +118,35 @@ def test_a_model_that_is_a_link_out_of_the_bundle_is_not_followed(folder: Path, 
     (folder / MODEL).symlink_to(outside)
 
     with pytest.raises(BundleError, match="leaves the bundle"):
+        edge_infer.load(folder)
+
+
+def with_external_data() -> tuple[bytes, bytes]:
+    """A model y = x + w whose w lies in a file of its own, and that file."""
+    weights = np.array([1.0], np.float32)
+    node = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    proto = onnx.load_from_string(zoo.model([node], [zoo.value("x", ["n"])], [zoo.value("y", ["n"])], {"w": weights}))
+    tensor = proto.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, "w.bin")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    return proto.SerializeToString(), weights.tobytes()
+
+
+def test_external_data_is_read_only_where_the_manifest_lists_it(write_bundle: WriteBundle) -> None:
+    model, weights = with_external_data()
+    folder = write_bundle({"onnx/fp32": model}, extra={"onnx/w.bin": weights, "onnx/other.bin": weights})
+    with pytest.raises(edge_infer.EdgeInferError):
+        edge_infer.load(folder)
+
+    rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/other.bin"]))
+    with pytest.raises(IntegrityError, match=r"refers to `w.bin`, which the manifest does not list"):
+        edge_infer.load(folder)
+
+    rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/w.bin"]))
+    assert edge_infer.load(folder).run({"x": [1.0]})["y"].tolist() == [2.0]
+    (folder / "onnx/w.bin").write_bytes(np.array([41.0], np.float32).tobytes())
+    with pytest.raises(IntegrityError, match="sha256"):
         edge_infer.load(folder)
 
 

@@ -69,5 +69,5 @@ def test_the_readme_names_every_command() -> None:
     from edge_infer.cli import _COMMANDS, _FROM_DISTRIBUTIONS
 
     text = (ROOT / "README.md").read_text("utf-8")
-    for command in {*_COMMANDS, *_FROM_DISTRIBUTIONS} - {"info"}:
+    for command in {*_COMMANDS, *_FROM_DISTRIBUTIONS}:
         assert f"edge-infer {command}" in text

@@ -95,7 +95,7 @@ def test_a_bare_model_by_path_and_url(url: str, folder: Path, write_model: Write
 
     for source in (str(path), f"{url}/bare.onnx"):
         with edge_infer.load(source) as session:
-            assert repr(session).startswith("Session(bare@")
+            assert repr(session) == "Session(bare, onnx/model, onnxruntime on cpu)"
             assert session.inputs[0].name == "x"
 
 

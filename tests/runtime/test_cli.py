@@ -157,6 +157,60 @@ def test_run_says_what_is_wrong(bundle: Path, arguments: list[str], code: int, m
     assert message in failed(edge_infer("run", bundle, *arguments), code)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.npz", b"PK\x03\x04 cut"),
+        ("x.json", b"[" * 100_000),
+        ("x.json", b"[1,"),
+        ("x.safetensors", b"short"),
+        ("x.npy", b""),
+    ],
+    ids=["npz", "deep json", "json", "safetensors", "npy"],
+)
+def test_run_says_that_an_input_file_is_damaged(bundle: Path, tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+
+    assert "error:" in failed(edge_infer("run", bundle, "--input", f"x={path}"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "BUNDLE", "--example", "0", "-o", "missing/x.json"],
+        ["run", "BUNDLE", "--example", "0", "--device", "cpu:7"],
+        ["run", "BUNDLE", "--example", "0", "--device", "auto:1"],
+        ["info", "http://127.0.0.1:1/a b.onnx"],
+        ["info", "http://127.0.0.1:port/model.onnx"],
+        ["info", "http://[::1/model.onnx"],
+        ["info", "a" * 5000 + ".onnx"],
+    ],
+    ids=range(7),
+)
+def test_what_the_system_refuses_is_an_error_of_one_line(bundle: Path, arguments: list[str]) -> None:
+    failed(edge_infer(*[str(bundle) if argument == "BUNDLE" else argument for argument in arguments]))
+
+
+def test_json_output_is_json_whatever_the_values(bundle: Path, tmp_path: Path) -> None:
+    path, target = tmp_path / "x.npy", tmp_path / "y.json"
+    np.save(path, np.array([[np.nan, np.inf, 1.0]], np.float32))
+
+    done = edge_infer("run", bundle, "--input", f"x={path}", "--json", "-o", target)
+
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    assert json.loads(done.stdout, parse_constant=refuse)["outputs"]["y"]["data"] == [[None, None, 1.0]]
+    assert json.loads(target.read_text(), parse_constant=refuse) == {"y": [[None, None, 1.0]]}
+
+
+def test_info_survives_a_quality_file_of_another_kind(bundle: Path) -> None:
+    for content in ('{"variants": {"onnx/fp32": 5}}', '{"variants": {"onnx/fp32": {"sqnr_db": "x"}}}', "[]", "{"):
+        (bundle / "quality.json").write_text(content)
+        assert edge_infer("info", bundle).returncode == 0
+
+
 def test_run_refuses_pickled_arrays(bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
@@ -208,3 +262,4 @@ def test_colour_is_left_out_where_it_is_not_wanted(bundle: Path) -> None:
 
 def test_debug_shows_the_traceback() -> None:
     assert "Traceback" in edge_infer("--debug", "info", "missing.onnx").stderr
+    assert "Traceback" in edge_infer("info", "missing.onnx", "--debug").stderr

@@ -71,6 +71,32 @@ def test_a_missing_output_disagrees() -> None:
     assert judge(compare(outputs([1.0]), [{}]), "int8").word == "fail"
 
 
+def test_nothing_compared_is_no_agreement() -> None:
+    nothing: list[list[dict[str, Tensor]]] = [[], [{}], outputs([])]
+    for references in nothing:
+        assert judge(compare(references, references), "int8").word == "fail"
+
+
+def test_another_dtype_or_other_names_disagree() -> None:
+    assert judge(compare(outputs([1.0]), outputs([1], dtype="int64")), "int8").word == "fail"
+    assert judge(compare([{"y": Tensor.from_list([1.0], "float32")}, {}], outputs([1.0], [1.0])), "fp32").word == "fail"
+
+
+def test_an_integer_model_with_another_argmax_fails() -> None:
+    want, got = outputs([1, 2, 3, 4], dtype="int64"), outputs([4, 3, 2, 1], dtype="int64")
+
+    for precision in ("fp32", "fp16", "int8", "mixed"):
+        assert judge(compare(want, got), precision).word == "fail"
+    nearly = outputs(list(range(40)), dtype="int64"), outputs([*range(39), 0], dtype="int64")
+    assert judge(compare(*nearly), "int8").word == "warn"
+
+
+def test_huge_values_do_not_overflow() -> None:
+    parity = compare(outputs([1e200, -1e200], dtype="float64"), outputs([1e200, -0.9e200], dtype="float64"))
+
+    assert parity.sqnr_db == pytest.approx(10 * math.log10(2 / 0.01))
+
+
 def test_integer_outputs_must_be_equal_in_fp32() -> None:
     parity = compare(outputs([1, 2, 3, 4], dtype="int64"), outputs([1, 2, 3, 5], dtype="int64"))
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
 
 import edge_infer
 from edge_infer import InputError, Session, Tensor
 from edge_infer.codec import write_examples
-from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
+from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedError, UnsupportedModel
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ def test_every_kind_of_value_is_taken(echo: Session, value: Any) -> None:
         ({"x": [["a", "b", "c"]]}, "does not fit float32", "expected x"),
         ({"x": object()}, "is a object, expected an array", "expected x"),
         ({"x": None}, "is a NoneType, expected an array", "expected x"),
+        ({"x": np.float64(0.5)}, "has dtype float64, expected float32", "astype"),
+        ({"x": array("B", bytes(12))}, "has dtype uint8, expected float32", "astype"),
     ],
     ids=lambda value: None if isinstance(value, (dict, list, np.ndarray)) else str(value)[:30],
 )
@@ -116,6 +120,21 @@ def test_nan_and_infinity_are_values_like_any_other(echo: Session) -> None:
     result = echo.run({"x": np.array([[np.nan, np.inf, -np.inf]], np.float32)})["y"]
 
     np.testing.assert_array_equal(result, [[np.nan, np.inf, -np.inf]])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("bool", [[5, 0, 1]]),
+        ("bool", [["a", "b", "c"]]),
+        ("string", [[1, 2, 3]]),
+        ("string", np.array([["a", None, b"c"]])),
+    ],
+    ids=["ints", "texts", "numbers", "objects"],
+)
+def test_nothing_is_cast_to_truth_values_or_texts(write_model: WriteModel, dtype: str, value: Any) -> None:
+    with edge_infer.load(write_model(zoo.identity(dtype))) as session, pytest.raises(InputError):
+        session.run({"x": value})
 
 
 def test_an_empty_batch_gives_an_empty_result(mlp: Session) -> None:
@@ -173,6 +192,31 @@ def test_the_next_call_overwrites_the_outputs_of_the_last(mlp: Session) -> None:
 
     assert first is second
     assert not np.array_equal(before, second)
+
+
+def test_the_buffers_of_a_prepared_call_outlive_what_the_caller_does_to_its_results(mlp: Session) -> None:
+    x = np.random.default_rng(0).normal(size=(1, 64)).astype(np.float32)
+    expected = mlp.run({"x": x})["logits"]
+
+    with mlp.prepare({"x": (1, 64)}) as call:
+        call({"x": x}).pop("logits")
+        gc.collect()
+        strangers = [np.zeros((1, 10), np.float32) for _ in range(100)]
+        np.testing.assert_array_equal(call({"x": x})["logits"], expected)
+        assert not np.any(strangers)
+        with pytest.raises(TypeError):
+            call.inputs["x"] = x  # type: ignore[index]
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "reference"])
+def test_a_closed_call_says_so(write_model: WriteModel, backend: str) -> None:
+    with edge_infer.load(write_model(zoo.mlp()), backend=backend) as session:
+        call = session.prepare({"x": (1, 64)})
+        call.close()
+        call.close()
+
+        with pytest.raises(InputError, match="is closed"):
+            call({"x": np.zeros((1, 64), np.float32)})
 
 
 def test_a_prepared_call_refuses_another_shape(mlp: Session) -> None:
@@ -288,14 +332,55 @@ def test_outputs_are_written_into_given_buffers(mlp: Session) -> None:
     np.testing.assert_array_equal(target, mlp.run({"x": x})["logits"])
 
 
+def read_only() -> Any:
+    array = np.empty((2, 10), np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "reference"])
 @pytest.mark.parametrize(
     "target",
-    [np.empty((2, 9), np.float32), np.empty((2, 10)), np.empty((10, 2), np.float32).T],
-    ids=["shape", "dtype", "strides"],
+    [np.empty((2, 9), np.float32), np.empty((2, 10)), np.empty((10, 2), np.float32).T, read_only(), [0.0] * 20],
+    ids=["shape", "dtype", "strides", "read-only", "list"],
 )
-def test_a_buffer_that_does_not_fit_is_refused(mlp: Session, target: Any) -> None:
-    with pytest.raises((InputError, ExecutionError), match=r"buffer|shape"):
-        mlp.run({"x": np.zeros((2, 64), np.float32)}, into={"logits": target})
+def test_a_buffer_that_does_not_fit_is_refused(write_model: WriteModel, backend: str, target: Any) -> None:
+    with (
+        edge_infer.load(write_model(zoo.mlp()), backend=backend) as session,
+        pytest.raises(InputError, match="buffer for output `logits`"),
+    ):
+        session.run({"x": np.zeros((2, 64), np.float32)}, into={"logits": target})
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "reference"])
+def test_a_tensor_is_a_buffer_too(write_model: WriteModel, backend: str) -> None:
+    data = bytearray(80)
+    with edge_infer.load(write_model(zoo.mlp()), backend=backend) as session:
+        x = np.ones((2, 64), np.float32)
+
+        session.run({"x": x}, into={"logits": Tensor(data, "float32", (2, 10))})
+
+        np.testing.assert_allclose(np.frombuffer(data, np.float32), session.run({"x": x})["logits"].ravel(), rtol=1e-5)
+
+
+def test_names_to_keep_or_fill_must_be_wanted(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.lstm_cell())) as session:
+        feeds = {name: np.zeros(shape, np.float32) for name, shape in LSTM_SHAPES.items()}
+
+        with pytest.raises(InputError, match="`h_out` is not known or not wanted"):
+            session.run(feeds, ["y"], keep=["h_out"])
+        with pytest.raises(InputError, match="`h_out` is not known or not wanted"):
+            session.run(feeds, ["y"], into={"h_out": np.empty((1, 1, 4), np.float32)})
+        assert session.run(feeds, ["h_out"], keep=(name for name in ["h_out"]))["h_out"].location == "engine"  # type: ignore[arg-type]
+        assert session.run(feeds, []) == {}
+
+
+def test_strings_cannot_be_kept(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.identity("string"))) as session:
+        with pytest.raises(UnsupportedError, match="of strings"):
+            session.run({"x": [["a", "b", "c"]]}, keep=["y"])
+        with pytest.raises(InputError, match="of strings"):
+            session.run({"x": [["a", "b", "c"]]}, into={"y": np.empty((1, 3), object)})
 
 
 def test_a_state_needs_known_names_and_an_initial_value_where_it_is_free(write_model: WriteModel) -> None:
@@ -312,6 +397,26 @@ def test_a_state_needs_known_names_and_an_initial_value_where_it_is_free(write_m
             assert float(stream.step({"key": np.ones((1, 1, 2), np.float32)})["total"]) == 2
             with pytest.raises(InputError, match="is a state of this stream"):
                 stream.step({"key": np.ones((1, 1, 2), np.float32), "past": np.zeros((1, 0, 2), np.float32)})
+
+
+def test_two_streams_may_start_from_one_state(write_model: WriteModel) -> None:
+    rng = np.random.default_rng(3)
+    prefix, one, other = (rng.normal(size=(1, 1, 3)).astype(np.float32) for _ in range(3))
+    links = {"h_out": "h_in", "c_out": "c_in"}
+    with edge_infer.load(write_model(zoo.lstm_cell())) as session:
+        zeros = {name: np.zeros((1, 1, 4), np.float32) for name in ("h_in", "c_in")}
+        start = session.run({"x": prefix, **zeros}, keep=["h_out", "c_out"])
+        initial = {"h_in": start["h_out"], "c_in": start["c_out"]}
+
+        with session.stream(links, initial=initial) as left, session.stream(links, initial=initial) as right:
+            results = [left.step({"x": one})["y"], right.step({"x": other})["y"]]
+
+        for x, result in zip((one, other), results, strict=True):
+            np.testing.assert_array_equal(result, lstm_by_hand(session, [prefix, x])[1])
+        with pytest.raises(InputError, match="stream is closed"):
+            left.step({"x": one})
+        with pytest.raises(InputError, match="Two outputs become one input"):
+            session.stream({"h_out": "h_in", "c_out": "h_in"})
 
 
 # -- threads, tasks, lives --
@@ -399,6 +504,39 @@ def test_a_file_that_is_no_usable_model_says_why(write_model: WriteModel, data: 
     assert message in caught.value.message
     assert hint in caught.value.hint
     assert "\n" not in caught.value.message
+
+
+def test_a_manifest_that_promises_other_inputs_is_refused(write_bundle: WriteBundle) -> None:
+    folder = write_bundle({"onnx/fp32": zoo.identity()})
+    path = folder / "manifest.json"
+    document = json.loads(path.read_text("utf-8"))
+    right = {"name": "x", "dtype": "float32", "shape": ["n", 3]}
+    for change in ({"name": "image"}, {"dtype": "int32"}, {"shape": ["n", 3, 1]}):
+        path.write_text(json.dumps(document | {"inputs": [right | change]}), "utf-8")
+        with pytest.raises(edge_infer.ManifestError, match="promises the input"):
+            edge_infer.load(folder)
+    path.write_text(json.dumps(document | {"inputs": [right], "outputs": [right]}), "utf-8")
+    with pytest.raises(edge_infer.ManifestError, match="promises the output"):
+        edge_infer.load(folder)
+
+
+def test_an_input_of_unknown_rank_takes_any(write_model: WriteModel) -> None:
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    path = write_model(zoo.model([node], [zoo.value("x", None)], [zoo.value("y", None)]))
+
+    for backend in ("onnxruntime", "reference"):
+        with edge_infer.load(path, backend=backend) as session:
+            assert session.run({"x": np.ones((2, 3), np.float32)})["y"].shape == (2, 3)
+            assert session.run({"x": np.ones(4, np.float32)})["y"].shape == (4,)
+
+
+def test_the_references_results_are_its_own(write_model: WriteModel) -> None:
+    x = np.ones((1, 3), np.float32)
+    with edge_infer.load(write_model(zoo.identity()), backend="reference") as session:
+        y = session.run({"x": x})["y"]
+    x[:] = 5
+
+    assert y.tolist() == [[1, 1, 1]]
 
 
 def test_a_device_that_is_not_here_is_refused_not_replaced(write_model: WriteModel) -> None:

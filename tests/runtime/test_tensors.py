@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import pickle
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -171,6 +173,42 @@ def test_a_tensor_shares_the_bytes_that_it_was_given() -> None:
 
     assert tensor.tolist() == [1.0, 5.0]
     assert list(memoryview(tensor).cast("B").cast("f")) == [1.0, 5.0]
+
+
+def test_a_memoryview_gives_the_elements_once_it_is_cast() -> None:
+    tensor = Tensor.from_list([[1.0, 2.0], [3.0, 4.0]], "float32")
+
+    assert memoryview(tensor).cast("B").cast("f").tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_tensor_cannot_be_written_through_its_index() -> None:
+    with pytest.raises(TypeError, match="read-only"):
+        Tensor.from_list([1.0], "float32")[0] = 2.0
+
+
+def test_a_tensor_survives_pickling() -> None:
+    for tensor in (Tensor.from_list([[1, 2]], "int64"), Tensor.from_list(["a"], "string")):
+        again = pickle.loads(pickle.dumps(tensor))
+
+        assert (again.tolist(), again.dtype, again.shape) == (tensor.tolist(), tensor.dtype, tensor.shape)
+
+
+def test_many_shapes_leave_no_classes_behind() -> None:
+    for size in range(500):
+        Tensor(bytes(4 * size), "float32", (size,))
+    gc.collect()
+
+    assert len(Tensor.__subclasses__()) < 200
+
+
+@pytest.mark.parametrize(
+    ("data", "shape"),
+    [(bytes(4), (-1, -1)), (np.zeros((4, 2), np.float32)[:, 0].data, (4,))],
+    ids=["negative", "strided"],
+)
+def test_data_that_make_no_tensor_are_refused(data: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"negative|contiguous"):
+        Tensor(data, "float32", shape)
 
 
 def test_too_few_bytes_are_refused_with_both_counts() -> None:

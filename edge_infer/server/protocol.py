@@ -1,7 +1,8 @@
-"""The Open Inference Protocol, version 2, with plain JSON bodies: requests to tensors, tensors to answers.
+"""The Open Inference Protocol, version 2: requests to tensors.
 
-Specification: https://github.com/kserve/open-inference-protocol. `data` may be flat or nested. JSON has no NaN and no
-infinity; as in protobuf's JSON mapping they are the texts "NaN", "Infinity" and "-Infinity", in both directions.
+Specification: https://github.com/kserve/open-inference-protocol, with the extension of binary tensors. `data` may be
+flat or nested. JSON has no NaN and no infinity; as in protobuf's JSON mapping they are the texts "NaN", "Infinity" and
+"-Infinity", in both directions. The answers are written in `edge_infer.server.response.writing`.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import json
 import re
 from itertools import chain
-from math import inf, isfinite, nan, prod
+from math import inf, nan, prod
 from struct import error as struct_error
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.codec import read_strings
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.server.problems import UnsupportedMediaType
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY
 from edge_infer.tensors import DType, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from edge_infer.tensors import TensorSpec
 
@@ -56,34 +59,84 @@ _EXAMPLE = '{"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data
 
 
 class InferRequest(NamedTuple):
-    """A parsed request: its id, the inputs by name, and the names of the outputs wanted (None for all)."""
+    """A parsed request.
+
+    Attributes:
+        id: What the client calls it; it comes back in the answer.
+        inputs: The tensors by name.
+        outputs: The names of the outputs wanted, None for all.
+        priority: 1 is the most urgent, 255 the least, 0 the default.
+        timeout_s: How long its answer is of use, in seconds; 0 for always.
+        binary: The outputs wanted as bytes behind the JSON.
+        prefers_binary: Whether the client takes bytes where it did not say so of an output.
+    """
 
     id: str | None
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     outputs: list[str] | None
+    priority: int = 0
+    timeout_s: float = 0.0
+    binary: frozenset[str] = frozenset()
+    prefers_binary: bool = False
 
 
-def parse_request(body: bytes, specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> InferRequest:
+class _Tail:
+    """The bytes of binary tensors behind the JSON, taken one after the other."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.offset = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self.offset
+
+    def take(self, size: int) -> memoryview:
+        part = self._data[self.offset : self.offset + size]
+        self.offset += size
+        return part
+
+
+def parse_request(
+    body: bytes, specs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], json_length: int | None = None
+) -> InferRequest:
     """Parse and check the body of a request.
 
     Args:
-        body: JSON.
+        body: JSON, and behind it the bytes of binary tensors.
         specs: The model's inputs.
         outputs: The model's outputs.
+        json_length: The bytes of the JSON; None where there is nothing else.
 
     Raises:
         InputError: It is not JSON, or a field is not what it must be; the message names the field.
-        UnsupportedMediaType: It uses binary tensors or shared memory, which are extensions of the protocol.
+        UnsupportedMediaType: It uses shared memory.
     """
-    document = _object(_load(body), "the request")
+    if not body:
+        raise InputError("The body is empty, expected JSON", hint='{"inputs": [...]}')
+    if json_length is not None and json_length > len(body):
+        raise InputError(
+            f"`Inference-Header-Content-Length` is {json_length}, the body has {len(body)} bytes",
+            hint="it counts the bytes of the JSON in front of the tensors",
+            expected=json_length,
+            got=len(body),
+        )
+    tail = None if json_length is None else _Tail(memoryview(body)[json_length:])
+    document = _object(_load(body[:json_length]), "the request")
     _refuse_unknown(document, _REQUEST_FIELDS, "the request")
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
         raise InputError(f"`id` is {_kind(id_)}, expected text", hint='"id": "1"', field="id")
-    _object(document.get("parameters", {}), "`parameters`")
+    parameters = _object(document.get("parameters", {}), "`parameters`")
+    if parameters.get("sequence_id"):
+        raise InputError(
+            "`parameters.sequence_id` asks for a model with state, which this server does not have",
+            hint="leave it out and send the state as a tensor",
+            field="parameters.sequence_id",
+        )
 
     known = {spec.name: spec for spec in specs}
-    inputs: dict[str, Tensor] = {}
+    inputs: dict[str, Any] = {}
     entries = document.get("inputs")
     if not isinstance(entries, list):
         raise InputError(f"`inputs` is {_kind(entries)}, expected a list", hint=_EXAMPLE, field="inputs")
@@ -91,23 +144,59 @@ def parse_request(body: bytes, specs: Sequence[TensorSpec], outputs: Sequence[Te
         where = f"inputs[{i}]"
         entry = _object(entry, where)
         name = _name(entry, where, list(inputs), list(known), "Input")
-        inputs[name] = _parse_tensor(entry, where, known[name])
+        inputs[name] = _parse_tensor(entry, where, known[name], tail)
     missing = [spec for spec in specs if spec.name not in inputs]
     if missing:
         raise InputError(f"Input `{missing[0].name}` is missing", hint=_expected(missing[0]), input=missing[0].name)
-    return InferRequest(id_, inputs, _parse_outputs(document.get("outputs"), outputs))
+    if tail is not None and tail.left:
+        raise InputError(
+            f"The body has {tail.left} bytes behind the last tensor",
+            hint="name every tensor's bytes in its `binary_data_size`",
+            got=tail.left,
+        )
+    prefers_binary = parameters.get("binary_data_output") is True
+    names, binary = _parse_outputs(document.get("outputs"), outputs, prefers_binary)
+    return InferRequest(
+        None if id_ is None else id_.encode("utf-8", "replace").decode(),
+        inputs,
+        names,
+        _whole(parameters, "priority", LOWEST_PRIORITY),
+        _whole(parameters, "timeout", 2**63 - 1) / 1e6,
+        binary,
+        prefers_binary,
+    )
 
 
-def write_answer(
-    model: str, version: str, request: InferRequest, outputs: Mapping[str, Tensor], specs: Sequence[TensorSpec]
-) -> bytes:
-    """Write the body of the answer: the outputs in the order that was asked for, else the model's."""
-    names = request.outputs if request.outputs is not None else [spec.name for spec in specs]
-    document: dict[str, Any] = {"model_name": model, "model_version": version}
-    if request.id is not None:
-        document["id"] = request.id
-    document["outputs"] = [_write_tensor(name, outputs[name].to_host()) for name in names]
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+def parse_raw(body: bytes, specs: Sequence[TensorSpec]) -> InferRequest:
+    """Parse a body that is nothing but the bytes of the model's only input; at most one dimension may be free.
+
+    Raises:
+        InputError: The model has more inputs, or the bytes do not tell the shape.
+    """
+    if len(specs) != 1:
+        raise InputError(
+            f"The body is one tensor's bytes, the model has {len(specs)} inputs",
+            hint="send JSON, or binary tensors behind JSON",
+        )
+    spec = specs[0]
+    if spec.dtype is DType.STRING:
+        texts = read_strings(body)
+        body_size, unit = len(texts), 1
+    else:
+        texts, body_size, unit = [], len(body) * 8, spec.dtype.bits
+    free = [i for i, dim in enumerate(spec.shape) if isinstance(dim, str)]
+    shape = [dim if isinstance(dim, int) else 1 for dim in spec.shape]
+    known = prod(shape) * unit
+    if len(free) == 1 and known:
+        shape[free[0]] = body_size // known
+    if len(free) > 1 or prod(shape) * unit != body_size or (spec.dtype is DType.BOOL and max(body, default=0) > 1):
+        raise InputError(
+            f"The body has {len(body)} bytes, which are no {spec}",
+            hint="send JSON, or binary tensors behind JSON" if len(free) > 1 else f"expected {spec}, row-major",
+            input=spec.name,
+            got=len(body),
+        )
+    return InferRequest(None, {spec.name: Tensor(texts if texts else body, spec.dtype, shape)}, None)
 
 
 def describe(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
@@ -140,16 +229,30 @@ def _load(body: bytes) -> Any:
         raise InputError(f"The body is not JSON: {reason}", hint=_EXAMPLE) from error
 
 
-def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec) -> Tensor:
+def _whole(parameters: dict[str, Any], name: str, largest: int) -> int:
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value <= largest:
+        raise InputError(
+            f"`parameters.{name}` is {_shown(value)}, expected a whole number from 0 to {largest}",
+            hint=f'"parameters": {{"{name}": 1}}',
+            field=f"parameters.{name}",
+        )
+    return value
+
+
+def _refuse_shared_memory(parameters: dict[str, Any], where: str) -> None:
+    if "shared_memory_region" in parameters:
+        raise UnsupportedMediaType(
+            f"{where} uses `shared_memory_region`, this server reads tensors from the body",
+            hint="in tritonclient: `set_data_from_numpy(x)`",
+            field=f"{where}.parameters.shared_memory_region",
+        )
+
+
+def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Tail | None) -> Tensor:
     _refuse_unknown(entry, _INPUT_FIELDS, where)
     parameters = _object(entry.get("parameters", {}), f"{where}.parameters")
-    for extension in ("binary_data_size", "shared_memory_region"):
-        if extension in parameters:
-            raise UnsupportedMediaType(
-                f"{where} uses `{extension}`, this server reads tensors as JSON",
-                hint='put the numbers in "data"; in tritonclient: `set_data_from_numpy(x, binary_data=False)`',
-                field=f"{where}.parameters.{extension}",
-            )
+    _refuse_shared_memory(parameters, where)
     datatype = entry.get("datatype")
     if datatype != DATATYPES[spec.dtype]:
         raise InputError(
@@ -174,12 +277,42 @@ def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec) -> Tensor
             expected=list(spec.shape),
             got=shape[:_MAX_RANK],
         )
+    if "binary_data_size" in parameters:
+        return _take_binary(parameters["binary_data_size"], "data" in entry, shape, spec, tail)
     data = entry.get("data")
     if not isinstance(data, list):
         raise InputError(
             f"Input `{spec.name}` has as data {_kind(data)}, expected a list", hint=_expected(spec), input=spec.name
         )
     return _pack(_flat(data, shape, spec), shape, spec)
+
+
+def _take_binary(size: Any, has_data: bool, shape: list[int], spec: TensorSpec, tail: _Tail | None) -> Tensor:
+    """Read a tensor from the bytes behind the JSON."""
+
+    def wrong(message: str) -> InputError:
+        hint = "`binary_data_size` counts the tensor's bytes, `Inference-Header-Content-Length` those of the JSON"
+        return InputError(f"Input `{spec.name}` {message}", hint=hint, input=spec.name)
+
+    if tail is None:
+        raise wrong("is binary, but the header `Inference-Header-Content-Length` is missing")
+    if has_data:
+        raise wrong("has both `data` and `binary_data_size`")
+    if type(size) is not int or size < 0:
+        raise wrong(f"has a `binary_data_size` of {_shown(size)}, expected a whole number")
+    if size > tail.left:
+        raise wrong(f"has a `binary_data_size` of {size}, {tail.left} bytes are left in the body")
+    data = tail.take(size)
+    if spec.dtype is DType.STRING:
+        texts = read_strings(data)
+        if len(texts) != prod(shape):
+            raise wrong(f"has {len(texts)} texts, its shape {shape} has {prod(shape)}")
+        return Tensor(texts, spec.dtype, shape)
+    if size != spec.dtype.nbytes(shape):
+        raise wrong(f"has {size} bytes, shape {shape} of {DATATYPES[spec.dtype]} takes {spec.dtype.nbytes(shape)}")
+    if spec.dtype is DType.BOOL and max(data, default=0) > 1:
+        raise wrong("has a byte that is neither 0 nor 1")
+    return Tensor(data, spec.dtype, shape)
 
 
 def _flat(data: list[Any], shape: list[int], spec: TensorSpec) -> list[Any]:
@@ -258,28 +391,38 @@ def _finite_or_spelt(flat: list[Any], spec: TensorSpec) -> list[Any]:
         ) from None
 
 
-def _parse_outputs(entries: Any, specs: Sequence[TensorSpec]) -> list[str] | None:
-    """Return the names of the outputs asked for, or None for all."""
+def _parse_outputs(
+    entries: Any, specs: Sequence[TensorSpec], prefers_binary: bool
+) -> tuple[list[str] | None, frozenset[str]]:
+    """Return the names of the outputs asked for, or None for all, and which of them are wanted in binary."""
+    known = [spec.name for spec in specs]
     if entries is None:
-        return None
+        return None, frozenset(known if prefers_binary else ())
     if not isinstance(entries, list):
         raise InputError(
             f"`outputs` is {_kind(entries)}, expected a list", hint='"outputs": [{"name": "..."}]', field="outputs"
         )
-    known = [spec.name for spec in specs]
     names: list[str] = []
+    binary: list[str] = []
     for i, entry in enumerate(entries):
         where = f"outputs[{i}]"
         entry = _object(entry, where)
         _refuse_unknown(entry, _OUTPUT_FIELDS, where)
-        names.append(_name(entry, where, names, known, "Output"))
-        if "classification" in _object(entry.get("parameters", {}), f"{where}.parameters"):
+        name = _name(entry, where, names, known, "Output")
+        names.append(name)
+        parameters = _object(entry.get("parameters", {}), f"{where}.parameters")
+        _refuse_shared_memory(parameters, where)
+        if "classification" in parameters:
             raise InputError(
                 f"{where} asks for the extension `classification`, which this server does not have",
                 hint="read the scores and sort them",
                 field=f"{where}.parameters.classification",
             )
-    return names or None
+        if parameters.get("binary_data", prefers_binary) is True:
+            binary.append(name)
+    if not names:
+        return None, frozenset(known if prefers_binary else ())
+    return names, frozenset(binary)
 
 
 def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str], what: str) -> str:
@@ -296,20 +439,6 @@ def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str], 
             allowed=known,
         )
     return name
-
-
-# -- writing --
-
-
-def _write_tensor(name: str, tensor: Tensor) -> dict[str, Any]:
-    flat = tensor.reshape(-1).tolist() if tensor.shape else [tensor.item()]
-    if tensor.dtype in _FLOATS and not all(map(isfinite, flat)):
-        flat = [value if isfinite(value) else _spelt(value) for value in flat]
-    return {"name": name, "datatype": DATATYPES[tensor.dtype], "shape": list(tensor.shape), "data": flat}
-
-
-def _spelt(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 # -- what errors say --

@@ -28,7 +28,6 @@ EXTENSIONS = [
     "binary_tensor_data",
     "model_configuration",
     "model_repository",
-    "model_repository(unload_dependents)",
     "schedule_policy",
     "statistics",
 ]

@@ -90,6 +90,7 @@ class Server(uvicorn.Server):
             ws="none",
             lifespan="on",
             server_header=False,
+            proxy_headers=False,  # nothing here asks for the client's address
             timeout_graceful_shutdown=grace_s,
             timeout_keep_alive=_KEEP_ALIVE_S,
         )

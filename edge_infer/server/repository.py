@@ -130,9 +130,8 @@ class ServedModel:
         return self.loaded().session
 
     def forget(self) -> None:
-        """Load anew next time."""
-        with self._loading:
-            self._loaded = None
+        """Load anew next time; it does not wait for a load that is under way."""
+        self._loaded = None
 
     def close(self) -> None:
         """Close the session."""

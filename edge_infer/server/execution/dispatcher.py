@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.request import Batch, Request
 
 
+#: How many turns of the event loop, some 0.1 ms each under load, a batch may gather.
+_MAX_TURNS = 8
+
+
 class Dispatcher:
     """Runs requests; all its methods belong to the event loop's thread.
 
@@ -35,6 +39,7 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._models: dict[DynamicBatcher, LoadedModel] = {}
         self._is_pumping = False
+        self._submitted = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         #: Batches that run, each with the timer that gives it up.
@@ -50,6 +55,13 @@ class Dispatcher:
         model.is_retired = True
         self._close_if_drained(model)
 
+    def hold(self, model: LoadedModel) -> bool:
+        """Keep a model open for a request that is being read, until `finished`; False where it is closed already."""
+        if model.batcher not in self._models:
+            return False
+        model.in_flight += 1
+        return True
+
     def submit(self, model: LoadedModel, request: Request) -> None:
         """Add a request; its `finish` is called on the event loop.
 
@@ -57,19 +69,27 @@ class Dispatcher:
             QueueFull: The model's queue is full.
         """
         model.batcher.submit(request)
-        model.in_flight += 1
+        self._submitted += 1
         self.pump_soon()
 
     def pump_soon(self) -> None:
-        """Form batches once everything that arrived in this turn of the event loop was queued."""
+        """Form batches once what has already arrived on the sockets is queued."""
         if not self._is_pumping:
             self._is_pumping = True
             if self._loop is None:
                 self._loop = asyncio.get_running_loop()
-            self._loop.call_soon(self._pump)
+            self._loop.call_soon(self._gather, self._submitted, _MAX_TURNS)
+
+    def _gather(self, submitted: int, turns: int) -> None:
+        """Let another turn of the event loop pass as long as each brings requests."""
+        assert self._loop is not None
+        if submitted == self._submitted or not turns:
+            self._is_pumping = False
+            self._pump()
+        else:
+            self._loop.call_soon(self._gather, self._submitted, turns - 1)
 
     def _pump(self) -> None:
-        self._is_pumping = False
         at = self.scheduler.pump()
         if at != self._timer_at:
             if self._timer is not None:
@@ -129,7 +149,7 @@ class Dispatcher:
         self._pump()
 
     def finished(self, model: LoadedModel) -> None:
-        """Take note that a submitted request was answered."""
+        """Take note that a request was answered."""
         model.in_flight -= 1
         if model.is_retired:
             self._close_if_drained(model)
@@ -142,7 +162,7 @@ class Dispatcher:
 
     @property
     def in_flight(self) -> int:
-        """How many requests wait or run."""
+        """How many requests are read, wait or run."""
         return sum(model.in_flight for model in self._models.values())
 
     def close(self) -> None:

@@ -66,11 +66,7 @@ class Engine:
         """
         served = await self.find(name, version)
         if served.is_unloaded:
-            raise ModelNotFound(
-                f"Model `{name}` is unloaded",
-                hint=f"POST /v2/repository/models/{name}/load",
-                model=name,
-            )
+            raise _unloaded(name)
         model = self._active.get(served)
         if model is None:
             return await self.load(served)
@@ -107,7 +103,13 @@ class Engine:
 
     async def _load(self, served: ServedModel) -> LoadedModel:
         try:
-            model = await asyncio.get_running_loop().run_in_executor(self.repository.workers, served.loaded)
+            loop = asyncio.get_running_loop()
+            while (model := await loop.run_in_executor(self.repository.workers, served.loaded)).is_retired:
+                served.forget()  # it was unloaded and loaded again meanwhile
+            if served.is_unloaded:
+                served.forget()
+                model.session.close()
+                raise _unloaded(served.name)
             old = self._active.get(served)
             if old is not model:
                 self._active[served] = model
@@ -132,6 +134,10 @@ class Engine:
             task.cancel()
         self.dispatcher.close()
         self.repository.close()
+
+
+def _unloaded(name: str) -> ModelNotFound:
+    return ModelNotFound(f"Model `{name}` is unloaded", hint=f"POST /v2/repository/models/{name}/load", model=name)
 
 
 def _log_failure(task: asyncio.Task[LoadedModel]) -> None:

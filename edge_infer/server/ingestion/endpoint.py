@@ -23,7 +23,7 @@ from edge_infer.server.ingestion.bodies import read_body, unpack
 from edge_infer.server.ingestion.fast import Parser
 from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
 from edge_infer.server.problems import InternalError, problem_parts
-from edge_infer.server.protocol import DATATYPES, InferRequest, parse_raw
+from edge_infer.server.protocol import DATATYPES, InferRequest
 from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.writing import octets, write_answer
 from edge_infer.server.scheduling.request import Answer, Request
@@ -97,6 +97,7 @@ class InferEndpoint:
         """Answer a request."""
         start = perf_counter()
         model: LoadedModel | None = None
+        is_held = False
         head: RequestHead | None = None
         status = 200
         try:
@@ -109,6 +110,8 @@ class InferEndpoint:
                 model.statistics.rejected(refusal.code)
                 model = None
                 raise refusal
+            while not (is_held := self._engine.dispatcher.hold(model)):
+                model = await self._engine.get(*target)
             written = await self._infer(model, head, receive, start)
             body, headers = written.body, written.headers
             total = perf_counter() - start
@@ -118,6 +121,9 @@ class InferEndpoint:
             return
         except Exception as error:
             status, body, headers = self._failed(error, model, start)
+        finally:
+            if is_held and model is not None:
+                self._engine.dispatcher.finished(model)
         headers += self._headers
         headers.append((b"content-length", b"%d" % len(body)))
         if head is not None:
@@ -151,12 +157,12 @@ class InferEndpoint:
         if head.content_encoding:
             body = await _maybe_in_thread(is_large, unpack, body, head.content_encoding, self._max_body_bytes)
             is_large = len(body) >= _LARGE_BYTES
+        parser = self._parsers.get(model) or self._new_parser(model)
         if head.is_raw:
-            asked = parse_raw(body, model.inputs)
+            asked = parser.parse_raw(body)
             if head.json_length is not None:  # Triton's raw request is answered with JSON and binary tensors
                 asked = asked._replace(binary=frozenset(spec.name for spec in model.outputs))
         else:
-            parser = self._parsers.get(model) or self._new_parser(model)
             is_large = is_large and (head.json_length is None or head.json_length >= _LARGE_BYTES)
             asked = await _maybe_in_thread(is_large, parser.parse, body, head.json_length)
         answer = await self._wait(model, head, asked, start, _departure(receive))
@@ -226,7 +232,6 @@ class InferEndpoint:
         finally:
             if timer is not None:
                 timer.cancel()
-            dispatcher.finished(model)
         if isinstance(result, EdgeInferError):
             raise result
         return result

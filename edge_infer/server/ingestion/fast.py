@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy
 
-from edge_infer.server.protocol import DATATYPES, InferRequest, parse_request
+from edge_infer.server.protocol import DATATYPES, InferRequest, parse_raw, parse_request
 from edge_infer.tensors import DType, Tensor
 from edge_infer.values import to_numpy
 
@@ -40,6 +40,10 @@ _INTEGERS = frozenset(
 )
 
 
+#: What `data` is where it is left out.
+_ABSENT = msgspec.Raw()
+
+
 class _InputParameters(msgspec.Struct, forbid_unknown_fields=True):
     binary_data_size: int = -1
 
@@ -49,7 +53,7 @@ class _Input(msgspec.Struct, forbid_unknown_fields=True):
     shape: list[int]
     datatype: str
     parameters: _InputParameters | None = None
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = _ABSENT
 
 
 class _OutputParameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,6 +97,8 @@ class Parser:
         self._outputs = tuple(outputs)
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = frozenset(spec.name for spec in outputs)
+        self._raw_row_bytes = _row_bytes(self._inputs)
+        self._raw_dtype = numpy.dtype(self._inputs[0].dtype) if self._raw_row_bytes else None
 
     def parse(self, body: bytes, json_length: int | None = None) -> InferRequest:
         """Parse a request.
@@ -114,6 +120,20 @@ class Parser:
             found = found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
         return found
 
+    def parse_raw(self, body: bytes) -> InferRequest:
+        """Parse a body that is nothing but the bytes of the only input.
+
+        Raises:
+            InputError: The model has more inputs, or the bytes do not tell the shape.
+        """
+        row = self._raw_row_bytes
+        if row and len(body) % row == 0:
+            spec = self._inputs[0]
+            shape = [len(body) // row, *spec.shape[1:]]
+            return InferRequest(None, {spec.name: numpy.frombuffer(body, self._raw_dtype).reshape(shape)}, None)
+        found = parse_raw(body, self._inputs)
+        return found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
+
     def _parse(self, body: bytes, json_length: int | None) -> InferRequest | None:
         if json_length is not None and json_length > len(body):
             return None
@@ -134,7 +154,7 @@ class Parser:
                 value = _numbers(entry.data, spec.dtype, shape)
             else:
                 value = None
-                if entry.data is None and spec.dtype in _ANY_NUMBERS and size == spec.dtype.nbytes(shape):
+                if entry.data is _ABSENT and spec.dtype in _ANY_NUMBERS and size == spec.dtype.nbytes(shape):
                     if offset + size > len(body):
                         return None
                     value = numpy.frombuffer(body, spec.dtype, prod(shape), offset).reshape(shape)
@@ -172,8 +192,17 @@ class Parser:
 _ANY_NUMBERS = _FLOATS | _INTEGERS
 
 
-def _numbers(data: msgspec.Raw | None, dtype: DType, shape: list[int]) -> Array | None:
-    if data is None:
+def _row_bytes(specs: Sequence[TensorSpec]) -> int:
+    """Return the bytes of a row where a model has one input of numbers whose first dimension alone is free, else 0."""
+    if len(specs) != 1 or specs[0].dtype not in _ANY_NUMBERS or not specs[0].shape:
+        return 0
+    first, *rest = specs[0].shape
+    known = [dim for dim in rest if isinstance(dim, int)]
+    return 0 if isinstance(first, int) or len(known) != len(rest) else specs[0].dtype.nbytes(known)
+
+
+def _numbers(data: msgspec.Raw, dtype: DType, shape: list[int]) -> Array | None:
+    if data is _ABSENT:
         return None
     if dtype in _FLOATS:
         flat: list[Any] = _decode_floats(data)

@@ -10,8 +10,8 @@ from edge_infer.errors import DeadlineExceeded
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from edge_infer.backends.base import Array
     from edge_infer.errors import EdgeInferError
-    from edge_infer.tensors import Tensor
 
 #: Priorities run from 1, the most urgent, to 255; 0 asks for the default, as in Triton's schedule policy extension.
 HIGHEST_PRIORITY = 1
@@ -38,7 +38,7 @@ class Timings(NamedTuple):
 class Answer(NamedTuple):
     """What became of a request: its outputs by name and where the time went."""
 
-    outputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Array]
     timings: Timings
 
 
@@ -71,7 +71,7 @@ class Request:
 
     def __init__(
         self,
-        inputs: Mapping[str, Tensor],
+        inputs: Mapping[str, Array],
         outputs: Sequence[str] | None,
         *,
         rows: int = 1,

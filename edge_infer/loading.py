@@ -41,7 +41,8 @@ def load(
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), or a bare `.onnx`, `.ort` or `.tflite` file or URL.
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -61,6 +62,8 @@ def load(
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
     _check_arrays(arrays)
+    if isinstance(source, str) and "/v2/models/" in source and platform.is_url(source):
+        return _remote(source, arrays=arrays, asked=device)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
@@ -85,6 +88,9 @@ async def load_async(
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
     _check_arrays(arrays)
+    if isinstance(source, str) and "/v2/models/" in source and platform.is_url(source):
+        url = source
+        return await platform.run_in_thread(lambda: _remote(url, arrays=arrays, asked=device))
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
     if platform.in_browser():
         await get_backend(backend or "ort-web").start()
@@ -97,6 +103,18 @@ async def load_async(
         else:
             return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
     raise failed[0][1]
+
+
+def _remote(url: str, *, arrays: str, asked: str) -> Session:
+    """Open a model on a server."""
+    from edge_infer.backends.remote import RemoteModel
+    from edge_infer.manifest import Manifest, Variant
+
+    model = RemoteModel(url)
+    variant = Variant("remote/v2", "v2", "", "")
+    manifest = Manifest(model.name, model.version, model.inputs, model.outputs, [variant], [])
+    bundle = Bundle.of_server(manifest, url)
+    return Session(bundle, Choice(variant, "remote", "remote"), model, arrays=arrays, asked=asked, fallbacks=())
 
 
 def _check_arrays(arrays: str) -> None:

@@ -125,7 +125,7 @@ class Dispatcher:
             return  # it was given up; its thread has been replaced and its requests answered
         watchdog.cancel()
         model.running -= 1
-        self.scheduler.finished(model.batcher, batch, compute_s)
+        self.scheduler.finished(model.batcher, compute_s)
         self._pump()  # the worker is busy again before the answers are written
         model.statistics.ran(batch.rows, compute_s)
         for request, result in zip(batch.requests, results, strict=True):
@@ -140,7 +140,7 @@ class Dispatcher:
         """Answer the requests of a batch that hangs, and start a thread in the place of the lost one."""
         self._running.pop(id(batch))
         self._pool.add()
-        self.scheduler.finished(model.batcher, batch, self._hang_s)
+        self.scheduler.finished(model.batcher, self._hang_s)
         error = DeadlineExceeded(
             f"Model `{model.name}` ran for more than {self._hang_s:g} s and was given up", hint="see the server's log"
         )

@@ -7,7 +7,7 @@ a single request 8.0 ms instead of 2.9 ms and nothing faster: ../shared/research
 
 from __future__ import annotations
 
-from math import inf, isinf
+from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import QueueFull
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: a closed loop are all served, and the wait under overload stays near twice that of a busy server.
 _MAX_WAIT_BATCHES = 8
 _MIN_WAIT_S = 0.05
-#: The weight of the newest batch in the running mean of what a row costs.
+#: The weight of the newest batch in the running mean of the time that a batch takes.
 _SMOOTHING = 0.2
 
 
@@ -56,7 +56,6 @@ class DynamicBatcher:
         self.limits = limits or BatchLimits()
         self.queue = RequestQueue(self.limits.max_queue_size)
         self.max_batch_size = self.limits.max_batch_size
-        self._row_s = 0.0
         self._batch_s = 0.0
 
     def __len__(self) -> int:
@@ -64,7 +63,7 @@ class DynamicBatcher:
 
     def estimated_wait_s(self, workers: int) -> float:
         """Estimate how long a request that comes now would wait for its turn."""
-        return self.queue.rows * self._row_s / workers
+        return ceil(self.queue.rows / self.max_batch_size) * self._batch_s / workers
 
     def refusal(self, workers: int, priority: int = 0) -> QueueFull | None:
         """Return the error for a request that would not be taken now, before anything of it is read; else None."""
@@ -116,13 +115,11 @@ class DynamicBatcher:
     def _flush_at(self, first: Request) -> float:
         return first.arrived + self.limits.max_delay_ms / 1000
 
-    def finished(self, batch: Batch, compute_s: float) -> None:
-        """Learn from a batch what a row costs."""
-        weight = _SMOOTHING if self._row_s else 1.0
-        self._row_s += weight * (compute_s / max(1, batch.rows) - self._row_s)
+    def finished(self, compute_s: float) -> None:
+        """Learn how long a batch takes."""
+        weight = _SMOOTHING if self._batch_s else 1.0
         self._batch_s += weight * (compute_s - self._batch_s)
 
-    def expect(self, row_s: float) -> None:
+    def expect(self, batch_s: float) -> None:
         """Start from a measurement instead of from nothing."""
-        if row_s > 0 and not isinf(row_s):
-            self._row_s = self._batch_s = row_s
+        self._batch_s = batch_s

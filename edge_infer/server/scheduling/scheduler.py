@@ -62,9 +62,9 @@ class Scheduler:
             return inf  # the next end of a batch pumps
         return min((batcher.wake_at(now) for batcher in batchers), default=inf)
 
-    def finished(self, batcher: DynamicBatcher, batch: Batch, compute_s: float) -> None:
+    def finished(self, batcher: DynamicBatcher, compute_s: float) -> None:
         """Take note that a batch ended, well or not; `pump` comes next."""
         if self.running == self.workers:
             self._free_since = self._clock()
         self.running -= 1
-        batcher.finished(batch, compute_s)
+        batcher.finished(compute_s)

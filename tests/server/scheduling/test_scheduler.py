@@ -47,8 +47,7 @@ class Machine:
         return requests
 
     def finish(self, index: int, compute_s: float = 0.01) -> float:
-        batcher, batch = self.started[index]
-        self.scheduler.finished(batcher, batch, compute_s)
+        self.scheduler.finished(self.started[index][0], compute_s)
         return self.scheduler.pump()
 
     def sizes(self) -> list[int]:

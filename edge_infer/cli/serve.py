@@ -61,6 +61,16 @@ _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 )
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
+    "--cache-mb",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="MiB of answers to keep for each model; identical requests then run once. 0 keeps none.",
+)
+@click.option(
+    "--cache-ttl-s", default=60.0, show_default=True, type=click.FloatRange(0), help="How long an answer is kept."
+)
+@click.option(
     "--log-format",
     default="text",
     show_default=True,
@@ -82,6 +92,8 @@ def serve(
     max_wait_ms: float,
     max_body_mb: int,
     triton_metric_names: bool,
+    cache_mb: int,
+    cache_ttl_s: float,
     log_format: str,
     open_browser: bool,
     no_isolation: bool,
@@ -114,7 +126,7 @@ def serve(
         isolated=not no_isolation,
         cache_folder=_cache_folder() / "encoded",
         device=device,
-        limits=Limits(workers, batch, max_body_mb * 2**20),
+        limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
         triton_metric_names=triton_metric_names,
     )
     listening = listen(host, port)

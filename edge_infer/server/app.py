@@ -43,12 +43,17 @@ class Limits(NamedTuple):
         batch: How requests are batched and how many may wait.
         max_body_bytes: The most bytes that a request may have, packed or not.
         hang_s: After how long a batch that does not end is given up.
+        cache_bytes: The room for each model's answers, which are sent again to requests that are identical, byte for
+            byte; identical requests in flight then run once. 0 for none.
+        cache_ttl_s: How long an answer is kept.
     """
 
     workers: int = 0
     batch: BatchLimits = BatchLimits()
     max_body_bytes: int = MAX_BODY_BYTES
     hang_s: float = 60.0
+    cache_bytes: int = 0
+    cache_ttl_s: float = 60.0
 
 
 class Application:
@@ -107,7 +112,13 @@ def create_app(
             web_root = find_web_root()
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
     engine = Engine(ModelRepository(places, device, limits.batch), limits.workers or default_workers(), limits.hang_s)
-    endpoint = InferEndpoint(engine, limits.max_body_bytes, standard_headers(isolated=isolated))
+    endpoint = InferEndpoint(
+        engine,
+        limits.max_body_bytes,
+        standard_headers(isolated=isolated),
+        cache_bytes=limits.cache_bytes,
+        cache_ttl_s=limits.cache_ttl_s,
+    )
     metrics = Metrics(engine, triton_names=triton_metric_names)
     assets = Assets(EncodedFiles(cache_folder))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from edge_infer.server.execution import dispatcher
 from edge_infer.server.execution.probe import probe
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.repository import ServedModel
+from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
@@ -349,3 +351,50 @@ def test_a_draining_server_is_not_ready_and_takes_nothing_new(tiny: Path, gate: 
         assert refused.headers["connection"] == "close"
         gate.open.set()
         assert first.result().body == row(4.0)
+
+
+def test_identical_requests_run_once_where_there_is_a_cache(tiny: Path, gate: Gate) -> None:
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=Limits(workers=1, cache_bytes=10_000))) as server,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        asked = [threads.submit(ask, server, 4.0) for _ in range(3)]
+        assert gate.entered.wait(60)
+        other = threads.submit(ask, server, 5.0)
+        wait_until_queued(server, 1)
+        gate.open.set()
+        assert [future.result().body for future in asked] == [row(4.0)] * 3
+        assert other.result().body == row(5.0)
+        assert ask(server, 4.0).body == row(4.0)
+        metrics = Client(server.url)("/metrics").body.decode()
+    assert sorted(gate.values) == [4.0, 5.0]
+    counts = {name: int(float(value)) for name, value in re.findall(r"edge_infer_(\w+)_total\{.*\} (\S+)", metrics)}
+    assert counts["cache_misses"] == 2
+    assert counts["cache_hits"] + counts["coalesced"] == 3
+
+
+def test_a_request_that_fails_is_not_kept(tiny: Path) -> None:
+    with ServerThread(create_app({"tiny": tiny}, limits=Limits(cache_bytes=10_000))) as server:
+        send = Client(server.url)
+        for _ in range(2):
+            assert send("/v2/models/tiny/infer", "POST", b"123", content_type=OCTETS).status == 400
+        assert 'edge_infer_cache_misses_total{model="tiny",version="1"} 2.0' in send("/metrics").body.decode()
+
+
+def test_the_cache_forgets_by_age_and_by_use() -> None:
+    now = [0.0]
+    cache: ResultCache[None] = ResultCache(10, 5.0, lambda: now[0])
+    a, b, c = (cache.key(text, "form") for text in (b"a", b"b", b"c"))
+    assert len({a, b, c, cache.key(b"a", "other")}) == 4
+    cache.put(a, b"1234", [])
+    cache.put(b, b"1234", [])
+    assert cache.get(a) is not None
+    cache.put(c, b"1234", [])
+    assert cache.get(b) is None
+    assert cache.get(a) is not None
+    cache.put(b, b"x" * 11, [])
+    assert cache.get(b) is None
+    now[0] = 5.0
+    assert cache.get(a) is None
+    assert cache.get(c) is None
+    assert len(cache) == 0

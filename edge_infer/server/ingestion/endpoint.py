@@ -24,9 +24,10 @@ from edge_infer.server.ingestion.fast import Parser
 from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
 from edge_infer.server.problems import InternalError, problem_parts
 from edge_infer.server.protocol import DATATYPES, InferRequest
+from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.writing import octets, write_answer
-from edge_infer.server.scheduling.request import Answer, Request
+from edge_infer.server.scheduling.request import Answer, Request, Timings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.scheduling.request import Timings
 
 log = logging.getLogger(__name__)
 #: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.
@@ -44,6 +44,8 @@ _PREFIX = "/v2/models/"
 _SUFFIX = "/infer"
 #: How many spellings of paths are remembered.
 _MAX_PATHS = 1024
+#: The timings of an answer that was kept.
+_NO_TIME = Timings(0.0, 0.0, 0.0, 0)
 
 
 class ShuttingDown(ServingError):
@@ -68,15 +70,28 @@ class InferEndpoint:
         engine: The models.
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
+        cache_bytes: The room for the answers of each model that may be sent again; 0 for none.
+        cache_ttl_s: How long they may be.
     """
 
-    def __init__(self, engine: Engine, max_body_bytes: int, headers: dict[str, str]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        max_body_bytes: int,
+        headers: dict[str, str],
+        *,
+        cache_bytes: int = 0,
+        cache_ttl_s: float = 60.0,
+    ) -> None:
         self._engine = engine
         self._max_body_bytes = max_body_bytes
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._headers.append((b"cache-control", b"no-store"))
         self._paths: dict[str, tuple[str, str | None]] = {}
         self._parsers: dict[LoadedModel, Parser] = {}
+        self._cache_bytes = cache_bytes
+        self._cache_ttl_s = cache_ttl_s
+        self._caches: dict[LoadedModel, ResultCache[_Written]] = {}
 
     def target(self, path: str) -> tuple[str, str | None] | None:
         """Return the model and version that a path names; None where it is no path of inference."""
@@ -153,6 +168,46 @@ class InferEndpoint:
     async def _infer(self, model: LoadedModel, head: RequestHead, receive: Receive, start: float) -> _Written:
         head.check_media_type()
         body = await read_body(receive, head.content_length, self._max_body_bytes)
+        cache = self._cache_of(model)
+        if cache is None:
+            return await self._compute(model, head, body, receive, start)
+        key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
+        kept = cache.get(key)
+        if kept is not None:
+            model.statistics.cache_hits += 1
+            return _Written(kept.body, list(kept.headers), _NO_TIME, 0.0)
+        leader = cache.in_flight.get(key)
+        if leader is not None:
+            found = await asyncio.shield(leader)
+            if found is not None:  # else it failed, perhaps for a reason of its own
+                model.statistics.coalesced += 1
+                return found._replace(headers=list(found.headers))
+        model.statistics.cache_misses += 1
+        mine: asyncio.Future[_Written | None] = asyncio.get_running_loop().create_future()
+        cache.in_flight[key] = mine
+        written: _Written | None = None
+        try:
+            written = await self._compute(model, head, body, receive, start)
+            cache.put(key, written.body, written.headers)
+            return written._replace(headers=list(written.headers))
+        finally:
+            if cache.in_flight.get(key) is mine:
+                del cache.in_flight[key]
+            mine.set_result(written)
+
+    def _cache_of(self, model: LoadedModel) -> ResultCache[_Written] | None:
+        if not self._cache_bytes:
+            return None
+        cache = self._caches.get(model)
+        if cache is None:
+            for known in [known for known in self._caches if known.is_retired]:
+                del self._caches[known]
+            cache = self._caches[model] = ResultCache(self._cache_bytes, self._cache_ttl_s, perf_counter)
+        return cache
+
+    async def _compute(
+        self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float
+    ) -> _Written:
         is_large = len(body) >= _LARGE_BYTES
         if head.content_encoding:
             body = await _maybe_in_thread(is_large, unpack, body, head.content_encoding, self._max_body_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LABELS = ["model", "version"]
+_CACHE = {
+    "cache_hits": "Requests answered from the cache",
+    "cache_misses": "Requests that the cache could not answer",
+    "coalesced": "Requests answered by an identical one in flight",
+}
 _TIMINGS = {
     "queue": "Waiting until a worker was free",
     "batch_wait": "Waiting for others to join the batch",
@@ -51,6 +57,8 @@ class Metrics:
         yield _counter("edge_infer_requests", "Requests answered", models, lambda model: model.statistics.requests)
         yield _by_code("edge_infer_failures", "Requests that failed", models, "failures")
         yield _by_code("edge_infer_rejections", "Requests refused before they were read", models, "rejections")
+        for name, text in _CACHE.items():
+            yield _counter(f"edge_infer_{name}", text, models, attrgetter(f"statistics.{name}"))
         for name, text in _TIMINGS.items():
             yield _histogram(f"edge_infer_{name}_seconds", text, models, name)
         yield _histogram("edge_infer_batch_rows", "Rows of a batch", models, "batch_rows")

@@ -8,15 +8,12 @@ flat or nested. JSON has no NaN and no infinity; as in protobuf's JSON mapping t
 from __future__ import annotations
 
 import json
-import re
-from itertools import chain
-from math import inf, nan, prod
-from struct import error as struct_error
-from struct import pack
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.codec import read_strings
 from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.server.ingestion.elements import DATATYPES, expected, flatten, kind_of, pack_elements, shown
 from edge_infer.server.problems import UnsupportedMediaType
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
 from edge_infer.tensors import DType, Tensor
@@ -26,35 +23,11 @@ if TYPE_CHECKING:
 
     from edge_infer.tensors import TensorSpec
 
-#: The protocol's name of each dtype; it has none for 4-bit integers, whose names here follow its pattern.
-DATATYPES = {
-    DType.FLOAT32: "FP32",
-    DType.FLOAT64: "FP64",
-    DType.FLOAT16: "FP16",
-    DType.BFLOAT16: "BF16",
-    DType.INT4: "INT4",
-    DType.UINT4: "UINT4",
-    DType.INT8: "INT8",
-    DType.UINT8: "UINT8",
-    DType.INT16: "INT16",
-    DType.UINT16: "UINT16",
-    DType.INT32: "INT32",
-    DType.UINT32: "UINT32",
-    DType.INT64: "INT64",
-    DType.UINT64: "UINT64",
-    DType.BOOL: "BOOL",
-    DType.STRING: "BYTES",
-}
-_FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
-#: JSON can write half of a pair (`"\ud800"`), which no encoding can.
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_NUMBERS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 _REQUEST_FIELDS = ("id", "inputs", "outputs", "parameters", "model_name", "model_version")
 _INPUT_FIELDS = ("name", "shape", "datatype", "data", "parameters")
 _OUTPUT_FIELDS = ("name", "parameters")
 #: More dimensions than any engine takes.
 _MAX_RANK = 32
-_KINDS = {dict: "an object", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
 _EXAMPLE = '{"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0.5, 1]}]}'
 
 
@@ -126,7 +99,7 @@ def parse_request(
     _refuse_unknown(document, _REQUEST_FIELDS, "the request")
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
-        raise InputError(f"`id` is {_kind(id_)}, expected text", hint='"id": "1"', field="id")
+        raise InputError(f"`id` is {kind_of(id_)}, expected text", hint='"id": "1"', field="id")
     parameters = _object(document.get("parameters", {}), "`parameters`")
     if parameters.get("sequence_id"):
         raise InputError(
@@ -139,7 +112,7 @@ def parse_request(
     inputs: dict[str, Any] = {}
     entries = document.get("inputs")
     if not isinstance(entries, list):
-        raise InputError(f"`inputs` is {_kind(entries)}, expected a list", hint=_EXAMPLE, field="inputs")
+        raise InputError(f"`inputs` is {kind_of(entries)}, expected a list", hint=_EXAMPLE, field="inputs")
     for i, entry in enumerate(entries):
         where = f"inputs[{i}]"
         entry = _object(entry, where)
@@ -147,7 +120,7 @@ def parse_request(
         inputs[name] = _parse_tensor(entry, where, known[name], tail)
     missing = [spec for spec in specs if spec.name not in inputs]
     if missing:
-        raise InputError(f"Input `{missing[0].name}` is missing", hint=_expected(missing[0]), input=missing[0].name)
+        raise InputError(f"Input `{missing[0].name}` is missing", hint=expected(missing[0]), input=missing[0].name)
     if tail is not None and tail.left:
         raise InputError(
             f"The body has {tail.left} bytes behind the last tensor",
@@ -233,7 +206,7 @@ def _whole(parameters: dict[str, Any], name: str, largest: int) -> int:
     value = parameters.get(name, 0)
     if type(value) is not int or not 0 <= value <= largest:
         raise InputError(
-            f"`parameters.{name}` is {_shown(value)}, expected a whole number from 0 to {largest}",
+            f"`parameters.{name}` is {shown(value)}, expected a whole number from 0 to {largest}",
             hint=f'"parameters": {{"{name}": 1}}',
             field=f"parameters.{name}",
         )
@@ -256,8 +229,8 @@ def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Ta
     datatype = entry.get("datatype")
     if datatype != DATATYPES[spec.dtype]:
         raise InputError(
-            f"Input `{spec.name}` has datatype {_shown(datatype)}, expected {DATATYPES[spec.dtype]}",
-            hint=_expected(spec),
+            f"Input `{spec.name}` has datatype {shown(datatype)}, expected {DATATYPES[spec.dtype]}",
+            hint=expected(spec),
             input=spec.name,
             expected=DATATYPES[spec.dtype],
             got=datatype if isinstance(datatype, str) else None,
@@ -265,14 +238,14 @@ def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Ta
     shape = entry.get("shape")
     if not isinstance(shape, list) or not all(type(dim) is int and 0 <= dim < 2**63 for dim in shape):
         raise InputError(
-            f"Input `{spec.name}` has shape {_shown(shape)}, expected a list of whole numbers",
-            hint=_expected(spec),
+            f"Input `{spec.name}` has shape {shown(shape)}, expected a list of whole numbers",
+            hint=expected(spec),
             input=spec.name,
         )
     if len(shape) > _MAX_RANK or not spec.accepts(shape):
         raise InputError(
-            f"Input `{spec.name}` has shape {_shown(shape)}, expected {list(spec.shape)}",
-            hint=_expected(spec),
+            f"Input `{spec.name}` has shape {shown(shape)}, expected {list(spec.shape)}",
+            hint=expected(spec),
             input=spec.name,
             expected=list(spec.shape),
             got=shape[:_MAX_RANK],
@@ -282,9 +255,9 @@ def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Ta
     data = entry.get("data")
     if not isinstance(data, list):
         raise InputError(
-            f"Input `{spec.name}` has as data {_kind(data)}, expected a list", hint=_expected(spec), input=spec.name
+            f"Input `{spec.name}` has as data {kind_of(data)}, expected a list", hint=expected(spec), input=spec.name
         )
-    return _pack(_flat(data, shape, spec), shape, spec)
+    return pack_elements(flatten(data, shape, spec), shape, spec)
 
 
 def _take_binary(size: Any, has_data: bool, shape: list[int], spec: TensorSpec, tail: _Tail | None) -> Tensor:
@@ -299,7 +272,7 @@ def _take_binary(size: Any, has_data: bool, shape: list[int], spec: TensorSpec, 
     if has_data:
         raise wrong("has both `data` and `binary_data_size`")
     if type(size) is not int or size < 0:
-        raise wrong(f"has a `binary_data_size` of {_shown(size)}, expected a whole number")
+        raise wrong(f"has a `binary_data_size` of {shown(size)}, expected a whole number")
     if size > tail.left:
         raise wrong(f"has a `binary_data_size` of {size}, {tail.left} bytes are left in the body")
     data = tail.take(size)
@@ -315,82 +288,6 @@ def _take_binary(size: Any, has_data: bool, shape: list[int], spec: TensorSpec, 
     return Tensor(data, spec.dtype, shape)
 
 
-def _flat(data: list[Any], shape: list[int], spec: TensorSpec) -> list[Any]:
-    """Return the elements of `data`, which is flat or nested as the shape says."""
-    count = prod(shape)
-    if not any(isinstance(item, list) for item in data):
-        if len(data) == count:
-            return data
-        raise _wrong_length(spec, shape, f"{len(data)} numbers", count)
-    level: list[Any] = [data]
-    for axis, dim in enumerate(shape):
-        for item in level:
-            if not isinstance(item, list) or len(item) != dim:
-                got = f"a list of {len(item)}" if isinstance(item, list) else _kind(item)
-                raise _wrong_length(spec, shape, f"{got} at depth {axis + 1}", dim)
-        level = list(chain.from_iterable(level))
-    return level
-
-
-def _wrong_length(spec: TensorSpec, shape: list[int], got: str, expected: int) -> InputError:
-    return InputError(
-        f"Input `{spec.name}` of shape {shape} has {got}, expected {expected}",
-        hint="give `data` flat in row-major order, or nested as `shape` says",
-        input=spec.name,
-        expected=expected,
-    )
-
-
-def _pack(flat: list[Any], shape: list[int], spec: TensorSpec) -> Tensor:
-    dtype = spec.dtype
-    allowed: set[type] = {bool} if dtype is DType.BOOL else {str} if dtype is DType.STRING else {int}
-    allowed |= {float, str} if dtype in _FLOATS else set()
-    strange = set(map(type, flat)) - allowed
-    if strange:
-        raise InputError(
-            f"Input `{spec.name}` has {_kind(next(v for v in flat if type(v) in strange))} in its data, "
-            f"expected {_element(dtype)}",
-            hint=_expected(spec),
-            input=spec.name,
-        )
-    if dtype is DType.STRING:
-        if any(map(_SURROGATE.search, flat)):
-            raise InputError(
-                f"Input `{spec.name}` has half a surrogate pair in a text", hint="send valid Unicode", input=spec.name
-            )
-        return Tensor(flat, dtype, shape)
-    if dtype in _FLOATS:
-        flat = _finite_or_spelt(flat, spec)
-    if dtype in (DType.BFLOAT16, DType.INT4, DType.UINT4):
-        return Tensor.from_list(flat, dtype).reshape(*shape) if flat else Tensor(b"", dtype, shape)
-    try:
-        return Tensor(pack(f"<{len(flat)}{dtype.buffer_format}", *flat), dtype, shape)
-    except (struct_error, OverflowError) as error:
-        raise InputError(
-            f"Input `{spec.name}` has a value that does not fit {DATATYPES[dtype]}: {error}",
-            hint=_expected(spec),
-            input=spec.name,
-        ) from error
-
-
-def _finite_or_spelt(flat: list[Any], spec: TensorSpec) -> list[Any]:
-    """Put the numbers that JSON cannot write in the place of their names; refuse literals that overflowed, as 1e999."""
-    if inf in flat or -inf in flat:
-        raise InputError(
-            f"Input `{spec.name}` has a number that no float can hold", hint='write "Infinity"', input=spec.name
-        )
-    if not any(type(value) is str for value in flat):
-        return flat
-    try:
-        return [_NOT_NUMBERS[value] if type(value) is str else value for value in flat]
-    except KeyError as error:
-        raise InputError(
-            f"Input `{spec.name}` has the text {_shown(error.args[0])} in its data, expected numbers",
-            hint=f"the only texts are {listed(list(_NOT_NUMBERS))}",
-            input=spec.name,
-        ) from None
-
-
 def _parse_outputs(
     entries: Any, specs: Sequence[TensorSpec], prefers_binary: bool
 ) -> tuple[list[str] | None, frozenset[str]]:
@@ -400,7 +297,7 @@ def _parse_outputs(
         return None, frozenset(known if prefers_binary else ())
     if not isinstance(entries, list):
         raise InputError(
-            f"`outputs` is {_kind(entries)}, expected a list", hint='"outputs": [{"name": "..."}]', field="outputs"
+            f"`outputs` is {kind_of(entries)}, expected a list", hint='"outputs": [{"name": "..."}]', field="outputs"
         )
     names: list[str] = []
     binary: list[str] = []
@@ -428,7 +325,7 @@ def _parse_outputs(
 def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str], what: str) -> str:
     name = entry.get("name")
     if not isinstance(name, str):
-        raise InputError(f"{where}: `name` is {_kind(name)}, expected text", hint=_EXAMPLE, field=f"{where}.name")
+        raise InputError(f"{where}: `name` is {kind_of(name)}, expected text", hint=_EXAMPLE, field=f"{where}.name")
     if name in seen:
         raise InputError(f"{what} `{name}` is given twice", hint=f"leave {where} out", field=where)
     if name not in known:
@@ -446,7 +343,7 @@ def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str], 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(f"{where[0].upper()}{where[1:]} is {_kind(value)}, expected an object", hint=_EXAMPLE)
+        raise InputError(f"{where[0].upper()}{where[1:]} is {kind_of(value)}, expected an object", hint=_EXAMPLE)
     return value
 
 
@@ -455,25 +352,3 @@ def _refuse_unknown(entry: dict[str, Any], allowed: Sequence[str], where: str) -
         if field not in allowed:
             hint = did_you_mean(field[:128], list(allowed)) or f"the fields are {listed(list(allowed))}"
             raise InputError(f"{where[0].upper()}{where[1:]} has an unknown field `{field[:128]}`", hint=hint)
-
-
-def _expected(spec: TensorSpec) -> str:
-    shape = json.dumps([dim if isinstance(dim, int) else 1 for dim in spec.shape])
-    return (
-        f'{{"name": {json.dumps(spec.name)}, "shape": {shape}, "datatype": "{DATATYPES[spec.dtype]}", "data": [...]}}'
-    )
-
-
-def _element(dtype: DType) -> str:
-    if dtype is DType.BOOL:
-        return "`true` and `false`"
-    return "texts" if dtype is DType.STRING else "numbers" if dtype in _FLOATS else "whole numbers"
-
-
-def _kind(value: Any) -> str:
-    return _KINDS.get(type(value), "nothing")
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else f"{text[:77]}..."

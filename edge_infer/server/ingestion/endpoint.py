@@ -20,10 +20,10 @@ from edge_infer.errors import EdgeInferError, QueueFull, ServingError
 from edge_infer.server.execution.running import batch_key
 from edge_infer.server.headers import access
 from edge_infer.server.ingestion.bodies import read_body, unpack
+from edge_infer.server.ingestion.elements import DATATYPES
 from edge_infer.server.ingestion.fast import Parser
 from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
 from edge_infer.server.problems import InternalError, problem_parts
-from edge_infer.server.protocol import DATATYPES, InferRequest
 from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.writing import octets, write_answer
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.protocol import InferRequest
 
 log = logging.getLogger(__name__)
 #: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy
 
-from edge_infer.server.protocol import DATATYPES, InferRequest, parse_raw, parse_request
+from edge_infer.server.ingestion.elements import DATATYPES
+from edge_infer.server.protocol import InferRequest, parse_raw, parse_request
 from edge_infer.tensors import DType, Tensor
 from edge_infer.values import to_numpy
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy
 
 from edge_infer.codec import write_strings
-from edge_infer.server.protocol import DATATYPES
+from edge_infer.server.ingestion.elements import DATATYPES
 from edge_infer.tensors import DType, Tensor
 from edge_infer.values import to_tensor
 

@@ -47,6 +47,11 @@ class Bundle:
         self._revision = revision
         self._source = source
 
+    @classmethod
+    def of_server(cls, manifest: Manifest, url: str) -> Bundle:
+        """Make the bundle of a model whose files stay on a server."""
+        return cls(manifest, _sha256(manifest.to_bytes()), url, _Remote(url))
+
     @property
     def revision(self) -> str:
         """The identity of these weights: the sha256 of `manifest.json`, which names every file's sha256.

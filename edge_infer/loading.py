@@ -42,7 +42,8 @@ def load(
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), or a bare `.onnx`, `.ort` or `.tflite` file or URL.
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -62,6 +63,13 @@ def load(
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
     _check_arrays(arrays)
+    if _is_remote(source):
+        wishes = {
+            "device": device != "auto",
+            "backend": backend not in (None, "remote"),
+            "variant": variant is not None,
+        }
+        return _remote(str(source), wishes | {"self_test": self_test}, arrays=arrays, asked=device)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
@@ -98,6 +106,16 @@ async def load_async(
             )
         )
     _check_arrays(arrays)
+    if _is_remote(source):
+        return load(
+            source,
+            device=device,
+            backend=backend,
+            variant=variant,
+            strict=strict,
+            self_test=self_test,
+            arrays=arrays,
+        )
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
     await get_backend(backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
@@ -109,6 +127,28 @@ async def load_async(
         else:
             return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
     raise failed[0][1]
+
+
+def _is_remote(source: object) -> bool:
+    """Tell whether a source is a model on a v2 server."""
+    return isinstance(source, str) and "/v2/models/" in source and platform.is_url(source)
+
+
+def _remote(url: str, wishes: dict[str, bool], *, arrays: str, asked: str) -> Session:
+    """Open a model on a server, which alone decides what it runs on."""
+    refused = [name for name, is_wished in wishes.items() if is_wished]
+    if refused:
+        raise InputError(
+            f"A model on a server takes no {listed(refused)}: the server decides", hint="leave it out, or load a bundle"
+        )
+    from edge_infer.backends.remote import RemoteModel
+    from edge_infer.manifest import Manifest, Variant
+
+    model = RemoteModel(url)
+    variant = Variant("remote/v2", "v2", "", "")
+    manifest = Manifest(model.name, model.version, model.inputs, model.outputs, [variant], [])
+    bundle = Bundle.of_server(manifest, url)
+    return Session(bundle, Choice(variant, "remote", "remote"), model, arrays=arrays, asked=asked, fallbacks=())
 
 
 def _check_arrays(arrays: str) -> None:

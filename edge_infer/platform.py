@@ -168,6 +168,38 @@ def _fetch_browser(url: str, limit: int) -> bytes:
     return _limited(url, request.response.to_bytes(), limit)
 
 
+def post_in_page(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> tuple[int, dict[str, str], bytes]:
+    """Send a body from Pyodide by a synchronous request, in a worker: return status, headers and body of the answer.
+
+    Raises:
+        FetchError: The server cannot be reached, or is of another origin that does not let this page in.
+        UnsupportedError: This is a page's main thread, which may not block.
+    """
+    import js
+    from pyodide.ffi import to_js
+
+    if not in_worker():
+        raise UnsupportedError(
+            f"A page's main thread may not block to ask {url}", hint="run Python in a worker, as the demo page does"
+        )
+    request = js.XMLHttpRequest.new()
+    request.open("POST", url, False)
+    request.responseType = "arraybuffer"
+    request.timeout = int(timeout_s * 1000)
+    for name, value in headers.items():
+        request.setRequestHeader(name, value)
+    try:
+        request.send(to_js(body))
+    except Exception as error:
+        raise _unreachable(url, error) from error
+    pairs = (line.partition(":") for line in str(request.getAllResponseHeaders()).splitlines() if ":" in line)
+    return (
+        request.status,
+        {name.strip().lower(): value.strip() for name, _, value in pairs},
+        request.response.to_bytes(),
+    )
+
+
 def _limited(url: str, data: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise FetchError(f"{url} answers with more than {limit} bytes", url=url, expected=limit)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what only tests need: Chromium, torch and an environment with the old tflite-runtime. Quick when all is there.
+# Installs what only tests need: Chromium, torch, and environments with the old tflite-runtime and with tritonclient.
+# Quick when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,4 +22,11 @@ if [ ! -e .venv-tflite/ready ]; then
   .venv/bin/uv venv -q --clear --python 3.11 .venv-tflite
   .venv/bin/uv pip install -q --python .venv-tflite/bin/python 'tflite-runtime==2.14.0' 'numpy<2' -e .
   touch .venv-tflite/ready
+fi
+
+# tritonclient pins older versions of packages that we use too.
+if [ ! -e .bench/triton/ready ]; then
+  .venv/bin/uv venv -q --clear .bench/triton
+  .venv/bin/uv pip install -q --python .bench/triton/bin/python 'tritonclient[http]' numpy
+  touch .bench/triton/ready
 fi

@@ -86,7 +86,10 @@ class OnnxRuntimeBackend:
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4  # fatal: what it says of an error comes with its exception
         for key, value in options.items():
-            settings.add_session_config_entry(key, value)
+            if key == "intra_op_threads":  # a field of its own, no session entry
+                settings.intra_op_num_threads = int(value)
+            else:
+                settings.add_session_config_entry(key, value)
         kind, _, index = device.partition(":")
         providers: list[Any] = [(_PROVIDERS["cuda"], {"device_id": index or "0"})] if kind == "cuda" else []
         with _translated(f"load `{variant.file}`", UnsupportedModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -16,7 +17,7 @@ from edge_infer.errors import BundleError, ServingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NEEDED = ("starlette", "uvicorn")
+_NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 
 
 @click.command()
@@ -25,6 +26,57 @@ _NEEDED = ("starlette", "uvicorn")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--web-root", type=click.Path(path_type=Path), help="A folder with src, demo and vendor.")
 @click.option("--device", default="auto", show_default=True, help="What models run on: auto, cpu, cuda.")
+@click.option(
+    "--workers", default=0, type=click.IntRange(0, 64), help="Batches that run at once; 0: one per CPU, at most 4."
+)
+@click.option(
+    "--max-batch-size",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1, 4096),
+    help="The most rows of a batch; measuring each model may lower it.",
+)
+@click.option(
+    "--max-delay-ms",
+    default=5.0,
+    show_default=True,
+    type=click.FloatRange(0, 1000),
+    help="How long a free worker waits for a batch to fill while others are busy.",
+)
+@click.option(
+    "--max-queue-size",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most requests that wait for a model; the rest get 503.",
+)
+@click.option(
+    "--max-wait-ms",
+    default=0.0,
+    type=click.FloatRange(0),
+    help="The longest wait, by estimate, that a request is taken for; 0: 8 batches.",
+)
+@click.option(
+    "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
+)
+@click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
+@click.option(
+    "--cache-mb",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="MiB of answers to keep for each model; identical requests then run once. 0 keeps none.",
+)
+@click.option(
+    "--cache-ttl-s", default=60.0, show_default=True, type=click.FloatRange(0), help="How long an answer is kept."
+)
+@click.option(
+    "--log-format",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "json", "none"]),
+    help="How requests are logged; none logs errors only.",
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
 def serve(
@@ -33,19 +85,31 @@ def serve(
     port: int,
     web_root: Path | None,
     device: str,
+    workers: int,
+    max_batch_size: int,
+    max_delay_ms: float,
+    max_queue_size: int,
+    max_wait_ms: float,
+    max_body_mb: int,
+    triton_metric_names: bool,
+    cache_mb: int,
+    cache_ttl_s: float,
+    log_format: str,
     open_browser: bool,
     no_isolation: bool,
 ) -> None:
-    """Serve the demo page, bundles and an inference API, for development.
+    """Serve bundles over HTTP: inference, the files, and the demo page.
 
-    A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder.
+    A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. Bundles
+    of one name are versions of one model.
     """
     _require_server()
-    from edge_infer.server.app import create_app
+    from edge_infer.server.app import Limits, create_app
     from edge_infer.server.listener import listen, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
+    from edge_infer.server.scheduling.batcher import BatchLimits
 
     models = name_models(list(bundles) or sorted(Path().glob("*.bundle")))
     try:
@@ -55,7 +119,16 @@ def serve(
             raise
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
-    app = create_app(models, root, isolated=not no_isolation, cache_folder=_cache_folder() / "encoded", device=device)
+    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms)
+    app = create_app(
+        models,
+        root,
+        isolated=not no_isolation,
+        cache_folder=_cache_folder() / "encoded",
+        device=device,
+        limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
+        triton_metric_names=triton_metric_names,
+    )
     listening = listen(host, port)
     url = url_of(listening)
 
@@ -67,7 +140,7 @@ def serve(
         if open_browser and _has_desktop():
             click.launch(url)
 
-    _log_to_output()
+    _log_to_output(log_format)
     serve_on(app, listening, announce)
     output.talk("Stopped")
 
@@ -105,10 +178,23 @@ class _OutputHandler(logging.Handler):
         output.talk(text if record.levelno == logging.INFO else f"{record.levelname.lower()}: {text}")
 
 
-def _log_to_output(names: Sequence[str] = ("edge_infer.server", "uvicorn.error")) -> None:
-    handler = _OutputHandler()
+class _JsonHandler(logging.Handler):
+    """Prints what the server logs as one JSON object a line; a request's facts are fields of their own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line: dict[str, object] = {"time": round(record.created, 6), "level": record.levelname.lower()}
+        if record.name == "edge_infer.server.access" and isinstance(record.args, tuple):
+            line |= dict(zip(("method", "path", "status", "bytes", "ms"), record.args, strict=True))
+        else:
+            line |= {"logger": record.name, "message": self.format(record)}
+        output.talk(json.dumps(line, ensure_ascii=False, default=str))
+
+
+def _log_to_output(log_format: str = "text", names: Sequence[str] = ("edge_infer.server", "uvicorn.error")) -> None:
+    handler: logging.Handler = _JsonHandler() if log_format == "json" else _OutputHandler()
     for name in names:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(logging.INFO if name.startswith("edge_infer") else logging.WARNING)
+        is_ours = name.startswith("edge_infer") and log_format != "none"
+        logger.setLevel(logging.INFO if is_ours else logging.WARNING)

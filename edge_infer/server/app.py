@@ -1,10 +1,10 @@
-"""The application: routes, layers and limits put together."""
+"""The application: the hot path in front, and behind it routes, layers and limits put together."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,48 +12,114 @@ from starlette.middleware import Middleware
 
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.server.assets import Assets
+from edge_infer.server.documentation import DocumentationRoutes
 from edge_infer.server.encodings import EncodedFiles
-from edge_infer.server.headers import AccessLog, ResponseHeaders
+from edge_infer.server.execution.engine import Engine, default_workers
+from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
 from edge_infer.server.inference import InferenceRoutes
+from edge_infer.server.ingestion.endpoint import InferEndpoint
 from edge_infer.server.models import ModelRoutes
 from edge_infer.server.packages import PackageRoutes
 from edge_infer.server.pages import PageRoutes, find_web_root
 from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
+from edge_infer.server.response.metrics import Metrics
+from edge_infer.server.scheduling.batcher import BatchLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from starlette.types import Receive, Scope, Send
 
 #: The most bytes of a request's body, unless the caller says otherwise.
 MAX_BODY_BYTES = 64 * 2**20
 
 
+class Limits(NamedTuple):
+    """What the server takes and how it runs it.
+
+    Attributes:
+        workers: How many batches run at once; 0 for one per CPU, at most four.
+        batch: How requests are batched and how many may wait.
+        max_body_bytes: The most bytes that a request may have, packed or not.
+        hang_s: After how long a batch that does not end is given up.
+        cache_bytes: The room for each model's answers, which are sent again to requests that are identical, byte for
+            byte; identical requests in flight then run once. 0 for none.
+        cache_ttl_s: How long an answer is kept.
+    """
+
+    workers: int = 0
+    batch: BatchLimits = BatchLimits()
+    max_body_bytes: int = MAX_BODY_BYTES
+    hang_s: float = 60.0
+    cache_bytes: int = 0
+    cache_ttl_s: float = 60.0
+
+
+class Application:
+    """An ASGI application: any ASGI server runs it.
+
+    Attributes:
+        engine: The models that are in memory.
+    """
+
+    def __init__(self, engine: Engine, endpoint: InferEndpoint, routes: Starlette) -> None:
+        self.engine = engine
+        self._endpoint = endpoint
+        self._routes = routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            target = self._endpoint.target(scope["path"])
+            if target is not None:
+                await self._endpoint(scope, receive, send, target)
+                return
+        await self._routes(scope, receive, send)
+
+    def drain(self) -> None:
+        """Be ready no more and refuse new requests; those that were accepted are finished."""
+        self.engine.is_draining = True
+
+
 def create_app(
-    models: Mapping[str, Path | str],
+    models: Mapping[str, Path | str | Sequence[Path]],
     web_root: Path | None = None,
     *,
     isolated: bool = True,
     cache_folder: Path | None = None,
-    max_body_bytes: int = MAX_BODY_BYTES,
     device: str = "auto",
-) -> Starlette:
+    limits: Limits | None = None,
+    triton_metric_names: bool = False,
+) -> Application:
     """Make the application.
 
     Args:
-        models: The bundles to serve, by name.
+        models: The bundles to serve, by name; several bundles of one name are its versions.
         web_root: The folder that has `src`, `demo` and `vendor`; None for the installed one, and where there is none,
             no pages are served.
         isolated: Whether pages are cross-origin isolated, which threads in a page need.
         cache_folder: Where compressed copies of files outlive the server; None to keep them in memory.
-        max_body_bytes: The most bytes that a request may have.
         device: What models run on, as `edge_infer.load` takes it.
+        limits: Sizes, times and the number of workers.
+        triton_metric_names: Whether `/metrics` has the names of Triton too.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
+    limits = limits or Limits()
     if web_root is None:
         with suppress(BundleError):
             web_root = find_web_root()
-    repository = ModelRepository({name: Path(path) for name, path in models.items()}, device)
+    places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
+    engine = Engine(ModelRepository(places, device, limits.batch), limits.workers or default_workers(), limits.hang_s)
+    endpoint = InferEndpoint(
+        engine,
+        limits.max_body_bytes,
+        standard_headers(isolated=isolated),
+        cache_bytes=limits.cache_bytes,
+        cache_ttl_s=limits.cache_ttl_s,
+    )
+    metrics = Metrics(engine, triton_names=triton_metric_names)
     assets = Assets(EncodedFiles(cache_folder))
 
     @asynccontextmanager
@@ -61,14 +127,15 @@ def create_app(
         try:
             yield
         finally:
-            repository.close()
+            engine.close()
 
-    return Starlette(
+    routes = Starlette(
         routes=[
             *PageRoutes(web_root, assets).routes(),
-            *ModelRoutes(repository, assets).routes(),
+            *ModelRoutes(engine.repository, assets).routes(),
             *PackageRoutes(assets).routes(),
-            *InferenceRoutes(repository, max_body_bytes).routes(),
+            *InferenceRoutes(engine, endpoint, metrics).routes(),
+            *DocumentationRoutes(engine.repository).routes(),
         ],
         middleware=[
             Middleware(AccessLog),
@@ -78,3 +145,4 @@ def create_app(
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
+    return Application(engine, endpoint, routes)

@@ -23,6 +23,11 @@ _ALWAYS = {
 _ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 
 
+def standard_headers(*, isolated: bool) -> dict[str, str]:
+    """Return the headers that every answer carries."""
+    return {**_ALWAYS, **(_ISOLATION if isolated else {})}
+
+
 class ResponseHeaders:
     """Adds the headers of a careful server to every answer, errors included.
 
@@ -33,7 +38,7 @@ class ResponseHeaders:
 
     def __init__(self, app: ASGIApp, *, isolated: bool) -> None:
         self._app = app
-        self._headers = {**_ALWAYS, **(_ISOLATION if isolated else {})}
+        self._headers = standard_headers(isolated=isolated)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application."""

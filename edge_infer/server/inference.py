@@ -1,167 +1,245 @@
-"""`/health` and `/v2/`: health, metadata and inference."""
+"""`/health`, `/v2/`, `/metrics` and `/inference`: all of the protocol but the hot path."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 import edge_infer
-from edge_infer.errors import InputError, ModelNotFound, PayloadTooLarge
-from edge_infer.server.answers import JSON, NO_STORE, json_answer
-from edge_infer.server.problems import UnsupportedMediaType
-from edge_infer.server.protocol import describe, parse_request, write_answer
+from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, listed
+from edge_infer.server.answers import NO_STORE, json_answer
+from edge_infer.server.describe import configuration, metadata, statistics
+from edge_infer.server.ingestion.bodies import read_body
+from edge_infer.server.response.metrics import CONTENT_TYPE, Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.requests import Request
 
-    from edge_infer.manifest import Manifest
-    from edge_infer.server.repository import ModelRepository, ServedModel
+    from edge_infer.server.execution.engine import Engine
+    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.ingestion.endpoint import InferEndpoint
+    from edge_infer.server.repository import ServedModel
+
+EXTENSIONS = [
+    "binary_tensor_data",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "statistics",
+]
+_MAX_CONTROL_BYTES = 2**20
 
 
 class InferenceRoutes:
-    """`/health` and `/v2/`: the Open Inference Protocol with JSON tensors.
+    """Health, metadata, configuration, statistics, the repository, and `POST /inference`.
 
     Args:
-        repository: The models.
-        max_body_bytes: The most bytes that a request may have.
+        engine: The models.
+        endpoint: The hot path, which `POST /inference` takes too.
+        metrics: What `/metrics` answers.
     """
 
-    def __init__(self, repository: ModelRepository, max_body_bytes: int) -> None:
-        self._repository = repository
-        self._max_body_bytes = max_body_bytes
+    def __init__(self, engine: Engine, endpoint: InferEndpoint, metrics: Metrics) -> None:
+        self._engine = engine
+        self._endpoint = endpoint
+        self._metrics = metrics
 
     def routes(self) -> list[Route]:
         """List the routes; a model is addressed with or without its version."""
         found = [
             Route("/health", self.health),
+            Route("/livez", self.health),
+            Route("/readyz", self.is_ready),
+            Route("/metrics", self.metrics),
+            Route("/inference", self.inference, methods=["POST"]),
             Route("/v2", self.server),
             Route("/v2/health/live", self.live),
-            Route("/v2/health/ready", self.live),
+            Route("/v2/health/ready", self.is_ready),
+            Route("/v2/models/stats", self.stats),
+            Route("/v2/repository/index", self.index, methods=["POST"]),
+            Route("/v2/repository/models/{name}/load", self.load, methods=["POST"]),
+            Route("/v2/repository/models/{name}/unload", self.unload, methods=["POST"]),
         ]
         for base in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             found += [
                 Route(base, self.metadata),
                 Route(f"{base}/ready", self.ready),
+                Route(f"{base}/config", self.config),
+                Route(f"{base}/stats", self.stats),
                 Route(f"{base}/infer", self.infer, methods=["POST"]),
             ]
+        for what in ("logging", "trace/setting", "systemsharedmemory/{rest:path}", "cudasharedmemory/{rest:path}"):
+            found.append(Route(f"/v2/{what}", self.unsupported, methods=["GET", "POST"]))
         return found
+
+    # -- health --
 
     async def health(self, _request: Request) -> Response:
         """Say that the server answers."""
         return PlainTextResponse("OK", 200, NO_STORE)
 
-    async def live(self, request: Request) -> Response:
+    async def live(self, _request: Request) -> Response:
         """Say that the server answers, as the protocol does."""
-        return json_answer({request.url.path.rpartition("/")[2]: True}, NO_STORE)
+        return json_answer({"live": True}, NO_STORE)
+
+    async def is_ready(self, _request: Request) -> Response:
+        """Say whether new requests are taken: not any more once the server is stopping."""
+        response = json_answer({"ready": not self._engine.is_draining}, NO_STORE)
+        response.status_code = 503 if self._engine.is_draining else 200
+        return response
+
+    async def metrics(self, _request: Request) -> Response:
+        """Write the metrics."""
+        return Response(self._metrics.text(), 200, NO_STORE, CONTENT_TYPE)
 
     async def server(self, _request: Request) -> Response:
         """Name the server."""
-        return json_answer({"name": "edge-infer", "version": edge_infer.__version__, "extensions": []}, NO_STORE)
+        document = {"name": "edge-infer", "version": edge_infer.__version__, "extensions": EXTENSIONS}
+        return json_answer(document, NO_STORE)
+
+    # -- one model --
 
     async def metadata(self, request: Request) -> Response:
         """Describe a model's inputs and outputs; a bare model file must be loaded to know them."""
-        model = self._model(request)
+        name = request.path_params["name"]
+        served = await self._engine.find(name, request.path_params.get("version"))
+        workers, loop = self._engine.repository.workers, asyncio.get_running_loop()
+        manifest = (await loop.run_in_executor(workers, served.bundle)).manifest
+        specs: Any = manifest if manifest.inputs or manifest.outputs else await self._model(request)
+        versions = await loop.run_in_executor(workers, self._versions, name)
+        return json_answer(metadata(name, manifest.variants[0].format, versions, specs), NO_STORE)
 
-        def describe_model() -> dict[str, Any]:
-            manifest = _bundle_version(model, request)
-            specs: Any = manifest if manifest.inputs or manifest.outputs else model.session()
-            return {
-                "name": model.name,
-                "versions": [manifest.version],
-                "platform": f"edge-infer_{manifest.variants[0].format}",
-                "inputs": describe(specs.inputs),
-                "outputs": describe(specs.outputs),
-            }
-
-        return json_answer(await self._work(describe_model), NO_STORE)
+    def _versions(self, name: str) -> list[str]:
+        return [version for _, version, _ in self._states(name)]
 
     async def ready(self, request: Request) -> Response:
         """Load the model if it is not, and say that it is ready."""
-        model = self._model(request)
-
-        def load() -> None:
-            _bundle_version(model, request)
-            model.session()
-
-        await self._work(load)
+        model = await self._model(request)
         return json_answer({"name": model.name, "ready": True}, NO_STORE)
 
+    async def config(self, request: Request) -> Response:
+        """Describe how the model runs."""
+        return json_answer(configuration(await self._model(request)), NO_STORE)
+
+    async def stats(self, request: Request) -> Response:
+        """Give what was counted: of one model, or of all that are loaded."""
+        is_one = "name" in request.path_params
+        models = [await self._model(request)] if is_one else self._engine.active()
+        return json_answer({"model_stats": [statistics(model) for model in models]}, NO_STORE)
+
+    async def _model(self, request: Request) -> LoadedModel:
+        return await self._engine.get(request.path_params["name"], request.path_params.get("version"))
+
     async def infer(self, request: Request) -> Response:
-        """Run a model. Reading, running and writing happen in a worker thread."""
-        model = self._model(request)
-        _check_media_type(request)
-        body = await read_body(request, self._max_body_bytes)
+        """Run a model, where its path was not recognised by the hot path: a name with an escaped `/`."""
+        return _Delegated(self._endpoint, (request.path_params["name"], request.path_params.get("version")))
 
-        def run() -> bytes:
-            version = _bundle_version(model, request).version
-            session = model.session()
-            asked = parse_request(body, session.inputs, session.outputs)
-            return write_answer(model.name, version, asked, session.run(asked.inputs, asked.outputs), session.outputs)
+    async def inference(self, _request: Request) -> Response:
+        """Run the only model that is served.
 
-        return Response(await self._work(run), 200, NO_STORE, JSON)
+        Raises:
+            InputError: There are several.
+        """
+        names = self._engine.repository.names()
+        if len(names) != 1:
+            raise InputError(
+                f"`/inference` needs a server of one model, this one has {len(names)}: {listed(names)}",
+                hint="POST /v2/models/NAME/infer",
+            )
+        return _Delegated(self._endpoint, (names[0], None))
 
-    def _model(self, request: Request) -> ServedModel:
-        return self._repository.get(request.path_params["name"])
+    # -- the repository --
 
-    async def _work(self, function: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._repository.workers, function)
+    async def index(self, request: Request) -> Response:
+        """List all models with their versions and states; `{"ready": true}` lists those that are ready."""
+        asked = await _document(request)
+        loop = asyncio.get_running_loop()
+        entries = []
+        for name in self._engine.repository.names():
+            states = await loop.run_in_executor(self._engine.repository.workers, self._states, name)
+            for served, version, reason in states:
+                state = "READY" if self._engine.peek(served) else "UNAVAILABLE"
+                if self._engine.is_loading(served):
+                    state = "LOADING"
+                if not reason and state == "UNAVAILABLE":
+                    reason = "unloaded" if served.is_unloaded else "not loaded yet: the first request loads it"
+                if state == "READY" or asked.get("ready") is not True:
+                    entries.append({"name": name, "version": version, "state": state, "reason": reason})
+        return json_answer(entries, NO_STORE)
 
+    def _states(self, name: str) -> list[tuple[ServedModel, str, str]]:
+        """Return each version of a model with what is wrong with its bundle, reading manifests."""
+        found = []
+        for served in self._engine.repository.versions(name):
+            try:
+                found.append((served, served.bundle().manifest.version, ""))
+            except EdgeInferError as error:
+                found.append((served, "", error.message))
+        return found
 
-def _bundle_version(model: ServedModel, request: Request) -> Manifest:
-    """Return the manifest, if it is of the version that the URL names."""
-    manifest = model.bundle().manifest
-    asked = request.path_params.get("version", manifest.version)
-    if asked != manifest.version:
-        raise ModelNotFound(
-            f"Model `{model.name}` has no version `{asked[:128]}`, it has `{manifest.version}`",
-            hint=f"use /v2/models/{model.name}",
-            model=model.name,
-            version=asked[:128],
+    async def load(self, request: Request) -> Response:
+        """Load all versions of a model, or their successors where they changed; requests go on meanwhile."""
+        asked = await _document(request)
+        parameters = asked.get("parameters")
+        if parameters:
+            raise InputError(
+                "`parameters` of a load would override the model's files or configuration, which is not possible here",
+                hint="change the bundle on disk, then load",
+            )
+        for served in self._engine.repository.versions(request.path_params["name"]):
+            served.is_unloaded = False
+            await self._engine.load(served)
+        return Response(b"", 200, NO_STORE)
+
+    async def unload(self, request: Request) -> Response:
+        """Let a model finish what it has, and give back its memory."""
+        await _document(request)
+        for served in self._engine.repository.versions(request.path_params["name"]):
+            self._engine.unload(served)
+        return Response(b"", 200, NO_STORE)
+
+    async def unsupported(self, request: Request) -> Response:
+        """Refuse what is an extension of Triton's that this server does not have.
+
+        Raises:
+            UnsupportedError: Always, except that an empty list of regions is true.
+        """
+        path = request.url.path
+        if "sharedmemory" in path and request.method == "GET":
+            return json_answer([], NO_STORE)
+        if path.endswith("/unregister"):
+            return Response(b"", 200, NO_STORE)
+        raise UnsupportedError(
+            f"{path} is an extension that this server does not have", hint=f"it has {listed(EXTENSIONS)}", path=path
         )
-    return manifest
 
 
-def _check_media_type(request: Request) -> None:
-    """Refuse what is not plain JSON. No media type is taken for JSON: tritonclient sends none."""
-    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if kind != JSON and not kind.endswith("+json"):
-        raise UnsupportedMediaType(f"The body is `{kind[:128]}`, expected `{JSON}`", hint=f"Content-Type: {JSON}")
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding != "identity":
-        raise UnsupportedMediaType(f"The body is encoded as `{coding[:128]}`", hint="send it uncompressed")
-    header_length = request.headers.get("inference-header-content-length")
-    if header_length is not None and header_length != request.headers.get("content-length"):
-        raise UnsupportedMediaType(
-            "The body has binary tensors, this server reads them as JSON",
-            hint="in tritonclient: `set_data_from_numpy(x, binary_data=False)`",
-        )
+class _Delegated(Response):
+    """Lets the hot path answer a request that the router found."""
+
+    def __init__(self, endpoint: InferEndpoint, target: tuple[str, str | None]) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._target = target
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer."""
+        await self._endpoint(scope, receive, send, self._target)
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Read a request's body, or refuse it as soon as it is known to be too large.
-
-    Raises:
-        PayloadTooLarge: It has more bytes than the limit.
-    """
-    declared = request.headers.get("content-length", "")
-    chunks: list[bytes] = []
-    size = int(declared) if declared.isdecimal() and declared.isascii() else 0
-    too_large = PayloadTooLarge(
-        f"The body has more than {limit} bytes", hint="send smaller batches", expected=limit, got=size or None
-    )
-    if size > limit:
-        raise too_large
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise too_large
-        chunks.append(chunk)
-    if not size:
-        raise InputError("The body is empty, expected JSON", hint='{"inputs": [...]}')
-    return b"".join(chunks)
+async def _document(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a small body; an empty one where there is none."""
+    body = await read_body(request.receive, -1, _MAX_CONTROL_BYTES)
+    if not body.strip():
+        return {}
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"The body is not JSON: {error}", hint="send {} or nothing") from error
+    if not isinstance(document, dict):
+        raise InputError("The body is no JSON object", hint="send {} or nothing")
+    return document

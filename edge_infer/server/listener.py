@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -13,12 +14,15 @@ from edge_infer.errors import ServingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
-    from starlette.applications import Starlette
+    from edge_infer.server.app import Application
 
-_BACKLOG = 512
+_BACKLOG = 2048
 #: How long a stopping server waits for answers that are under way.
-_GRACE_S = 3
+GRACE_S = 30
+#: How long idle connections are kept; longer than the 60 s of common load balancers, so that they hang up first.
+_KEEP_ALIVE_S = 75
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -70,14 +74,15 @@ def url_of(listening: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn with a call when it answers.
+    """Uvicorn with a call when it answers, and with an application that knows when it stops.
 
     Args:
         app: The application.
         on_ready: Called once requests are answered.
+        grace_s: How long a stopping server waits for answers that are under way.
     """
 
-    def __init__(self, app: Starlette, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: Application, on_ready: Callable[[], None], grace_s: int = GRACE_S) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -85,9 +90,12 @@ class Server(uvicorn.Server):
             ws="none",
             lifespan="on",
             server_header=False,
-            timeout_graceful_shutdown=_GRACE_S,
+            proxy_headers=False,  # nothing here asks for the client's address
+            timeout_graceful_shutdown=grace_s,
+            timeout_keep_alive=_KEEP_ALIVE_S,
         )
         super().__init__(config)
+        self._app = app
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -96,14 +104,21 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Be ready no more, refuse new requests, finish those that were accepted, exit."""
+        self._app.drain()
+        super().handle_exit(sig, frame)
 
-def serve(app: Starlette, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until Ctrl-C; call it in the main thread.
+
+def serve(app: Application, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM; call it in the main thread.
 
     Args:
         app: The application.
         listening: From `listen`; it is closed in the end.
         on_ready: Called once requests are answered.
     """
-    with listening, suppress(KeyboardInterrupt):  # which uvicorn raises again once it has shut down
+    # Uvicorn raises the signal that stopped it once more in the end; having stopped in order is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with listening, suppress(KeyboardInterrupt):
         Server(app, on_ready).run(sockets=[listening])

@@ -75,14 +75,28 @@ def status_of(error: errors.EdgeInferError) -> int:
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
+def _body(error: errors.EdgeInferError) -> bytes:
+    return json.dumps(error.to_json(), ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
 def problem(error: errors.EdgeInferError, headers: dict[str, str] | None = None) -> Response:
     """Make the answer to a request that failed."""
     status = status_of(error)
     headers = {"Cache-Control": "no-store", **(headers or {})}
-    if isinstance(error, errors.QueueFull):
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = str(_RETRY_AFTER_S)
-    body = json.dumps(error.to_json(), ensure_ascii=False, default=str).encode("utf-8", "replace")
-    return Response(body, status, headers, "application/json")
+    return Response(_body(error), status, headers, "application/json")
+
+
+def problem_parts(error: errors.EdgeInferError) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    """Return status, body and headers of the answer to a request that failed, for the hot path."""
+    status = status_of(error)
+    headers = [(b"content-type", b"application/json")]
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", b"%d" % _RETRY_AFTER_S))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.ServingError):
+        log.error("%s", error)
+    return status, _body(error), headers
 
 
 async def handle_error(_request: Request, error: Exception) -> Response:

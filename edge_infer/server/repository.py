@@ -1,27 +1,44 @@
-"""ModelRepository: the bundles that the server offers, each opened when first asked for and again when it changes."""
+"""ModelRepository: the bundles that the server offers, each opened when first asked for and again when it changes.
+
+A model may have several versions, each a bundle of its own; the highest one answers where no version is asked for.
+"""
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from edge_infer import platform
 from edge_infer.bundle import MODEL_FORMATS, Bundle
-from edge_infer.errors import BundleError, InputError, IntegrityError, ModelNotFound, did_you_mean, listed
-from edge_infer.loading import load
+from edge_infer.errors import (
+    BundleError,
+    EdgeInferError,
+    InputError,
+    IntegrityError,
+    ModelNotFound,
+    did_you_mean,
+    listed,
+)
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from edge_infer.server.assets import Asset
+from edge_infer.server.execution.loaded import LoadedModel, load_model
 from edge_infer.server.problems import PathNotFound
+from edge_infer.server.scheduling.batcher import BatchLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from edge_infer.session import Session
 
 #: What a bundle offers beside the files that its manifest names.
 _UNNAMED = (MANIFEST_NAME, "quality.json")
+#: How often at most a bundle in use is looked at for changes.
+_LOOK_EVERY_S = 0.5
 
 
 class ServedModel:
@@ -31,17 +48,24 @@ class ServedModel:
         name: Its name in URLs.
         path: A folder, a `.zip`, or a model file.
         device: What to run it on, as `edge_infer.load` takes it.
+        limits: How its requests are batched.
+
+    Attributes:
+        is_unloaded: Whether it was unloaded, and is not loaded again by asking for it.
     """
 
-    def __init__(self, name: str, path: Path, device: str = "auto") -> None:
+    def __init__(self, name: str, path: Path, device: str = "auto", limits: BatchLimits | None = None) -> None:
         self.name = name
         self.path = path
+        self.is_unloaded = False
         self._device = device
+        self._limits = limits or BatchLimits()
+        self._looked_at = 0.0
         self._opening = Lock()
         self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
         self._bundle: Bundle | None = None
-        self._session: Session | None = None
+        self._loaded: LoadedModel | None = None
 
     @property
     def is_bare(self) -> bool:
@@ -62,37 +86,59 @@ class ServedModel:
         Raises:
             BundleError: It is none any more.
         """
-        place = self.path / MANIFEST_NAME if self.path.is_dir() else self.path
         with self._opening:
             try:
-                status = place.stat()
+                stamp = self._stamp_now()
             except OSError:
                 raise BundleError(f"The bundle of model `{self.name}` is gone", hint="convert it again") from None
-            stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
             if self._bundle is None or stamp != self._stamp:
                 self._bundle, self._stamp = Bundle.open(self.path), stamp
             return self._bundle
 
-    def session(self) -> Session:
-        """Return the session, loaded when first asked for and again when the bundle changed.
+    def _stamp_now(self) -> tuple[int, ...]:
+        place = self.path / MANIFEST_NAME if self.path.is_dir() else self.path
+        status = place.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
+
+    def is_stale(self) -> bool:
+        """Tell whether the bundle changed since it was loaded; one that is gone did not. It looks twice a second."""
+        now = monotonic()
+        if now - self._looked_at < _LOOK_EVERY_S:
+            return False
+        self._looked_at = now
+        try:
+            return self._loaded is not None and self._stamp_now() != self._stamp
+        except OSError:
+            return False
+
+    def loaded(self) -> LoadedModel:
+        """Return the model ready to run: loaded when first asked for, and again when the bundle changed.
 
         Raises:
             BundleError: The files are wrong.
-            BackendError: No engine can run it here.
+            BackendError: No engine can run it here, or its golden examples do not come out.
         """
         with self._loading:
             bundle = self.bundle()
-            if self._session is None or self._session.bundle is not bundle:
-                # Runs that are under way keep the old session, which goes when they end.
-                self._session = load(bundle, device=self._device, arrays="tensor")
-            return self._session
+            if self._loaded is None or self._loaded.session.bundle is not bundle:
+                # Requests that are under way keep the old one, which is closed when they end.
+                self._loaded = load_model(self.name, bundle, self._device, self._limits)
+            return self._loaded
+
+    def session(self) -> Session:
+        """Return the session of `loaded`."""
+        return self.loaded().session
+
+    def forget(self) -> None:
+        """Load anew next time; it does not wait for a load that is under way."""
+        self._loaded = None
 
     def close(self) -> None:
         """Close the session."""
         with self._loading:
-            session, self._session = self._session, None
-            if session is not None:
-                session.close()
+            model, self._loaded = self._loaded, None
+            if model is not None:
+                model.session.close()
 
     def file(self, path: str, open_file: Callable[[Path], Asset]) -> Asset:
         """Open a file of the bundle.
@@ -157,29 +203,38 @@ class ModelRepository:
     """The models that are served, by name.
 
     Args:
-        models: Where each lies.
+        models: Where each lies; several places are several versions.
         device: What to run them on.
+        limits: How requests are batched.
 
     Attributes:
-        workers: The threads that inference runs in: apart from those that serve files, so that neither waits.
+        workers: The threads that models are loaded in: apart from those that serve files, so that neither waits.
     """
 
-    def __init__(self, models: Mapping[str, Path], device: str = "auto") -> None:
-        self._models = {name: ServedModel(name, path, device) for name, path in models.items()}
+    def __init__(
+        self,
+        models: Mapping[str, Path | Sequence[Path]],
+        device: str = "auto",
+        limits: BatchLimits | None = None,
+    ) -> None:
+        self._models = {
+            name: [ServedModel(name, path, device, limits) for path in _as_list(paths)]
+            for name, paths in models.items()
+        }
         self.workers = ThreadPoolExecutor(max(2, platform.available_cpus()), "edge-infer")
 
     def names(self) -> list[str]:
         """List the names of the models."""
         return list(self._models)
 
-    def get(self, name: str) -> ServedModel:
-        """Return the model of this name.
+    def versions(self, name: str) -> list[ServedModel]:
+        """Return the versions of a model.
 
         Raises:
-            ModelNotFound: There is none.
+            ModelNotFound: There is no such model.
         """
-        model = self._models.get(name)
-        if model is None:
+        versions = self._models.get(name)
+        if versions is None:
             names = self.names()
             raise ModelNotFound(
                 f"Model `{name[:128]}` is not served; there is {listed(names)}",
@@ -187,30 +242,90 @@ class ModelRepository:
                 model=name[:128],
                 allowed=names,
             )
-        return model
+        return versions
+
+    def get(self, name: str) -> ServedModel:
+        """Return the highest version of a model.
+
+        Raises:
+            ModelNotFound: There is none.
+        """
+        return self.find(name)
+
+    def find(self, name: str, version: str | None = None) -> ServedModel:
+        """Return a version of a model, the highest one if none is asked for; it may read manifests.
+
+        Raises:
+            ModelNotFound: There is no such model or version.
+            BundleError: It is the model's only version, and broken.
+        """
+        candidates = self.versions(name)
+        if len(candidates) == 1 and version is None:
+            return candidates[0]
+        found: dict[str, ServedModel] = {}
+        failure: EdgeInferError | None = None
+        for model in candidates:
+            try:
+                found[model.bundle().manifest.version] = model
+            except EdgeInferError as error:
+                failure = error
+        if not found and failure is not None:
+            raise failure
+        if version is None:
+            usable = {key: model for key, model in found.items() if not model.is_unloaded} or found
+            return usable[max(usable, key=version_order)]
+        if version not in found:
+            raise ModelNotFound(
+                f"Model `{name}` has no version `{version[:128]}`, it has {listed(sorted(found, key=version_order))}",
+                hint=f"use /v2/models/{name}",
+                model=name,
+                version=version[:128],
+            )
+        return found[version]
 
     def close(self) -> None:
         """Let running inferences finish and close all sessions."""
         self.workers.shutdown(cancel_futures=True)
-        for model in self._models.values():
-            model.close()
+        for versions in self._models.values():
+            for model in versions:
+                with suppress(EdgeInferError):
+                    model.close()
 
 
-def name_models(paths: list[Path]) -> dict[str, Path]:
-    """Find the name of each bundle: its manifest's, or the file's own for a bare model.
+def version_order(version: str) -> list[tuple[int, int, str]]:
+    """Return what versions are sorted by: numbers by their value, so that `10` comes after `9`.
+
+    >>> max(["9", "10"], key=version_order)
+    '10'
+    """
+    pieces = re.findall(r"\d+|\D+", version)
+    return [(1, int(piece), "") if piece.isdecimal() and piece.isascii() else (0, 0, piece) for piece in pieces]
+
+
+def _as_list(paths: Path | Sequence[Path]) -> list[Path]:
+    from pathlib import Path
+
+    return [paths] if isinstance(paths, Path) else list(paths)
+
+
+def name_models(paths: list[Path]) -> dict[str, list[Path]]:
+    """Find the name of each bundle: its manifest's, or the file's own for a bare model. Equal names are versions.
 
     Raises:
         BundleError: One is no bundle.
-        InputError: Two have one name.
+        InputError: Two have one name and one version.
     """
-    models: dict[str, Path] = {}
+    models: dict[str, list[Path]] = {}
+    seen: dict[tuple[str, str], Path] = {}
     for path in paths:
-        name = Bundle.open(path).manifest.name
-        if name in models:
+        manifest = Bundle.open(path).manifest
+        key = (manifest.name, manifest.version)
+        if key in seen:
             raise InputError(
-                f"Two bundles are called `{name}`: `{models[name]}` and `{path}`",
-                hint="serve one of them, or convert one under another name",
-                name=name,
+                f"Two bundles are called `{key[0]}` and have the version `{key[1]}`: `{seen[key]}` and `{path}`",
+                hint="serve one of them, or convert one under another name or version",
+                name=key[0],
             )
-        models[name] = path
+        seen[key] = path
+        models.setdefault(manifest.name, []).append(path)
     return models

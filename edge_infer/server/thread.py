@@ -12,7 +12,7 @@ from edge_infer.server.listener import Server, listen, url_of
 if TYPE_CHECKING:
     from typing import Self
 
-    from starlette.applications import Starlette
+    from edge_infer.server.app import Application
 
 _TIMEOUT_S = 30.0
 
@@ -31,7 +31,7 @@ class ServerThread:
     b'OK'
     """
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(self, app: Application) -> None:
         self._app = app
         self._ready = Event()
         self.url = ""

@@ -22,6 +22,7 @@ _ONNX_TYPES = {
     DType.FLOAT32: TensorProto.FLOAT,
     DType.FLOAT64: TensorProto.DOUBLE,
     DType.FLOAT16: TensorProto.FLOAT16,
+    DType.BFLOAT16: TensorProto.BFLOAT16,
     DType.INT8: TensorProto.INT8,
     DType.UINT8: TensorProto.UINT8,
     DType.INT16: TensorProto.INT16,

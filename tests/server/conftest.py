@@ -70,7 +70,7 @@ class Client:
         connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
         try:
             connection.putrequest(method, path, skip_accept_encoding=True)
-            if body is not None:
+            if body is not None and "transfer_encoding" not in headers:
                 headers.setdefault("content_length", str(len(body)))
             for name, value in headers.items():
                 connection.putheader(name.replace("_", "-"), value)

@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 import edge_infer
 from edge_infer import errors
 from edge_infer.dtypes import DType
-from edge_infer.server.app import create_app
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.ingestion.elements import DATATYPES
 from edge_infer.server.problems import STATUSES, UnsupportedMediaType, status_of
-from edge_infer.server.protocol import DATATYPES, describe
+from edge_infer.server.protocol import describe
 from edge_infer.server.repository import ServedModel
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec
@@ -25,6 +26,7 @@ from tests.server.conftest import Client
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.session import Session
 
 
@@ -68,7 +70,7 @@ def test_inference_flat_and_nested(get: Client, name: str) -> None:
 
 
 def test_an_answer_names_its_model_and_has_only_the_outputs_asked_for(get: Client) -> None:
-    document = {"inputs": [tensor([1, 2, 3], [1, 3])], "outputs": [{"name": "y", "parameters": {"binary_data": True}}]}
+    document = {"inputs": [tensor([1, 2, 3], [1, 3])], "outputs": [{"name": "y", "parameters": {"binary_data": False}}]}
     status, answer = infer(get, document)
     assert status == 200
     assert (answer["model_name"], answer["model_version"]) == ("tiny", "1")
@@ -165,18 +167,19 @@ def test_many_clients_at_once_get_their_own_answers(get: Client) -> None:
         assert all(threads.map(ask, range(64)))
 
 
-def test_a_slow_model_holds_up_nobody(get: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop answers while every inference thread waits."""
+def test_a_model_that_loads_slowly_holds_up_nobody(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop answers while a model is being loaded."""
     release, running = Event(), Event()
-    load = ServedModel.session
+    load = ServedModel.loaded
 
-    def slow(self: ServedModel) -> Session:
+    def slow(self: ServedModel) -> LoadedModel:
         running.set()
         assert release.wait(60)
         return load(self)
 
-    monkeypatch.setattr(ServedModel, "session", slow)
-    with ThreadPoolExecutor(8) as threads:
+    monkeypatch.setattr(ServedModel, "loaded", slow)
+    with ServerThread(create_app(models)) as server, ThreadPoolExecutor(8) as threads:
+        get = Client(server.url)
         waiting = [threads.submit(infer, get, {"inputs": [tensor([1, 2, 3], [1, 3])]}) for _ in range(8)]
         assert running.wait(60)
         assert get("/health").status == 200
@@ -192,7 +195,7 @@ def test_a_model_is_loaded_once_however_many_ask(tmp_path: Path, monkeypatch: py
         loads.append(1)
         return edge_infer.load(*arguments, **options)
 
-    monkeypatch.setattr("edge_infer.server.repository.load", counted)
+    monkeypatch.setattr("edge_infer.server.execution.loaded.load", counted)
     models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}
     with ServerThread(create_app(models)) as server, ThreadPoolExecutor(8) as threads:
         asked = [threads.submit(Client(server.url), "/v2/models/tiny/ready") for _ in range(8)]
@@ -233,10 +236,10 @@ def test_a_model_that_no_engine_loads_is_a_fault_of_the_server(tmp_path: Path) -
 
 
 def test_what_nobody_expected_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_self: ServedModel) -> Session:
+    def broken(_self: ServedModel) -> LoadedModel:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr(ServedModel, "session", broken)
+    monkeypatch.setattr(ServedModel, "loaded", broken)
     models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}
     with TestClient(create_app(models)) as client:
         response = client.get("/v2/models/tiny/ready")
@@ -247,10 +250,10 @@ def test_what_nobody_expected_is_an_answer_too(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_queue_that_is_full_says_when_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_self: ServedModel) -> Session:
+    def full(_self: ServedModel) -> LoadedModel:
         raise errors.QueueFull("64 requests wait", hint="send fewer")
 
-    monkeypatch.setattr(ServedModel, "session", full)
+    monkeypatch.setattr(ServedModel, "loaded", full)
     models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}
     with TestClient(create_app(models)) as client:
         response = client.get("/v2/models/tiny/ready")
@@ -259,7 +262,7 @@ def test_a_queue_that_is_full_says_when_to_come_back(tmp_path: Path, monkeypatch
 
 def test_a_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
     """A declared length is enough; without one, reading stops at the limit."""
-    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, max_body_bytes=1000)
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=Limits(max_body_bytes=1000))
     received = 0
 
     async def post(headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, RemoteDisconnected
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +62,58 @@ def test_the_url_is_printed_when_it_answers_and_ctrl_c_ends_it(tmp_path: Path, w
     assert "GET /models/second/manifest.json 200" in rest
     assert "secret" not in rest
     assert "Traceback" not in rest
+    assert rest.endswith("Stopped\n")
+
+
+def test_sigterm_under_load_loses_no_request_that_was_accepted(tmp_path: Path, web_root: Path) -> None:
+    """Every connection gets a whole answer or none at all: 200, or 503 once the server is stopping."""
+    write_bundle(tmp_path / "one.bundle", bundle_files("first"))
+    body = struct.pack("<3f", 1, 2, 3)
+    outcomes: list[str] = []
+
+    def client(url: str) -> None:
+        host = url.removeprefix("http://")
+        while True:
+            connection = HTTPConnection(host, timeout=30)
+            try:
+                connection.connect()
+            except OSError:
+                return  # it listens no more
+            try:
+                for _ in range(50):
+                    headers = {"Content-Type": "application/octet-stream"}
+                    connection.request("POST", "/v2/models/first/infer", body, headers)
+                    response = connection.getresponse()
+                    data = response.read()
+                    outcomes.append("ok" if data == body else str(response.status))
+                    if response.getheader("Connection") == "close":
+                        return
+            except RemoteDisconnected:
+                return  # an idle connection that the stopping server closed: nothing was accepted
+            except OSError:
+                return
+            except HTTPException as error:
+                outcomes.append(f"cut: {error}")
+                return
+            finally:
+                connection.close()
+
+    arguments = ("--web-root", str(web_root), "--log-format", "json")
+    with started(tmp_path, *arguments) as (process, url, _), ThreadPoolExecutor(8) as threads:
+        assert Client(url)("/v2/models/first/ready").status == 200
+        clients = [threads.submit(client, url) for _ in range(8)]
+        while len(outcomes) < 100:
+            pass
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=60)
+        for future in clients:
+            future.result(60)
+    assert process.returncode == 0
+    assert set(outcomes) <= {"ok", "503"}
+    assert outcomes.count("ok") >= 100
+    lines = [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
+    served = [line for line in lines if line.get("path") == "/v2/models/first/infer" and line["status"] == 200]
+    assert len(served) == outcomes.count("ok")
     assert rest.endswith("Stopped\n")
 
 

@@ -13,7 +13,6 @@ from edge_infer.server.thread import ServerThread
 from tests.server.conftest import Client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
@@ -41,16 +40,12 @@ def test_an_open_connection_does_not_keep_a_server_alive() -> None:
         assert idle.recv(1) == b""
 
 
-def test_a_server_that_does_not_start_is_an_error() -> None:
-    app = create_app({})
-
-    async def broken(_app: object) -> AsyncIterator[None]:
+def test_a_server_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
         raise RuntimeError("no")
-        yield
 
-    from contextlib import asynccontextmanager
-
-    app.router.lifespan_context = asynccontextmanager(broken)
+    app = create_app({})
+    monkeypatch.setattr(app, "_routes", broken)
     with pytest.raises(ServingError, match="did not start"), ServerThread(app):
         pass
 

@@ -1,0 +1,103 @@
+"""Run a batch: join the requests' tensors, run the session once, cut the outputs apart again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from edge_infer.dtypes import DType
+from edge_infer.errors import EdgeInferError, ExecutionError
+from edge_infer.tensors import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from edge_infer.backends.base import Array
+    from edge_infer.server.scheduling.request import Batch, Request
+    from edge_infer.session import Session
+    from edge_infer.tensors import TensorSpec
+
+Result = dict[str, Any] | EdgeInferError
+
+
+def has_batch_axis(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
+    """Tell whether every tensor of a model begins with the same free dimension, as a batch does."""
+    specs = (*inputs, *outputs)
+    first = {spec.shape[0] if spec.shape else None for spec in specs}
+    return len(first) == 1 and isinstance(next(iter(first)), str) and all(spec.dtype.bits != 4 for spec in specs)
+
+
+def batch_key(inputs: Mapping[str, Array], outputs: Sequence[str] | None) -> tuple[int, Hashable]:
+    """Return the rows of a request, and what other requests must have in common with it to run together."""
+    rows = {value.shape[0] for value in inputs.values()}
+    if len(rows) != 1:
+        return 1, None  # the engine will say what is wrong with it
+    (count,) = rows
+    shapes = tuple(value.shape[1:] for value in inputs.values())
+    return count, (shapes, None if outputs is None else tuple(outputs)) if count else None
+
+
+def run_batch(session: Session, batch: Batch) -> list[Result]:
+    """Run a batch; a failure is the result of the requests that cause it, not of the others.
+
+    Returns:
+        For each request its outputs by name, or its error.
+    """
+    requests = batch.requests
+    if len(requests) == 1:
+        return [_run_alone(session, requests[0])]
+    try:
+        joined = {name: _join([request.inputs[name] for request in requests]) for name in requests[0].inputs}
+        outputs = session.run(joined, requests[0].outputs)
+        return _cut(outputs, [request.rows for request in requests], batch.rows)
+    except EdgeInferError:
+        return [_run_alone(session, request) for request in requests]
+
+
+def _run_alone(session: Session, request: Request) -> Result:
+    try:
+        return session.run(request.inputs, request.outputs)
+    except EdgeInferError as error:
+        return error
+    except Exception as error:
+        return ExecutionError(f"The engine failed in an unknown way: {type(error).__name__}", hint="see the log")
+
+
+def _join(values: list[Array]) -> Array:
+    """Put arrays below one another. Joining bytes takes a fifth of the time of `numpy.concatenate`."""
+    first = values[0]
+    shape = (sum(value.shape[0] for value in values), *first.shape[1:])
+    if isinstance(first, Tensor):
+        if first.dtype is DType.STRING:
+            return Tensor([text for value in values for text in value.reshape(-1).tolist()], first.dtype, shape)
+        return Tensor(b"".join([value.data() for value in values]), first.dtype, shape)
+    if first.dtype.hasobject or not first.dtype.isbuiltin:
+        return numpy.concatenate(values)
+    return numpy.frombuffer(b"".join(values), first.dtype).reshape(shape)
+
+
+def _cut(outputs: dict[str, Array], rows: list[int], total: int) -> list[Result]:
+    for name, value in outputs.items():
+        if not value.shape or value.shape[0] != total:
+            raise ExecutionError(
+                f"Output `{name}` has shape {tuple(value.shape)} for a batch of {total}",
+                hint="the model does not batch: serve it with --max-batch-size 1",
+            )
+    results: list[Result] = []
+    start = 0
+    for count in rows:
+        results.append({name: _part(value, start, start + count) for name, value in outputs.items()})
+        start += count
+    return results
+
+
+def _part(value: Array, start: int, stop: int) -> Array:
+    if not isinstance(value, Tensor):
+        return value[start:stop]
+    row = value.size // value.shape[0]
+    shape = (stop - start, *value.shape[1:])
+    if value.dtype is DType.STRING:
+        return Tensor(value.reshape(-1).tolist()[start * row : stop * row], value.dtype, shape)
+    width = row * value.dtype.bits // 8
+    return Tensor(value.data()[start * width : stop * width], value.dtype, shape)

@@ -1,0 +1,1 @@
+"""Ingestion: from bytes on a connection to checked tensors."""

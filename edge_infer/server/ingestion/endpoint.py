@@ -1,0 +1,323 @@
+"""The hot path: `POST …/infer`, answered as raw ASGI before any router or layer.
+
+A request's way: its path names a model; the queue is asked whether it has room, before a byte of the body is read; the
+body is read, unpacked and parsed; the request waits for its batch; the outputs are written. Large bodies are parsed
+and written in threads, so that the event loop stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from math import inf
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from starlette.requests import ClientDisconnect
+
+from edge_infer.errors import EdgeInferError, QueueFull, ServingError
+from edge_infer.server.execution.running import batch_key
+from edge_infer.server.headers import access
+from edge_infer.server.ingestion.bodies import read_body, unpack
+from edge_infer.server.ingestion.elements import DATATYPES
+from edge_infer.server.ingestion.fast import Parser
+from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
+from edge_infer.server.problems import InternalError, problem_parts
+from edge_infer.server.response.cache import ResultCache
+from edge_infer.server.response.timing import server_timing
+from edge_infer.server.response.writing import octets, write_answer
+from edge_infer.server.scheduling.request import Answer, Request, Timings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import Receive, Scope, Send
+
+    from edge_infer.server.execution.engine import Engine
+    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.protocol import InferRequest
+
+log = logging.getLogger(__name__)
+#: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.
+_LARGE_BYTES = 64 * 2**10
+_PREFIX = "/v2/models/"
+_SUFFIX = "/infer"
+#: How many spellings of paths are remembered.
+_MAX_PATHS = 1024
+#: The timings of an answer that was kept.
+_NO_TIME = Timings(0.0, 0.0, 0.0, 0)
+
+
+class ShuttingDown(ServingError):
+    """The server is stopping and takes no more requests."""
+
+    code = "shutting_down"
+
+
+class _Written(NamedTuple):
+    """An answer before it is sent."""
+
+    body: bytes
+    headers: list[tuple[bytes, bytes]]
+    timings: Timings
+    serialization_s: float
+
+
+class InferEndpoint:
+    """Answers inference requests.
+
+    Args:
+        engine: The models.
+        max_body_bytes: The most bytes of a body, packed or not.
+        headers: What every answer carries.
+        cache_bytes: The room for the answers of each model that may be sent again; 0 for none.
+        cache_ttl_s: How long they may be.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        max_body_bytes: int,
+        headers: dict[str, str],
+        *,
+        cache_bytes: int = 0,
+        cache_ttl_s: float = 60.0,
+    ) -> None:
+        self._engine = engine
+        self._max_body_bytes = max_body_bytes
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        self._headers.append((b"cache-control", b"no-store"))
+        self._paths: dict[str, tuple[str, str | None]] = {}
+        self._parsers: dict[LoadedModel, Parser] = {}
+        self._cache_bytes = cache_bytes
+        self._cache_ttl_s = cache_ttl_s
+        self._caches: dict[LoadedModel, ResultCache[_Written]] = {}
+
+    def target(self, path: str) -> tuple[str, str | None] | None:
+        """Return the model and version that a path names; None where it is no path of inference."""
+        found = self._paths.get(path)
+        if found is None:
+            if not (path.startswith(_PREFIX) and path.endswith(_SUFFIX)):
+                return None
+            name, slash, rest = path[len(_PREFIX) : -len(_SUFFIX)].partition("/")
+            version: str | None = rest.removeprefix("versions/") if slash else None
+            if not name or (slash and (not rest.startswith("versions/") or not version or "/" in version)):
+                return None
+            found = (name, version)
+            if len(self._paths) < _MAX_PATHS:
+                self._paths[path] = found
+        return found
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
+        """Answer a request."""
+        start = perf_counter()
+        model: LoadedModel | None = None
+        is_held = False
+        head: RequestHead | None = None
+        status = 200
+        try:
+            if self._engine.is_draining:
+                raise ShuttingDown("The server is stopping", hint="ask another, or come back")
+            head = RequestHead(scope["headers"])
+            model = await self._engine.get(*target)
+            refusal = model.batcher.refusal(self._engine.dispatcher.scheduler.workers, head.priority)
+            if refusal is not None:
+                model.statistics.rejected(refusal.code)
+                model = None
+                raise refusal
+            while not (is_held := self._engine.dispatcher.hold(model)):
+                model = await self._engine.get(*target)
+            written = await self._infer(model, head, receive, start)
+            body, headers = written.body, written.headers
+            total = perf_counter() - start
+            model.statistics.answered(written.timings, written.serialization_s, total)
+            headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total)))
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            status, body, headers = self._failed(error, model, start)
+        finally:
+            if is_held and model is not None:
+                self._engine.dispatcher.finished(model)
+        headers += self._headers
+        headers.append((b"content-length", b"%d" % len(body)))
+        if head is not None:
+            if head.request_id:
+                headers.append((b"x-request-id", head.request_id))
+            if head.traceparent:
+                headers.append((b"traceparent", head.traceparent))
+        if self._engine.is_draining:
+            headers.append((b"connection", b"close"))
+        if access.isEnabledFor(logging.INFO):
+            path = quote(scope["path"], safe="/~!$&'()*+,;=:@")
+            milliseconds = (perf_counter() - start) * 1000
+            access.info("%s %s %d %d B %.0f ms", scope["method"], path, status, len(body), milliseconds)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _failed(
+        self, error: Exception, model: LoadedModel | None, start: float
+    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        if not isinstance(error, EdgeInferError):
+            log.exception("The server failed")
+            error = InternalError("The server failed", hint="its log has the traceback; please report it")
+        if model is not None:
+            model.statistics.failed(error.code, perf_counter() - start)
+        return problem_parts(error)
+
+    async def _infer(self, model: LoadedModel, head: RequestHead, receive: Receive, start: float) -> _Written:
+        head.check_media_type()
+        body = await read_body(receive, head.content_length, self._max_body_bytes)
+        cache = self._cache_of(model)
+        if cache is None:
+            return await self._compute(model, head, body, receive, start)
+        key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
+        kept = cache.get(key)
+        if kept is not None:
+            model.statistics.cache_hits += 1
+            return _Written(kept.body, list(kept.headers), _NO_TIME, 0.0)
+        leader = cache.in_flight.get(key)
+        if leader is not None:
+            found = await asyncio.shield(leader)
+            if found is not None:  # else it failed, perhaps for a reason of its own
+                model.statistics.coalesced += 1
+                return found._replace(headers=list(found.headers))
+        model.statistics.cache_misses += 1
+        mine: asyncio.Future[_Written | None] = asyncio.get_running_loop().create_future()
+        cache.in_flight[key] = mine
+        written: _Written | None = None
+        try:
+            written = await self._compute(model, head, body, receive, start)
+            cache.put(key, written.body, written.headers)
+            return written._replace(headers=list(written.headers))
+        finally:
+            if cache.in_flight.get(key) is mine:
+                del cache.in_flight[key]
+            mine.set_result(written)
+
+    def _cache_of(self, model: LoadedModel) -> ResultCache[_Written] | None:
+        if not self._cache_bytes:
+            return None
+        cache = self._caches.get(model)
+        if cache is None:
+            for known in [known for known in self._caches if known.is_retired]:
+                del self._caches[known]
+            cache = self._caches[model] = ResultCache(self._cache_bytes, self._cache_ttl_s, perf_counter)
+        return cache
+
+    async def _compute(
+        self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float
+    ) -> _Written:
+        is_large = len(body) >= _LARGE_BYTES
+        if head.content_encoding:
+            body = await _maybe_in_thread(is_large, unpack, body, head.content_encoding, self._max_body_bytes)
+            is_large = len(body) >= _LARGE_BYTES
+        parser = self._parsers.get(model) or self._new_parser(model)
+        if head.is_raw:
+            asked = parser.parse_raw(body)
+            if head.json_length is not None:  # Triton's raw request is answered with JSON and binary tensors
+                asked = asked._replace(binary=frozenset(spec.name for spec in model.outputs))
+        else:
+            is_large = is_large and (head.json_length is None or head.json_length >= _LARGE_BYTES)
+            asked = await _maybe_in_thread(is_large, parser.parse, body, head.json_length)
+        answer = await self._wait(model, head, asked, start, _departure(receive))
+        written_at = perf_counter()
+        answer_is_large = any(value.size >= _LARGE_BYTES // 8 for value in answer.outputs.values())
+        if head.is_raw and head.json_length is None and len(model.outputs) == 1:
+            data, headers = _raw_answer(model, answer)
+        else:
+            data, json_length = await _maybe_in_thread(
+                answer_is_large and not asked.binary,
+                write_answer,
+                model.name,
+                model.version,
+                asked,
+                answer.outputs,
+                model.outputs,
+            )
+            headers = [(b"content-type", JSON.encode() if json_length is None else OCTETS.encode())]
+            if json_length is not None:
+                headers.append((b"inference-header-content-length", b"%d" % json_length))
+        return _Written(data, headers, answer.timings, perf_counter() - written_at)
+
+    def _new_parser(self, model: LoadedModel) -> Parser:
+        for known in [known for known in self._parsers if known.is_retired]:
+            del self._parsers[known]
+        parser = self._parsers[model] = Parser(model.inputs, model.outputs)
+        return parser
+
+    async def _wait(
+        self,
+        model: LoadedModel,
+        head: RequestHead,
+        asked: InferRequest,
+        start: float,
+        is_gone: Callable[[], bool] | None,
+    ) -> Answer:
+        """Queue a request and wait for its answer."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | EdgeInferError] = loop.create_future()
+
+        def finish(result: Answer | EdgeInferError) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
+        timeout_s = asked.timeout_s or head.timeout_s
+        request = Request(
+            asked.inputs,
+            asked.outputs,
+            rows=rows,
+            key=key,
+            arrived=start,
+            finish=finish,
+            priority=asked.priority or head.priority,
+            deadline=start + timeout_s if timeout_s else inf,
+            is_gone=is_gone,
+        )
+        dispatcher = self._engine.dispatcher
+        try:
+            dispatcher.submit(model, request)
+        except QueueFull as error:
+            model.statistics.rejected(error.code)
+            raise
+        timer = loop.call_later(timeout_s, finish, request.too_late()) if timeout_s else None
+        try:
+            result = await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if isinstance(result, EdgeInferError):
+            raise result
+        return result
+
+
+async def _maybe_in_thread(is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    if is_large:
+        return await asyncio.to_thread(function, *arguments)
+    return function(*arguments)
+
+
+def _departure(receive: Receive) -> Callable[[], bool] | None:
+    """Return what tells whether the client left, or None where the server cannot say so without waiting.
+
+    `receive` of uvicorn is a method of the object that knows; waiting for its message instead costs each request a
+    task.
+    """
+    cycle = getattr(receive, "__self__", None)
+    if cycle is None or not hasattr(cycle, "disconnected"):
+        return None
+    return lambda: bool(cycle.disconnected)
+
+
+def _raw_answer(model: LoadedModel, answer: Answer) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    """Write the only output as bytes, its dtype and shape as headers."""
+    spec = model.outputs[0]
+    value = answer.outputs[spec.name]
+    headers = [
+        (b"content-type", OCTETS.encode()),
+        (b"tensor-datatype", DATATYPES[spec.dtype].encode()),
+        (b"tensor-shape", ",".join(map(str, value.shape)).encode()),
+    ]
+    return bytes(octets(value)), headers

@@ -1,0 +1,106 @@
+"""What the headers of an inference request say, read in one pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import InputError
+from edge_infer.server.problems import UnsupportedMediaType
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+JSON = "application/json"
+OCTETS = "application/octet-stream"
+#: More digits than any length, priority or timeout has.
+_MAX_DIGITS = 12
+
+
+class RequestHead:
+    """The headers that matter to inference.
+
+    Attributes:
+        media_type: Of the body, lower case, without parameters; JSON where there is none, as in tritonclient.
+        content_encoding: How the body is compressed.
+        content_length: Its bytes, -1 where it is not said.
+        json_length: The bytes of JSON in front of binary tensors; None where there are no binary tensors.
+        priority: `X-Priority`: 1 is the most urgent, 255 the least, 0 unsaid.
+        timeout_s: `X-Timeout-Ms`, in seconds; 0 unsaid.
+        request_id: `X-Request-Id`, which comes back in the answer.
+        traceparent: The W3C trace context, which comes back in the answer.
+        accept: What the client reads.
+        accept_encoding: The encodings that it reads.
+    """
+
+    __slots__ = (
+        "accept",
+        "accept_encoding",
+        "content_encoding",
+        "content_length",
+        "json_length",
+        "media_type",
+        "priority",
+        "request_id",
+        "timeout_s",
+        "traceparent",
+    )
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self.media_type = JSON
+        self.content_encoding = b""
+        self.content_length = -1
+        self.json_length: int | None = None
+        self.priority = 0
+        self.timeout_s = 0.0
+        self.request_id = b""
+        self.traceparent = b""
+        self.accept = b""
+        self.accept_encoding = b""
+        for name, value in headers:
+            if name == b"content-length":
+                self.content_length = int(value) if value.isdigit() else -1
+            elif name == b"content-type":
+                self.media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+            elif name == b"inference-header-content-length":
+                self.json_length = _number("Inference-Header-Content-Length", value)
+            elif name == b"accept-encoding":
+                self.accept_encoding = value
+            elif name == b"accept":
+                self.accept = value
+            elif name == b"content-encoding":
+                self.content_encoding = value.strip().lower()
+            elif name == b"x-priority":
+                self.priority = _number("X-Priority", value, LOWEST_PRIORITY)
+            elif name == b"x-timeout-ms":
+                self.timeout_s = _number("X-Timeout-Ms", value) / 1000
+            elif name == b"x-request-id":
+                self.request_id = value[:128]
+            elif name == b"traceparent":
+                self.traceparent = value[:128]
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the body is one tensor's bytes and nothing else."""
+        return self.json_length == 0 or (self.media_type == OCTETS and self.json_length is None)
+
+    def check_media_type(self) -> None:
+        """Refuse a body in a form that the server does not read.
+
+        Raises:
+            UnsupportedMediaType: It is neither JSON nor octets.
+        """
+        kind = self.media_type
+        if kind != JSON and kind != OCTETS and not kind.endswith("+json"):
+            raise UnsupportedMediaType(
+                f"The body is `{kind[:128]}`, expected `{JSON}` or `{OCTETS}`", hint=f"Content-Type: {JSON}"
+            )
+
+
+def _number(name: str, value: bytes, largest: int | None = None) -> int:
+    if value.isdigit() and len(value) <= _MAX_DIGITS:
+        number = int(value)
+        if largest is None or number <= largest:
+            return number
+    expected = "a whole number" if largest is None else f"a whole number up to {largest}"
+    raise InputError(f"`{name}` is `{value[:64].decode('latin-1')}`, expected {expected}", hint=f"{name}: 1")

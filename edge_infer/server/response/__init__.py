@@ -1,0 +1,1 @@
+"""Response: what is sent back, what is remembered of it, and what is counted."""

@@ -1,0 +1,75 @@
+"""ResultCache: answers to requests that were asked before, word for word. Off unless it is given room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+
+
+class Kept(NamedTuple):
+    """An answer as it was sent, and until when it may be sent again."""
+
+    body: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+    until: float
+
+
+class ResultCache(Generic[T]):
+    """The least recently used answers go first; each is forgotten after a time.
+
+    Args:
+        max_bytes: The most bytes of bodies.
+        ttl_s: How long an answer may be sent again.
+        clock: Returns the time in seconds.
+
+    Attributes:
+        in_flight: What is being computed now, by key: an identical request waits for it instead of running.
+    """
+
+    def __init__(self, max_bytes: int, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._max_bytes = max_bytes
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+        self._bytes = 0
+        self.in_flight: dict[bytes, Future[T | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @staticmethod
+    def key(body: bytes, *form: object) -> bytes:
+        """Return what stands for a request: a digest of its body, and of whatever else shapes its answer."""
+        return blake2b(body, digest_size=16, key=repr(form).encode()[:64]).digest()
+
+    def get(self, key: bytes) -> Kept | None:
+        """Return an answer that may be sent again."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.until <= self._clock():
+            self._drop(key)
+            return None
+        self._kept.move_to_end(key)
+        return kept
+
+    def put(self, key: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Keep an answer, if there is room for it at all."""
+        if len(body) > self._max_bytes:
+            return
+        if key in self._kept:
+            self._drop(key)
+        self._kept[key] = Kept(body, tuple(headers), self._clock() + self._ttl_s)
+        self._bytes += len(body)
+        while self._bytes > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: bytes) -> None:
+        self._bytes -= len(self._kept.pop(key).body)

@@ -1,0 +1,143 @@
+"""`/metrics`: the counts of all models in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from edge_infer.server.execution.engine import Engine
+    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.response.statistics import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABELS = ["model", "version"]
+_CACHE = {
+    "cache_hits": "Requests answered from the cache",
+    "cache_misses": "Requests that the cache could not answer",
+    "coalesced": "Requests answered by an identical one in flight",
+}
+_TIMINGS = {
+    "queue": "Waiting until a worker was free",
+    "batch_wait": "Waiting for others to join the batch",
+    "compute": "Running the batch",
+    "serialization": "Writing the answer",
+    "total": "From the request's headers to its answer",
+}
+
+
+class Metrics:
+    """Collects the counts when they are asked for; counting itself costs requests almost nothing.
+
+    Args:
+        engine: The models.
+        triton_names: Whether to add the names that dashboards made for Triton read.
+    """
+
+    def __init__(self, engine: Engine, *, triton_names: bool = False) -> None:
+        self._engine = engine
+        self._triton_names = triton_names
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        """Write all metrics."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every metric; `prometheus_client` calls it."""
+        models = self._engine.active()
+        yield _counter("edge_infer_requests", "Requests answered", models, lambda model: model.statistics.requests)
+        yield _by_code("edge_infer_failures", "Requests that failed", models, "failures")
+        yield _by_code("edge_infer_rejections", "Requests refused before they were read", models, "rejections")
+        for name, text in _CACHE.items():
+            yield _counter(f"edge_infer_{name}", text, models, attrgetter(f"statistics.{name}"))
+        for name, text in _TIMINGS.items():
+            yield _histogram(f"edge_infer_{name}_seconds", text, models, name)
+        yield _histogram("edge_infer_batch_rows", "Rows of a batch", models, "batch_rows")
+        fill = GaugeMetricFamily("edge_infer_batch_fill", "Mean rows of a batch by its limit, 0 to 1", labels=_LABELS)
+        depth = GaugeMetricFamily("edge_infer_queue_depth", "Requests that wait", labels=_LABELS)
+        flight = GaugeMetricFamily("edge_infer_in_flight", "Requests that wait or run", labels=_LABELS)
+        limit = GaugeMetricFamily("edge_infer_max_batch_rows", "The most rows of a batch", labels=_LABELS)
+        for model in models:
+            rows, labels = model.statistics.batch_rows, [model.name, model.version]
+            mean = rows.sum / rows.count if rows.count else 0.0
+            fill.add_metric(labels, mean / model.batcher.max_batch_size)
+            depth.add_metric(labels, len(model.batcher))
+            flight.add_metric(labels, model.in_flight)
+            limit.add_metric(labels, model.batcher.max_batch_size)
+        yield from (fill, depth, flight, limit)
+        scheduler = self._engine.dispatcher.scheduler
+        yield GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", value=scheduler.workers)
+        yield GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", value=scheduler.running)
+        if self._triton_names:
+            yield from _triton(models)
+
+
+def _counter(name: str, text: str, models: list[LoadedModel], value: Callable[[LoadedModel], float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=_LABELS)
+    for model in models:
+        family.add_metric([model.name, model.version], value(model))
+    return family
+
+
+def _by_code(name: str, text: str, models: list[LoadedModel], attribute: str) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[*_LABELS, "code"])
+    for model in models:
+        counts: dict[str, int] = getattr(model.statistics, attribute)
+        for code, count in counts.items():
+            family.add_metric([model.name, model.version, code], count)
+    return family
+
+
+def _histogram(name: str, text: str, models: list[LoadedModel], attribute: str) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=_LABELS)
+    for model in models:
+        histogram: Histogram = getattr(model.statistics, attribute)
+        buckets: list[tuple[str, float]] = []
+        total = 0
+        for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        family.add_metric([model.name, model.version], buckets, histogram.sum)
+    return family
+
+
+def _triton(models: list[LoadedModel]) -> Iterator[Metric]:
+    """Give the same counts under Triton's names: docs/user_guide/metrics.md of triton-inference-server/server."""
+    us = 1e6
+    yield _counter("nv_inference_request_success", "Requests answered", models, lambda model: model.statistics.requests)
+    yield _counter(
+        "nv_inference_request_failure",
+        "Requests that failed",
+        models,
+        lambda model: sum(model.statistics.failures.values()) + sum(model.statistics.rejections.values()),
+    )
+    yield _counter("nv_inference_count", "Rows inferred", models, lambda model: int(model.statistics.batch_rows.sum))
+    yield _counter("nv_inference_exec_count", "Batches run", models, lambda model: model.statistics.batch_rows.count)
+    yield _counter(
+        "nv_inference_request_duration_us", "Request time", models, lambda model: model.statistics.total.sum * us
+    )
+    yield _counter(
+        "nv_inference_queue_duration_us",
+        "Queue time",
+        models,
+        lambda model: (model.statistics.queue.sum + model.statistics.batch_wait.sum) * us,
+    )
+    yield _counter(
+        "nv_inference_compute_infer_duration_us",
+        "Compute time",
+        models,
+        lambda model: model.statistics.compute.sum * us,
+    )
+    pending = GaugeMetricFamily("nv_inference_pending_request_count", "Requests that wait", labels=_LABELS)
+    for model in models:
+        pending.add_metric([model.name, model.version], len(model.batcher))
+    yield pending

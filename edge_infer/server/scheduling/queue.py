@@ -1,0 +1,148 @@
+"""A bounded queue with priorities in which nobody waits for ever.
+
+A request's rank is the time of its arrival plus a handicap for its priority. A more urgent request overtakes those
+that came at most the difference of the handicaps before it, and no others: this is ageing without ever sorting again
+(earliest deadline first with a virtual deadline, Liu and Layland 1973).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import DeadlineExceeded, QueueFull
+from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, HIGHEST_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from edge_infer.server.scheduling.request import Request
+
+_Entry = tuple[float, int, "Request"]
+
+
+class RequestQueue:
+    """Requests in order of priority and age, apart by key.
+
+    Args:
+        max_size: How many may wait.
+        step_s: The handicap of one step of priority: with 0.01 the least urgent wait at most 2.54 s longer.
+    """
+
+    def __init__(self, max_size: int = 256, step_s: float = 0.01) -> None:
+        self.max_size = max_size
+        self._step_s = step_s
+        self._lines: dict[Hashable, list[_Entry]] = {}
+        self._alone = 0
+        self._sequence = 0
+        self._size = 0
+        #: The rows that wait.
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def has_room(self, priority: int = 0) -> bool:
+        """Tell whether a request of this priority would be taken: there is room, or a less urgent one gives way."""
+        urgency = priority or DEFAULT_PRIORITY
+        return self._size < self.max_size or (urgency < DEFAULT_PRIORITY and self._least_urgent() > urgency)
+
+    def _least_urgent(self) -> int:
+        return max((entry[2].priority for line in self._lines.values() for entry in line), default=HIGHEST_PRIORITY)
+
+    def push(self, request: Request) -> None:
+        """Add a request. Where the queue is full and it is urgent, the last of the least urgent ones is refused.
+
+        Raises:
+            QueueFull: There is no room.
+        """
+        if self._size >= self.max_size:
+            if not self.has_room(request.priority):
+                raise self.full()
+            self._give_way()
+        key = request.key
+        if key is None:  # a line of its own
+            self._alone += 1
+            key = (None, self._alone)
+        self._sequence += 1
+        rank = request.arrived + request.priority * self._step_s
+        heappush(self._lines.setdefault(key, []), (rank, self._sequence, request))
+        self._size += 1
+        self.rows += request.rows
+
+    def full(self) -> QueueFull:
+        """Make the error that says so."""
+        return QueueFull(
+            f"{self._size} requests wait already, the queue takes {self.max_size}",
+            hint="come back after `Retry-After`, or send fewer at once",
+            expected=self.max_size,
+            got=self._size,
+        )
+
+    def _give_way(self) -> None:
+        key, line = max(self._lines.items(), key=lambda item: max((e[2].priority, e[:2]) for e in item[1]))
+        victim = max(line, key=lambda entry: (entry[2].priority, entry[:2]))
+        line.remove(victim)
+        heapify(line)
+        self._removed(key, line, victim[2])
+        victim[2].finish(
+            QueueFull("A more urgent request took the place of this one", hint="come back after `Retry-After`")
+        )
+
+    def _removed(self, key: Hashable, line: list[_Entry], request: Request) -> None:
+        if not line:
+            del self._lines[key]
+        self._size -= 1
+        self.rows -= request.rows
+
+    def first(self, now: float) -> tuple[Hashable, Request] | None:
+        """Return the request that is next, and its line; those that cannot be answered any more are dropped."""
+        best: tuple[float, Hashable] = (inf, None)
+        while self._lines:
+            best = min(((line[0][0], key) for key, line in self._lines.items()), key=lambda pair: pair[0])
+            request = self._lines[best[1]][0][2]
+            if self._is_live(request, now):
+                return best[1], request
+            self._pop(best[1])
+        return None
+
+    def take(self, key: Hashable, max_rows: int, now: float) -> list[Request]:
+        """Remove requests from the front of a line: the first always, then as many as fit."""
+        taken: list[Request] = []
+        room = max_rows
+        while line := self._lines.get(key):
+            request = line[0][2]
+            if taken and request.rows > room:
+                break
+            self._pop(key)
+            if self._is_live(request, now):
+                taken.append(request)
+                room -= request.rows
+        return taken
+
+    def line_rows(self, key: Hashable) -> int:
+        """Count the rows that wait in a line."""
+        return sum(entry[2].rows for entry in self._lines[key])
+
+    def clear(self) -> list[Request]:
+        """Remove all requests."""
+        found = [entry[2] for line in self._lines.values() for entry in line]
+        self._lines.clear()
+        self._size = self.rows = 0
+        return found
+
+    def _pop(self, key: Hashable) -> None:
+        line = self._lines[key]
+        self._removed(key, line, heappop(line)[2])
+
+    @staticmethod
+    def _is_live(request: Request, now: float) -> bool:
+        """Tell whether an answer is still wanted; one that comes too late is refused here."""
+        if request.is_gone is not None and request.is_gone():
+            request.finish(DeadlineExceeded("The client left before its request ran"))
+            return False
+        if now >= request.deadline:
+            request.finish(request.too_late())
+            return False
+        return True

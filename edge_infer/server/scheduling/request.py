@@ -1,0 +1,122 @@
+"""Request and Batch: what waits, and what runs together."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from edge_infer.backends.base import Array
+    from edge_infer.errors import EdgeInferError
+
+#: Priorities run from 1, the most urgent, to 255; 0 asks for the default, as in Triton's schedule policy extension.
+HIGHEST_PRIORITY = 1
+LOWEST_PRIORITY = 255
+DEFAULT_PRIORITY = 128
+
+
+class Timings(NamedTuple):
+    """Where the time of an answered request went, in seconds.
+
+    Attributes:
+        queue: From its arrival until a worker was free.
+        batch_wait: From there until its batch was formed: waiting for others to join.
+        compute: Running the batch.
+        batch_size: The rows of that batch.
+    """
+
+    queue: float
+    batch_wait: float
+    compute: float
+    batch_size: int
+
+
+class Answer(NamedTuple):
+    """What became of a request: its outputs by name and where the time went."""
+
+    outputs: Mapping[str, Array]
+    timings: Timings
+
+
+class Request:
+    """One request that waits for a model.
+
+    Args:
+        inputs: Its tensors by name.
+        outputs: The outputs wanted, or None for all.
+        rows: How many rows of a batch it brings.
+        key: Only requests of equal keys run together; None for one that runs alone.
+        arrived: When, in seconds of the scheduler's clock.
+        priority: 1 is the most urgent, 255 the least, 0 the default.
+        deadline: When its answer is of no use any more.
+        finish: Called once with the answer or the error.
+        is_gone: Tells whether the client left; asked when a batch is formed.
+    """
+
+    __slots__ = (
+        "arrived",
+        "deadline",
+        "finish",
+        "inputs",
+        "is_gone",
+        "key",
+        "outputs",
+        "priority",
+        "rows",
+    )
+
+    def __init__(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str] | None,
+        *,
+        rows: int = 1,
+        key: Hashable = None,
+        arrived: float,
+        finish: Callable[[Answer | EdgeInferError], None],
+        priority: int = 0,
+        deadline: float = inf,
+        is_gone: Callable[[], bool] | None = None,
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.rows = rows
+        self.key = key
+        self.arrived = arrived
+        self.finish = finish
+        self.priority = priority or DEFAULT_PRIORITY
+        self.deadline = deadline
+        self.is_gone = is_gone
+
+    def too_late(self) -> DeadlineExceeded:
+        """Make the error for an answer that would come after the deadline."""
+        return DeadlineExceeded(
+            f"No answer within {(self.deadline - self.arrived) * 1000:.0f} ms, the timeout of the request",
+            hint="raise `parameters.timeout` (microseconds) or `X-Timeout-Ms`, or send fewer requests at once",
+            timeout_ms=round((self.deadline - self.arrived) * 1000),
+        )
+
+
+class Batch(NamedTuple):
+    """Requests that run together.
+
+    Attributes:
+        requests: At least one; more only where their keys are equal.
+        rows: The sum of their rows.
+        formed: When it was formed, in seconds of the scheduler's clock.
+        free_since: Since when a worker was free for it.
+    """
+
+    requests: Sequence[Request]
+    rows: int
+    formed: float
+    free_since: float
+
+    def timings(self, request: Request, compute_s: float) -> Timings:
+        """Tell where the time of one of its requests went."""
+        free = min(max(self.free_since, request.arrived), self.formed)
+        return Timings(free - request.arrived, self.formed - free, compute_s, self.rows)

@@ -1,0 +1,121 @@
+"""`edge_infer.load(URL of a model on a server)`: the same Session, over the wire."""
+
+from __future__ import annotations
+
+from socket import SHUT_RDWR
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+
+import edge_infer
+from edge_infer.backends.remote import RemoteModel, Reply
+from edge_infer.dtypes import DType
+from edge_infer.errors import FetchError, InputError, ModelNotFound, QueueFull, UnsupportedError
+from edge_infer.server.app import create_app
+from edge_infer.server.thread import ServerThread
+from edge_infer.tensors import Tensor
+from tests.server.bundles import bundle_files, onnx_model, write_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("remote")
+    models = {
+        "neg": write_bundle(root / "neg", bundle_files("neg", onnx_model("Neg"))),
+        "text": write_bundle(root / "text", bundle_files("text", dtype=DType.STRING, shape=("n",))),
+        "half": write_bundle(root / "half", bundle_files("half", dtype=DType.FLOAT16, shape=("n",))),
+    }
+    with ServerThread(create_app(models)) as server:
+        yield f"{server.url}/v2/models"
+
+
+def test_a_model_on_a_server_runs_as_one_here_does(url: str) -> None:
+    session = edge_infer.load(f"{url}/neg")
+    assert [(spec.name, spec.dtype, spec.shape) for spec in session.inputs] == [("x", "float32", ("batch", 3))]
+    result = session.run({"x": numpy.array([[1, 2, 3]], "float32")})
+    assert result["y"].tolist() == [[-1, -2, -3]]
+    assert session.run({"x": [[4.0, 5.0, 6.0]]})["y"].tolist() == [[-4, -5, -6]]
+    report = session.report()
+    assert (report.engine, report.engine_version, report.device) == ("remote", "v2", "remote")
+    assert report.providers == (f"{url}/neg",)
+
+
+async def run_async(url: str) -> Any:
+    session = await edge_infer.load_async(f"{url}/neg/versions/1", arrays="tensor")
+    return await session.run_async({"x": [[1.0, 2.0, 3.0]]})
+
+
+def test_asynchronously_and_without_numpy(url: str) -> None:
+    import asyncio
+
+    result = asyncio.run(run_async(url))
+    assert isinstance(result["y"], Tensor)
+    assert result["y"].tolist() == [[-1, -2, -3]]
+
+
+def test_texts_halves_prepared_calls_and_buffers(url: str) -> None:
+    assert edge_infer.load(f"{url}/text", arrays="tensor").run({"x": ["a", "ü"]})["y"].tolist() == ["a", "ü"]
+    half = numpy.array([0.5, -2], "float16")
+    numpy.testing.assert_array_equal(edge_infer.load(f"{url}/half").run({"x": half})["y"], half)
+    session = edge_infer.load(f"{url}/neg")
+    with session.prepare({"x": (2, 3)}) as call:
+        assert call({"x": numpy.ones((2, 3), "float32")})["y"].tolist() == [[-1] * 3] * 2
+    target = numpy.zeros((1, 3), "float32")
+    session.run({"x": [[1.0, 2.0, 3.0]]}, into={"y": target})
+    assert target.tolist() == [[-1, -2, -3]]
+    with pytest.raises(UnsupportedError):
+        session.run({"x": [[1.0, 2.0, 3.0]]}, keep=["y"])
+
+
+def test_errors_arrive_as_the_class_that_they_left_as(url: str) -> None:
+    model = RemoteModel(f"{url}/neg")
+    with pytest.raises(InputError, match="expected FP32"):
+        model.run({"x": numpy.ones((1, 3), "float64")}, ["y"], {}, ())
+    gone = RemoteModel(f"{url}/neg")
+    gone._url = f"{url}/none"
+    with pytest.raises(ModelNotFound, match="`none` is not served"):
+        gone.run({"x": numpy.ones((1, 3), "float32")}, ["y"], {}, ())
+    with pytest.raises(FetchError, match="status 404"):
+        edge_infer.load(f"{url}/none")
+    with pytest.raises(FetchError, match="cannot be reached"):
+        edge_infer.load("http://127.0.0.1:1/v2/models/none")
+
+
+def test_a_full_server_is_asked_again_when_it_says(url: str) -> None:
+    model = RemoteModel(f"{url}/neg")
+    real, refusals = model._post, [Reply(503, {"retry-after": "7"}, b""), Reply(503, {}, b"")]
+    waited: list[float] = []
+
+    def busy(*arguments: Any) -> Reply:
+        return refusals.pop(0) if refusals else real(*arguments)
+
+    model._post, model._pause = busy, waited.append
+    result = model.run({"x": numpy.ones((1, 3), "float32")}, ["y"], {}, ())
+    assert result["y"].tolist() == [[-1, -1, -1]]
+    assert waited == [7.0, 1.0]
+
+
+def test_a_server_that_stays_full_is_an_error(url: str) -> None:
+    model = RemoteModel(f"{url}/neg")
+    waited: list[float] = []
+    model._post = lambda *_: Reply(503, {"retry-after": "1"}, b'{"error": "full"}')
+    model._pause = waited.append
+    with pytest.raises(QueueFull, match="full"):
+        model.run({"x": numpy.ones((1, 3), "float32")}, ["y"], {}, ())
+    assert len(waited) == 4
+
+
+def test_a_connection_that_the_server_closed_is_opened_again(tmp_path: Any) -> None:
+    models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}
+    with ServerThread(create_app(models)) as server:
+        model = RemoteModel(f"{server.url}/v2/models/tiny")
+        feeds = {"x": numpy.ones((1, 3), "float32")}
+        model.run(feeds, ["y"], {}, ())
+        (connection,) = model._connections._idle
+        assert connection.sock is not None
+        connection.sock.shutdown(SHUT_RDWR)
+        assert model.run(feeds, ["y"], {}, ())["y"].tolist() == [[1, 1, 1]]

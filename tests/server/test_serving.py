@@ -1,0 +1,400 @@
+"""A running server under load, change and failure: batching, priorities, timeouts, swaps, hangs, metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+
+from edge_infer.errors import ExecutionError
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.execution import dispatcher
+from edge_infer.server.execution.probe import probe
+from edge_infer.server.execution.running import run_batch
+from edge_infer.server.repository import ServedModel
+from edge_infer.server.response.cache import ResultCache
+from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.thread import ServerThread
+from tests.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.server.conftest import Answer, Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OCTETS = "application/octet-stream"
+
+
+def row(value: float, rows: int = 1) -> bytes:
+    return numpy.full((rows, 3), value, "float32").tobytes()
+
+
+def ask(server: ServerThread, value: float = 1.0, name: str = "tiny", **headers: str) -> Answer:
+    return Client(server.url)(f"/v2/models/{name}/infer", "POST", row(value), content_type=OCTETS, **headers)
+
+
+class Gate:
+    """Holds every batch until it is opened, and remembers their sizes."""
+
+    def __init__(self) -> None:
+        self.open, self.entered = Event(), Event()
+        self.sizes: list[int] = []
+        self.values: list[float] = []
+
+    def __call__(self, session: Any, batch: Any) -> Any:
+        self.sizes.append(len(batch.requests))
+        self.values += [float(request.inputs["x"][0, 0]) for request in batch.requests]
+        self.entered.set()
+        assert self.open.wait(60)
+        return run_batch(session, batch)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    monkeypatch.setattr(dispatcher, "run_batch", made)
+    yield made
+    made.open.set()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return write_bundle(tmp_path / "tiny", bundle_files())
+
+
+def limits(**batch: Any) -> Limits:
+    return Limits(workers=1, batch=BatchLimits(**{"max_wait_ms": 1e6, **batch}))
+
+
+def queued(server: ServerThread) -> int:
+    stats = json.loads(Client(server.url)("/v2/models/stats").body)["model_stats"]
+    depth = Client(server.url)("/metrics").body.decode()
+    line = next(line for line in depth.splitlines() if line.startswith("edge_infer_queue_depth{"))
+    assert stats
+    return int(float(line.rpartition(" ")[2]))
+
+
+def wait_until_queued(server: ServerThread, count: int) -> None:
+    while queued(server) < count:
+        pass
+
+
+def test_requests_that_wait_run_together_and_get_their_own_answers(tiny: Path, gate: Gate) -> None:
+    with ServerThread(create_app({"tiny": tiny}, limits=limits())) as server, ThreadPoolExecutor(20) as threads:
+        first = threads.submit(ask, server, 100.0)
+        assert gate.entered.wait(60)
+        others = [threads.submit(ask, server, float(i)) for i in range(10)]
+        wait_until_queued(server, 10)
+        gate.open.set()
+        assert first.result().body == row(100.0)
+        assert [future.result().body for future in others] == [row(float(i)) for i in range(10)]
+    assert gate.sizes[0] == 1
+    assert len(gate.sizes) < 11
+
+
+def test_the_most_urgent_runs_first(tiny: Path, gate: Gate) -> None:
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=limits(max_batch_size=1))) as server,
+        ThreadPoolExecutor(20) as threads,
+    ):
+        waiting = [threads.submit(ask, server, 0.0)]
+        assert gate.entered.wait(60)
+        for i, priority in enumerate(("255", "0", "1"), 1):
+            waiting.append(threads.submit(ask, server, float(i), x_priority=priority))
+            wait_until_queued(server, i)
+        gate.open.set()
+        assert [future.result().status for future in waiting] == [200] * 4
+    assert gate.values == [0.0, 3.0, 2.0, 1.0]
+
+
+def test_a_full_queue_refuses_before_the_body_is_sent(tiny: Path, gate: Gate) -> None:
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=limits(max_queue_size=2))) as server,
+        ThreadPoolExecutor(20) as threads,
+    ):
+        waiting = [threads.submit(ask, server)]
+        assert gate.entered.wait(60)
+        for i in (1, 2):
+            waiting.append(threads.submit(ask, server))
+            wait_until_queued(server, i)
+        # The length is promised, nothing of the body is sent: the answer comes all the same.
+        refused = Client(server.url)("/v2/models/tiny/infer", "POST", b"", content_length="1000", content_type=OCTETS)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert json.loads(refused.body)["code"] == "queue_full"
+        urgent = threads.submit(ask, server, 7.0, x_priority="1")
+        while len([future for future in waiting if future.done()]) < 1:
+            pass
+        gate.open.set()
+        assert sorted(future.result().status for future in waiting) == [200, 200, 503]
+        assert urgent.result().status == 200
+        metrics = Client(server.url)("/metrics").body.decode()
+    assert 'edge_infer_rejections_total{code="queue_full",model="tiny",version="1"} 1.0' in metrics
+
+
+def test_a_timeout_is_answered_in_time_though_the_model_is_busy(tiny: Path, gate: Gate) -> None:
+    with ServerThread(create_app({"tiny": tiny}, limits=limits())) as server, ThreadPoolExecutor(4) as threads:
+        first = threads.submit(ask, server)
+        assert gate.entered.wait(60)
+        late = ask(server, 5.0, x_timeout_ms="20")
+        assert late.status == 504
+        assert json.loads(late.body)["details"] == {"timeout_ms": 20}
+        document = {
+            "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [6, 6, 6]}],
+            "parameters": {"timeout": 20_000},
+        }
+        late = Client(server.url)("/v2/models/tiny/infer", "POST", json.dumps(document).encode())
+        assert late.status == 504
+        gate.open.set()
+        assert first.result().status == 200
+        assert ask(server, 8.0).status == 200
+    assert 5.0 not in gate.values
+    assert 6.0 not in gate.values
+
+
+def test_a_request_whose_client_left_does_not_run(tiny: Path, gate: Gate) -> None:
+    import socket
+
+    with ServerThread(create_app({"tiny": tiny}, limits=limits())) as server, ThreadPoolExecutor(4) as threads:
+        first = threads.submit(ask, server)
+        assert gate.entered.wait(60)
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        head = f"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n"
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(head.encode() + row(9.0))
+            wait_until_queued(server, 1)
+        gate.open.set()
+        assert first.result().status == 200
+        assert ask(server, 2.0).status == 200
+    assert 9.0 not in gate.values
+
+
+def test_a_model_that_hangs_is_given_up_and_the_next_request_runs(tiny: Path, gate: Gate) -> None:
+    hanging = Limits(workers=1, hang_s=0.2)
+    with ServerThread(create_app({"tiny": tiny}, limits=hanging)) as server:
+        answer = ask(server)
+        assert answer.status == 504
+        assert "given up" in json.loads(answer.body)["error"]
+        gate.open.set()
+        assert ask(server).status == 200
+
+
+def test_a_batch_that_fails_harms_only_the_request_that_fails(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ServedModel("tiny", tiny).loaded()
+    real = type(model.session).run
+
+    def fussy(self: Any, inputs: Any, outputs: Any = None, **options: Any) -> Any:
+        if (numpy.asarray(inputs["x"]) == 13).any():
+            raise ExecutionError("thirteen")
+        return real(self, inputs, outputs, **options)
+
+    monkeypatch.setattr(type(model.session), "run", fussy)
+    from edge_infer.server.scheduling.request import Batch
+    from tests.server.scheduling.test_queue import Waiting
+
+    requests = [Waiting() for _ in range(3)]
+    for request, value in zip(requests, (1, 13, 2), strict=True):
+        request.inputs = {"x": numpy.full((1, 3), value, "float32")}
+    good, bad, also_good = run_batch(model.session, Batch(requests, 3, 0.0, 0.0))
+    assert isinstance(bad, ExecutionError)
+    assert isinstance(good, dict)
+    assert isinstance(also_good, dict)
+    assert also_good["y"].tolist() == [[2, 2, 2]]
+    model.session.close()
+
+
+def test_only_models_whose_rows_are_independent_are_batched(tmp_path: Path) -> None:
+    """A softmax over the first dimension, and a cumulative one, would mix the answers of strangers."""
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=0)
+    model = helper.make_model(
+        helper.make_graph([node], "mixing", [value], [result]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 10
+    folder = write_bundle(tmp_path / "mixing", bundle_files("mixing", model.SerializeToString()))
+    mixing = ServedModel("mixing", folder).loaded()
+    assert mixing.batcher.max_batch_size == 1
+    assert mixing.probe.reason == "a row's answer depends on the other rows of its batch"
+    fixed = ServedModel("fixed", write_bundle(tmp_path / "f", bundle_files("fixed", shape=(1, 3)))).loaded()
+    assert fixed.batcher.max_batch_size == 1
+    plain = ServedModel("plain", write_bundle(tmp_path / "p", bundle_files("plain"))).loaded()
+    assert plain.probe.reason == ""
+    assert probe(plain.session, 1).reason == "the batch size is set to 1"
+
+
+def test_two_versions_at_once_and_the_highest_by_default(tmp_path: Path) -> None:
+    def versioned(version: str, op: str) -> Path:
+        files = bundle_files("m", onnx_model(op))
+        document = json.loads(files["manifest.json"])
+        document["version"] = version
+        return write_bundle(tmp_path / version, {**files, "manifest.json": json.dumps(document).encode()})
+
+    places = {"m": [versioned("9", "Identity"), versioned("10", "Neg")]}
+    with ServerThread(create_app(places)) as server:
+        get = Client(server.url)
+        assert ask(server, 1.0, "m").body == row(-1.0)
+        assert ask(server, 1.0, "m/versions/9").body == row(1.0)
+        assert ask(server, 1.0, "m/versions/10").body == row(-1.0)
+        assert ask(server, 1.0, "m/versions/11").status == 404
+        assert json.loads(get("/v2/models/m").body)["versions"] == ["9", "10"]
+        index = json.loads(get("/v2/repository/index", "POST", b"").body)
+        assert [(entry["version"], entry["state"]) for entry in index] == [("9", "READY"), ("10", "READY")]
+
+
+def test_a_changed_bundle_is_swapped_in_and_a_broken_one_is_not(tiny: Path) -> None:
+    with ServerThread(create_app({"tiny": tiny})) as server:
+        load = Client(server.url)
+        assert ask(server, 1.0).body == row(1.0)
+        write_bundle(tiny, bundle_files(model=onnx_model("Neg"), more={"labels.json": b"[]"}))
+        assert load("/v2/repository/models/tiny/load", "POST", b"").status == 200
+        assert ask(server, 1.0).body == row(-1.0)
+        write_bundle(tiny, bundle_files(model=b"not a model", more={"labels.json": b"[ ]"}))
+        assert load("/v2/repository/models/tiny/load", "POST", b"").status == 500
+        assert ask(server, 1.0).body == row(-1.0)
+
+
+def test_a_request_in_flight_finishes_though_its_model_is_unloaded(tiny: Path, gate: Gate) -> None:
+    with ServerThread(create_app({"tiny": tiny}, limits=limits())) as server, ThreadPoolExecutor(4) as threads:
+        first = threads.submit(ask, server, 4.0)
+        assert gate.entered.wait(60)
+        post = Client(server.url)
+        assert post("/v2/repository/models/tiny/unload", "POST", b"{}").status == 200
+        assert ask(server).status == 404
+        index = json.loads(post("/v2/repository/index", "POST", b"{}").body)
+        assert index[0]["state"] == "UNAVAILABLE"
+        assert json.loads(post("/v2/repository/index", "POST", b'{"ready": true}').body) == []
+        gate.open.set()
+        assert first.result().body == row(4.0)
+        assert post("/v2/repository/models/tiny/load", "POST", b"").status == 200
+        assert ask(server, 3.0).body == row(3.0)
+
+
+def test_loading_and_unloading_at_once_by_many_ends_well(tiny: Path) -> None:
+    with ServerThread(create_app({"tiny": tiny})) as server, ThreadPoolExecutor(8) as threads:
+        post = Client(server.url)
+
+        def step(i: int) -> int:
+            if i % 3 == 0:
+                return ask(server).status
+            verb = "load" if i % 3 == 1 else "unload"
+            return post(f"/v2/repository/models/tiny/{verb}", "POST", b"").status
+
+        assert set(threads.map(step, range(60))) <= {200, 404}
+        assert post("/v2/repository/models/tiny/load", "POST", b"").status == 200
+        assert ask(server, 3.0).body == row(3.0)
+
+
+def test_an_answer_tells_where_its_time_went_and_whose_it_is(tiny: Path) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with ServerThread(create_app({"tiny": tiny}, triton_metric_names=True)) as server:
+        answer = ask(server, x_request_id="seven", traceparent=trace)
+        parts = dict(part.strip().split(";dur=") for part in answer.headers["server-timing"].split(","))
+        assert list(parts) == ["queue", "batch", "compute", "serialization", "total"]
+        assert 0 < float(parts["compute"]) <= float(parts["total"])
+        assert (answer.headers["x-request-id"], answer.headers["traceparent"]) == ("seven", trace)
+        metrics = Client(server.url)("/metrics")
+    text = metrics.body.decode()
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    labels = '{model="tiny",version="1"}'
+    assert f"edge_infer_requests_total{labels} 1.0" in text
+    for name in ("queue", "batch_wait", "compute", "serialization", "total"):
+        assert f"edge_infer_{name}_seconds_count{labels} 1.0" in text
+    assert f"edge_infer_batch_rows_sum{labels} 1.0" in text
+    assert f"nv_inference_request_success_total{labels} 1.0" in text
+
+
+def test_the_seed_route_takes_the_only_model(tiny: Path) -> None:
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
+    with ServerThread(create_app({"tiny": tiny})) as server:
+        answer = Client(server.url)("/inference", "POST", body)
+    assert json.loads(answer.body)["outputs"][0]["data"] == [1, 2, 3]
+    with ServerThread(create_app({"a": tiny, "b": tiny})) as server:
+        answer = Client(server.url)("/inference", "POST", body)
+    assert (answer.status, json.loads(answer.body)["hint"]) == (400, "POST /v2/models/NAME/infer")
+
+
+def test_the_api_is_described_as_it_is(tiny: Path) -> None:
+    """Every path of the document exists, and the page names it."""
+    with ServerThread(create_app({"tiny": tiny})) as server:
+        get = Client(server.url)
+        document = json.loads(get("/openapi.json").body)
+        page = get("/docs").body.decode()
+        for path, methods in document["paths"].items():
+            assert path in page
+            for method in methods:
+                place = path.replace("{name}", "tiny").replace("{version}", "1")
+                answer = get(place, method.upper(), b"" if method == "post" else None)
+                assert answer.status in (200, 400, 404 if place.endswith("unload") else 200), (place, answer)
+                if path.endswith("/unload"):
+                    get("/v2/repository/models/tiny/load", "POST", b"")
+    assert document["openapi"] == "3.1.0"
+
+
+def test_a_draining_server_is_not_ready_and_takes_nothing_new(tiny: Path, gate: Gate) -> None:
+    app = create_app({"tiny": tiny}, limits=limits())
+    with ServerThread(app) as server, ThreadPoolExecutor(4) as threads:
+        get = Client(server.url)
+        assert (get("/readyz").status, get("/livez").body) == (200, b"OK")
+        first = threads.submit(ask, server, 4.0)
+        assert gate.entered.wait(60)
+        app.drain()
+        assert (get("/readyz").status, get("/v2/health/ready").status, get("/livez").status) == (503, 503, 200)
+        refused = ask(server)
+        assert (refused.status, json.loads(refused.body)["code"]) == (503, "shutting_down")
+        assert refused.headers["connection"] == "close"
+        gate.open.set()
+        assert first.result().body == row(4.0)
+
+
+def test_identical_requests_run_once_where_there_is_a_cache(tiny: Path, gate: Gate) -> None:
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=Limits(workers=1, cache_bytes=10_000))) as server,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        asked = [threads.submit(ask, server, 4.0) for _ in range(3)]
+        assert gate.entered.wait(60)
+        other = threads.submit(ask, server, 5.0)
+        wait_until_queued(server, 1)
+        gate.open.set()
+        assert [future.result().body for future in asked] == [row(4.0)] * 3
+        assert other.result().body == row(5.0)
+        assert ask(server, 4.0).body == row(4.0)
+        metrics = Client(server.url)("/metrics").body.decode()
+    assert sorted(gate.values) == [4.0, 5.0]
+    counts = {name: int(float(value)) for name, value in re.findall(r"edge_infer_(\w+)_total\{.*\} (\S+)", metrics)}
+    assert counts["cache_misses"] == 2
+    assert counts["cache_hits"] + counts["coalesced"] == 3
+
+
+def test_a_request_that_fails_is_not_kept(tiny: Path) -> None:
+    with ServerThread(create_app({"tiny": tiny}, limits=Limits(cache_bytes=10_000))) as server:
+        send = Client(server.url)
+        for _ in range(2):
+            assert send("/v2/models/tiny/infer", "POST", b"123", content_type=OCTETS).status == 400
+        assert 'edge_infer_cache_misses_total{model="tiny",version="1"} 2.0' in send("/metrics").body.decode()
+
+
+def test_the_cache_forgets_by_age_and_by_use() -> None:
+    now = [0.0]
+    cache: ResultCache[None] = ResultCache(10, 5.0, lambda: now[0])
+    a, b, c = (cache.key(text, "form") for text in (b"a", b"b", b"c"))
+    assert len({a, b, c, cache.key(b"a", "other")}) == 4
+    cache.put(a, b"1234", [])
+    cache.put(b, b"1234", [])
+    assert cache.get(a) is not None
+    cache.put(c, b"1234", [])
+    assert cache.get(b) is None
+    assert cache.get(a) is not None
+    cache.put(b, b"x" * 11, [])
+    assert cache.get(b) is None
+    now[0] = 5.0
+    assert cache.get(a) is None
+    assert cache.get(c) is None
+    assert len(cache) == 0

@@ -110,6 +110,15 @@ class Node:
         """Return a list of integers among its attributes."""
         return [int(value) for value in self._attributes.get(name, default)]
 
+    def floats(self, name: str) -> list[float]:
+        """Return a list of numbers among its attributes; empty where it is not set."""
+        return [float(value) for value in self._attributes.get(name, ())]
+
+    def texts(self, name: str, default: Sequence[str]) -> list[str]:
+        """Return a list of texts among its attributes."""
+        given = self._attributes.get(name, default)
+        return [value.decode() if isinstance(value, bytes) else str(value) for value in given]
+
     def text(self, name: str, default: str) -> str:
         """Return a text among its attributes."""
         value = self._attributes.get(name, default)
@@ -184,6 +193,27 @@ class Node:
         return self.graph.tensor(
             f"{self.name}/{suffix}", signature, self._model.dtypes[self.inputs[0]] if dtype is None else dtype
         )
+
+    def give(self, tensor: Tensor, layout: Layout = Layout.PLAIN, index: int = 0) -> None:
+        """Make a tensor that the newest operator has made an output of this node."""
+        output = self.output(index, layout)
+        newest = self.graph.operators[-1] if self.graph.operators else None
+        if newest is not None and any(made is tensor for made in newest.outputs) and tensor not in self.graph.outputs:
+            newest.outputs = [output if made is tensor else made for made in newest.outputs]
+        else:
+            reshape(self.graph, tensor, output)
+
+    def dtype(self, index: int = 0) -> np.dtype:
+        """Return the element type of an input."""
+        return self._model.dtypes[self.inputs[index]]
+
+    def output_dtype(self, index: int = 0) -> np.dtype:
+        """Return the element type of an output."""
+        return self._model.dtypes[self.outputs[index]]
+
+    def gives(self, index: int) -> bool:
+        """Tell whether an optional output is wanted."""
+        return index < len(self.outputs) and bool(self.outputs[index])
 
     def stored(self, suffix: str, value: np.ndarray) -> Tensor:
         """Make a constant that only the file holds."""

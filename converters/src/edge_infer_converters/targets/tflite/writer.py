@@ -11,6 +11,7 @@ import onnx.inliner
 
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 from edge_infer_converters.targets.tflite import flatbuffer
+from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.targets.tflite.peephole import tidy
 from edge_infer_converters.targets.tflite.rules import RULES
@@ -52,7 +53,8 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-        graph, is_batch_fixed = _lowered(fold_batch_norm(model))
+        prepared = write_out_functions(join_gelu(fold_batch_norm(model)), RULES)
+        graph, is_batch_fixed = _lowered(prepared)
     tidy(graph)
     codes = tuple(operator.code for operator in graph.operators)
     return TFLiteModel(flatbuffer.write(graph, name), is_batch_fixed, codes)

@@ -26,6 +26,7 @@ _UNARY = {
     "Relu": ("RELU", None),
     "Round": ("ROUND", None),
     "Sigmoid": ("LOGISTIC", None),
+    "Sign": ("SIGN", schema.SignOptionsT),
     "Sin": ("SIN", None),
     "Sqrt": ("SQRT", None),
     "Tanh": ("TANH", None),
@@ -58,8 +59,8 @@ def unary(node: Node) -> None:
 def binary(node: Node) -> None:
     """Two inputs, broadcast as numpy does; a chain where Max or Min has more."""
     code, options = _BINARY[node.op_type]
-    layout = _common_layout(node)
-    values = [_operand(node, i, layout) for i in range(len(node.inputs))]
+    layout = common_layout(node)
+    values = [operand(node, i, layout) for i in range(len(node.inputs))]
     if len(values) == 1:
         node.alias(values[0], layout)
         return
@@ -101,14 +102,6 @@ def leaky_relu(node: Node) -> None:
     node.graph.add("LEAKY_RELU", [node.input(0, layout)], [node.output(0, layout)], options)
 
 
-def elu(node: Node) -> None:
-    """TFLite fixes alpha to 1."""
-    if node.number("alpha", 1.0) != 1.0:
-        raise Unsupported("alpha other than 1")
-    layout = layout_of(node)
-    node.graph.add("ELU", [node.input(0, layout)], [node.output(0, layout)])
-
-
 def hard_sigmoid(node: Node) -> None:
     """Give max(0, min(1, alpha * x + beta))."""
     layout = layout_of(node)
@@ -127,8 +120,8 @@ def hard_sigmoid(node: Node) -> None:
 
 def prelu(node: Node) -> None:
     """Keep x where positive, else give slope * x; the slope is constant, one for each channel or one for all."""
-    layout = _common_layout(node)
-    node.graph.add("PRELU", [node.input(0, layout), _operand(node, 1, layout)], [node.output(0, layout)])
+    layout = common_layout(node)
+    node.graph.add("PRELU", [node.input(0, layout), operand(node, 1, layout)], [node.output(0, layout)])
 
 
 def gelu(node: Node) -> None:
@@ -152,7 +145,7 @@ def alias(node: Node) -> None:
     node.alias(node.input(0, layout), layout)
 
 
-def _common_layout(node: Node) -> Layout:
+def common_layout(node: Node) -> Layout:
     """Return the layout to compute in: channels last where an operand is so and none would have to be turned."""
     rank = len(node.output_signature())
     computed = [i for i in range(len(node.inputs)) if node.constant(i) is None]
@@ -163,7 +156,7 @@ def _common_layout(node: Node) -> Layout:
     return Layout.PLAIN
 
 
-def _operand(node: Node, index: int, layout: Layout) -> Tensor:
+def operand(node: Node, index: int, layout: Layout) -> Tensor:
     """Return an operand that broadcasts in this layout: a constant gets the axes that it lacks, then is turned."""
     value = node.constant(index)
     if value is None or layout is Layout.PLAIN:
@@ -190,7 +183,6 @@ RULES: dict[str, Rule] = {
     "Cast": cast,
     "Clip": clip,
     "Dropout": alias,
-    "Elu": elu,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "Identity": alias,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.inliner
-from onnx import numpy_helper
+from onnx import helper
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    import numpy as np
+    from edge_infer_converters.targets.tflite.specialise import Specialised
 
 _ROOT_OF_TWO = 2**0.5
 _TOLERANCE = 1e-5
+# Their bodies hold loops; where they matter they are constant and computed away.
+_NOT_WRITTEN_OUT = frozenset({"Bernoulli", "Range", "SequenceMap"})
 
 
 def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
@@ -24,11 +27,15 @@ def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.
         model: A model without functions of its own.
         known: The operators that stay.
     """
-    others = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} - set(known)
+    known = _NOT_WRITTEN_OUT | set(known)
+    others = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} - known
     if not any(_has_body(name, model) for name in others):
         return model
-    bodiless = [("", name) for name in known]
-    return onnx.inliner.inline_selected_functions(model, bodiless, exclude=True, inline_schema_functions=True)
+    bodiless = [("", name) for name in sorted(known)]
+    try:
+        return onnx.inliner.inline_selected_functions(model, bodiless, exclude=True, inline_schema_functions=True)
+    except RuntimeError:  # a type that it cannot infer: the operator stays, and is named as one without a rule
+        return model
 
 
 def _has_body(name: str, model: onnx.ModelProto) -> bool:
@@ -37,39 +44,35 @@ def _has_body(name: str, model: onnx.ModelProto) -> bool:
         schema = onnx.defs.get_schema(name, version)
     except onnx.defs.SchemaError:
         return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    bodies: Any = schema  # the type stub lacks both
+    return bool(bodies.has_function or bodies.has_context_dependent_function)
 
 
-def join_gelu(model: onnx.ModelProto) -> onnx.ModelProto:
+def join_gelu(model: Specialised) -> Specialised:
     """Find x (1 + erf(x / sqrt 2)) / 2, as exporters before operator set 20 write it, and make it a Gelu.
 
     TFLite has GELU, and no Erf; quantizers and fast kernels know it.
     """
-    graph = model.graph
-    makers = {name: node for node in graph.node for name in node.output}
+    makers = {name: node for node in model.nodes for name in node.output}
     readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
+    for node in model.nodes:
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    numbers = _numbers(graph)
-    joined: dict[str, str] = {}  # the last product of a group -> its x
-    for node in graph.node:
-        if node.op_type == "Erf":
-            found = _gelu_around(node, makers, readers, numbers)
-            if found:
-                joined[found[1]] = found[0]
-    if not joined:
-        return model
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    for node in changed.graph.node:
-        if node.output[0] in joined:
-            source = joined[node.output[0]]
-            node.op_type = "Gelu"
-            del node.input[:]
-            node.input.append(source)
-            del node.attribute[:]
-    return changed
+    numbers = {
+        name: float(value.reshape(()))
+        for name, value in model.constants.items()
+        if value.size == 1 and value.dtype.kind == "f"
+    }
+    erfs = [node for node in model.nodes if node.op_type == "Erf"]
+    found = [_gelu_around(erf, makers, readers, numbers) for erf in erfs]
+    sources = {pair[1]: pair[0] for pair in found if pair}
+    nodes = [
+        helper.make_node("Gelu", [sources[node.output[0]]], node.output, name=node.name)
+        if node.output[0] in sources
+        else node
+        for node in model.nodes
+    ]
+    return replace(model, nodes=tuple(nodes))
 
 
 def _gelu_around(
@@ -118,20 +121,3 @@ def _is_scaled_by(node: onnx.NodeProto, factor: float, numbers: dict[str, float]
 def _only_reader(name: str, readers: dict[str, list[onnx.NodeProto]], op_type: str) -> onnx.NodeProto | None:
     found = readers.get(name, [])
     return found[0] if len(found) == 1 and found[0].op_type == op_type else None
-
-
-def _numbers(graph: onnx.GraphProto) -> dict[str, float]:
-    """Return every stored scalar by name."""
-    found: dict[str, float] = {}
-
-    def note(name: str, value: np.ndarray) -> None:
-        if value.size == 1 and value.dtype.kind == "f":
-            found[name] = float(value.reshape(()))
-
-    for tensor in graph.initializer:
-        if len(tensor.dims) == 0 or max(tensor.dims) == 1:
-            note(tensor.name, numpy_helper.to_array(tensor))
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            note(node.output[0], numpy_helper.to_array(node.attribute[0].t))
-    return found

@@ -8,7 +8,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.graph import Tensor
-from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
+from edge_infer_converters.targets.tflite.lowering import reshape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -168,15 +168,6 @@ class Formula:
         signature = [*rows.signature[:-1], matrix.signature[0]]
         version = 5 if options.keepNumDims else 1
         return self.operator("FULLY_CONNECTED", [rows, matrix, bias], signature, options=options, version=version)
-
-    def broadcast_to(self, value: Tensor, signature: Sequence[int]) -> Tensor:
-        """Repeat a value along the axes where it has one element."""
-        if tuple(signature) == value.signature:
-            return value
-        if -1 in signature:
-            raise Unsupported("a constant that is repeated for each of a free batch")
-        shape = self.integers(signature)
-        return self.operator("BROADCAST_TO", [value, shape], signature, options=schema.BroadcastToOptionsT())
 
     def integers(self, values: Sequence[int]) -> Tensor:
         """Store a list of 32-bit integers."""

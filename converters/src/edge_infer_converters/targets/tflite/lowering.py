@@ -153,6 +153,23 @@ class Node:
             raise BatchDependent(name)
         return self._model.constants.get(name)
 
+    def broadcast_constant(self, index: int) -> np.ndarray | None:
+        """Return the value of an operand that will be broadcast, or None where it is computed.
+
+        One that is the same for each of the batch is given once, if another operand brings the batch.
+
+        Raises:
+            BatchDependent: It depends on the batch size.
+        """
+        name, rank = self.inputs[index], len(self.signature(index))
+        if name in self._model.repeated and any(
+            self.signature(i)[0] == -1 and len(self.signature(i)) == rank and one not in self._model.constants
+            for i, one in enumerate(self.inputs)
+            if self.signature(i)
+        ):
+            return self._model.constants[name]
+        return self.constant(index)
+
     def needed_constant(self, index: int) -> np.ndarray:
         """Return the value of an input that must be constant.
 

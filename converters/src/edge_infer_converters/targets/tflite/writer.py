@@ -53,7 +53,7 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-        prepared = write_out_functions(join_gelu(fold_batch_norm(model)), RULES)
+        prepared = write_out_functions(fold_batch_norm(model), RULES)
         graph, is_batch_fixed = _lowered(prepared)
     tidy(graph)
     codes = tuple(operator.code for operator in graph.operators)
@@ -63,6 +63,6 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
     try:
-        return lower(specialise(model), RULES), False
+        return lower(join_gelu(specialise(model)), RULES), False
     except BatchDependent:
-        return lower(specialise(model, fixed_batch=True), RULES), True
+        return lower(join_gelu(specialise(model, fixed_batch=True)), RULES), True

@@ -73,6 +73,20 @@ def binary(node: Node) -> None:
         values[0] = target
 
 
+def power(node: Node) -> None:
+    """A constant exponent takes the type of the base; other pairs of types are refused."""
+    exponent, dtype = node.constant(1), node.dtype()
+    if dtype not in (np.float32, np.int32):
+        raise Unsupported(f"a base of {dtype}")
+    if node.dtype(1) == dtype:
+        binary(node)
+        return
+    if exponent is None or (exponent != exponent.astype(dtype)).any():
+        raise Unsupported(f"an exponent of {node.dtype(1)} to a base of {dtype}")
+    stored = node.stored("exponent", exponent.astype(dtype))
+    node.graph.add("POW", [node.input(), stored], [node.output()], schema.PowOptionsT())
+
+
 def clip(node: Node) -> None:
     """An activation where TFLite has one, else MAXIMUM and MINIMUM."""
     low = _limit(node, 1, "min", -np.inf)
@@ -148,7 +162,7 @@ def alias(node: Node) -> None:
 def common_layout(node: Node) -> Layout:
     """Return the layout to compute in: channels last where an operand is so and none would have to be turned."""
     rank = len(node.output_signature())
-    computed = [i for i in range(len(node.inputs)) if node.constant(i) is None]
+    computed = [i for i in range(len(node.inputs)) if node.broadcast_constant(i) is None]
     turned = [i for i in computed if node.is_channels_last(i)]
     plain = [i for i in computed if i not in turned]
     if turned and all(len(node.shape(i)) == rank for i in computed) and len(turned) >= len(plain):
@@ -158,9 +172,11 @@ def common_layout(node: Node) -> Layout:
 
 def operand(node: Node, index: int, layout: Layout) -> Tensor:
     """Return an operand that broadcasts in this layout: a constant gets the axes that it lacks, then is turned."""
-    value = node.constant(index)
-    if value is None or layout is Layout.PLAIN:
+    value = node.broadcast_constant(index)
+    if value is None:
         return node.input(index, layout)
+    if layout is Layout.PLAIN:
+        return node.graph.constant(node.inputs[index], value)
     rank = len(node.output_signature())
     full = value.reshape((1,) * (rank - value.ndim) + value.shape)
     turned = full.transpose(to_channels_last(rank))
@@ -188,4 +204,5 @@ RULES: dict[str, Rule] = {
     "Identity": alias,
     "LeakyRelu": leaky_relu,
     "PRelu": prelu,
+    "Pow": power,
 }

@@ -44,7 +44,7 @@ def softplus(f: Formula, x: Tensor) -> Tensor:
 
 
 def softsign(f: Formula, x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
+    """X / (1 + |x|)."""
     return f.divide(x, f.add(f.unary("ABS", x), 1.0))
 
 

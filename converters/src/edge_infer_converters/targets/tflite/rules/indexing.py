@@ -65,7 +65,9 @@ def gathered_parts(node: Node) -> None:
         raise Unsupported("batch_dims")
     f = Formula(node)
     indices = _coordinates(node, f)
-    target = f.operator("GATHER_ND", [node.input(), indices], node.output_signature(), options=schema.GatherNdOptionsT())
+    target = f.operator(
+        "GATHER_ND", [node.input(), indices], node.output_signature(), options=schema.GatherNdOptionsT()
+    )
     node.give(target)
 
 
@@ -144,7 +146,9 @@ def largest_place(node: Node) -> None:
         raise Unsupported("along a free batch")
     is_last = bool(node.integer("select_last_index", 0))
     if is_last:
-        value = f.operator("REVERSE_V2", [value, f.integers([place])], value.signature, options=schema.ReverseV2OptionsT())
+        value = f.operator(
+            "REVERSE_V2", [value, f.integers([place])], value.signature, options=schema.ReverseV2OptionsT()
+        )
     is_max = node.op_type == "ArgMax"
     options = schema.ArgMaxOptionsT() if is_max else schema.ArgMinOptionsT()
     options.outputType = schema.TensorType.INT64
@@ -170,8 +174,10 @@ def largest(node: Node) -> None:
     if not is_largest:
         turned = f.unary("NEG", turned)
     signature = [*turned.signature[:-1], count]
-    values, places = (node.scratch(name, signature, dtype) for name, dtype in
-                      (("values", turned.dtype), ("places", np.dtype(np.int32))))
+    values, places = (
+        node.scratch(name, signature, dtype)
+        for name, dtype in (("values", turned.dtype), ("places", np.dtype(np.int32)))
+    )
     k = node.stored("k", np.array(count, np.int32))
     node.graph.add("TOPK_V2", [turned, k], [values, places], schema.TopKV2OptionsT())
     back = [int(i) for i in np.argsort(order)]

@@ -14,8 +14,7 @@ from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
-    from edge_infer_converters.targets.tflite.formulas import Formula
-from edge_infer_converters.targets.tflite.graph import Tensor
+    from edge_infer_converters.targets.tflite.graph import Tensor
     from edge_infer_converters.targets.tflite.lowering import Node, Rule
 
 # Before this operator set, Softmax ran over all axes from `axis` on, taken as one.

@@ -112,7 +112,13 @@ def _unrolled(
     each = len(_DEFAULTS[node.op_type])
     peephole = node.needed_constant(7)[direction] if node.has_input(7) else None
     cell = _Cell(
-        f, size, recurrence, recurrent_bias, peephole, (names * 2)[direction * each : (direction + 1) * each], resets_after
+        f,
+        size,
+        recurrence,
+        recurrent_bias,
+        peephole,
+        (names * 2)[direction * each : (direction + 1) * each],
+        resets_after,
     )
     shares = f.dense(value, f.constant(weights), f.constant(input_bias))
     steps, batch, width = shares.signature
@@ -125,12 +131,12 @@ def _unrolled(
     return states[::-1] if is_reverse else states, c
 
 
-def _rnn(cell: _Cell, share: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, None]:
+def _rnn(cell: _Cell, share: Tensor, h: Tensor | None, _: Tensor | None) -> tuple[Tensor, None]:
     return cell.activate(0, cell.plus(share, cell.from_state(h, 0, 1))), None
 
 
-def _gru(cell: _Cell, share: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, None]:
-    """z, r, h of ONNX's definition; `linear_before_reset` multiplies r after the dense layer."""
+def _gru(cell: _Cell, share: Tensor, h: Tensor | None, _: Tensor | None) -> tuple[Tensor, None]:
+    """The gates z, r, h of ONNX's definition; `linear_before_reset` multiplies r after the dense layer."""
     f = cell.formula
     state = cell.from_state(h, 0, 2)
     both = f.slice(share, 1, 0, 2 * cell.size)
@@ -151,7 +157,7 @@ def _gru(cell: _Cell, share: Tensor, h: Tensor | None, c: Tensor | None) -> tupl
 
 
 def _lstm(cell: _Cell, share: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Tensor]:
-    """i, o, f, c of ONNX's definition."""
+    """The gates i, o, f, c of ONNX's definition."""
     f = cell.formula
     gates = cell.plus(share, cell.from_state(h, 0, 4))
     enter = cell.activate(0, cell.peep(cell.gate(gates, 0), 0, c))

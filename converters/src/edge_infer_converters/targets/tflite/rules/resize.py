@@ -7,7 +7,7 @@ row chooses one element, as a FULLY_CONNECTED where it mixes some.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -24,13 +24,20 @@ if TYPE_CHECKING:
 # TFLite's two settings, in the order in which they are tried: (align_corners, half_pixel_centers).
 _SETTINGS = ((False, True), (True, False), (False, False))
 _SAME = 1e-6
+_DEFAULTS = {
+    "mode": "nearest",
+    "coordinate_transformation_mode": "half_pixel",
+    "nearest_mode": "round_prefer_floor",
+}
 
 
 def resized(node: Node) -> None:
     """Along each axis whose size changes, or that is read at other places."""
     if node.dtype() != np.float32:
         raise Unsupported(f"elements of {node.dtype()}")
-    if node.text("coordinate_transformation_mode", "") == "tf_crop_and_resize" and node.number("extrapolation_value", 0):
+    if node.text("coordinate_transformation_mode", "") == "tf_crop_and_resize" and node.number(
+        "extrapolation_value", 0
+    ):
         raise Unsupported("an extrapolation_value")
     matrices = _matrices(node)
     layout = Layout.CHANNELS_LAST if len(node.shape()) == 4 and set(matrices) <= {2, 3} else layout_of(node)
@@ -83,15 +90,13 @@ def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) 
     """Resize the rows of an identity matrix by ONNX's reference implementation."""
     from onnx.reference import ReferenceEvaluator
 
-    attributes = {
-        name: node.text(name, default)
-        for name, default in (
-            ("mode", "nearest"), ("coordinate_transformation_mode", "half_pixel"), ("nearest_mode", "round_prefer_floor"),
-        )
-    }  # fmt: skip
+    attributes = {name: node.text(name, default) for name, default in _DEFAULTS.items()}
     if node.op_type == "Upsample" or node.opset < 11:
         attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    numbers = {"cubic_coeff_a": node.number("cubic_coeff_a", -0.75), "exclude_outside": node.integer("exclude_outside", 0)}
+    numbers: dict[str, Any] = {
+        "cubic_coeff_a": node.number("cubic_coeff_a", -0.75),
+        "exclude_outside": node.integer("exclude_outside", 0),
+    }
     if node.integer("antialias", 0):
         numbers["antialias"] = 1
     region = np.array([0, 0, 1, 1], np.float32)
@@ -99,16 +104,20 @@ def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) 
         region = _region(node, axis)
     by_scale = scale is not None
     names = ["x", "roi", "scales" if by_scale else "", "" if by_scale else "sizes"]
-    feeds: dict[str, np.ndarray] = {"x": np.eye(size, dtype=np.float32), "roi": region}
+    feeds: dict[str, Any] = {"x": np.eye(size, dtype=np.float32), "roi": region}
     if scale is not None:
         feeds["scales"] = np.array([1, scale], np.float32)
     else:
         feeds["sizes"] = np.array([size, wanted], np.int64)
     one = helper.make_node("Resize", names, ["y"], **attributes, **numbers)
-    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), None)
-              for name, feed in feeds.items()]
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), None)
+        for name, feed in feeds.items()
+    ]
     output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), None)
-    model = helper.make_model(helper.make_graph([one], "axis", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)])
+    model = helper.make_model(
+        helper.make_graph([one], "axis", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)]
+    )
     matrix: np.ndarray = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0]).T
     if matrix.shape != (wanted, size):
         raise Unsupported(f"sizes that do not follow from its scales: {wanted}")
@@ -135,7 +144,8 @@ def _builtin(node: Node, value: Tensor, matrices: dict[int, np.ndarray]) -> bool
     shape, wanted = node.shape(), node.output_signature()
     for corners, centers in _SETTINGS:
         if all(
-            np.abs(matrices.get(axis, np.eye(shape[axis])) - make(shape[axis], wanted[axis], corners, centers)).max() < _SAME
+            np.abs(matrices.get(axis, np.eye(shape[axis])) - make(shape[axis], wanted[axis], corners, centers)).max()
+            < _SAME
             for axis in (2, 3)
         ):
             code = "RESIZE_NEAREST_NEIGHBOR" if mode == "nearest" else "RESIZE_BILINEAR"
@@ -154,15 +164,16 @@ def _places(size: int, wanted: int, corners: bool) -> tuple[np.ndarray, float]:
 
 
 def _nearest(size: int, wanted: int, corners: bool, centers: bool) -> np.ndarray:
-    """TFLite's kernel: https://github.com/tensorflow/tensorflow, lite/kernels/internal/reference/resize_nearest_neighbor.h."""
+    """TFLite's kernel: tensorflow/lite/kernels/internal/reference/resize_nearest_neighbor.h."""
     places, scale = _places(size, wanted, corners)
     at = (places + (0.5 if centers else 0.0)) * scale
     chosen = np.floor(at + 0.5) if corners else np.floor(at)
-    return np.eye(size)[np.clip(chosen, 0, size - 1).astype(int)]
+    rows: np.ndarray = np.eye(size)[np.clip(chosen, 0, size - 1).astype(int)]
+    return rows
 
 
 def _linear(size: int, wanted: int, corners: bool, centers: bool) -> np.ndarray:
-    """TFLite's kernel: lite/kernels/internal/reference/resize_bilinear.h."""
+    """TFLite's kernel: tensorflow/lite/kernels/internal/reference/resize_bilinear.h."""
     places, scale = _places(size, wanted, corners)
     at = (places + 0.5) * scale - 0.5 if centers else places * scale
     low = np.floor(at)

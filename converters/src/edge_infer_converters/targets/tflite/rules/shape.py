@@ -9,7 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.formulas import Formula
 from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
-from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
+from edge_infer_converters.targets.tflite.lowering import BatchDependent, Unsupported, reshape
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
@@ -147,14 +147,16 @@ def _bounds(node: Node, index: int, name: str) -> list[int]:
 
 def expanded(node: Node) -> None:
     """Repeat along axes of one element."""
-    f, value = Formula(node), node.input()
-    signature = node.output_signature()
+    value, signature = node.input(), node.output_signature()
     if value.signature == signature:
         node.alias(value)
-    elif -1 in signature:
-        raise Unsupported("a free batch that other sizes are repeated for")
-    else:
-        node.give(f.broadcast_to(value, signature))
+        return
+    f, rank = Formula(node), len(signature)
+    full = (1,) * (rank - value.rank) + value.signature
+    if any(wanted == -1 != size for size, wanted in zip(full, signature, strict=True)):
+        raise BatchDependent(node.inputs[0])  # repeated once for each of the batch
+    times = f.integers([1 if size == wanted else wanted for size, wanted in zip(full, signature, strict=True)])
+    node.give(f.operator("TILE", [f.reshape(value, full), times], signature, options=schema.TileOptionsT()))
 
 
 def tiled(node: Node) -> None:

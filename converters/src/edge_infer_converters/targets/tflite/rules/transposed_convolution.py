@@ -26,19 +26,29 @@ def transposed_convolution(node: Node) -> None:
     weights = _spread(weights, node.integers("dilations", [1] * rank))
     strides = node.integers("strides", [1] * rank)
     output = [node.output_signature()[axis] for axis in range(2, 2 + rank)]
-    full = [(size - 1) * stride + reach
-            for size, stride, reach in zip(node.shape()[2:], strides, weights.shape[2:], strict=True)]
+    full = [
+        (size - 1) * stride + reach
+        for size, stride, reach in zip(node.shape()[2:], strides, weights.shape[2:], strict=True)
+    ]
     starts = _cut_before(node, full, output)
 
     f, image = Formula(node), node.input(0, Layout.CHANNELS_LAST)
     if rank == 1:
         batch, width, channels = image.signature
         image = f.reshape(image, (batch, 1, width, channels))
-        weights, strides, full, starts, output = weights[:, :, None], [1, *strides], [1, *full], [0, *starts], [1, *output]
+        weights, strides, full, starts, output = (
+            weights[:, :, None],
+            [1, *strides],
+            [1, *full],
+            [0, *starts],
+            [1, *output],
+        )
     groups = node.integer("group", 1)
     parts = [
         _one_group(f, f.slice(image, 3, start, start + len(kernel)), kernel, strides, full)
-        for start, kernel in zip(range(0, len(weights), len(weights) // groups), np.split(weights, groups), strict=False)
+        for start, kernel in zip(
+            range(0, len(weights), len(weights) // groups), np.split(weights, groups), strict=False
+        )
     ]
     result = f.concatenate(parts, 3)
     for axis, (start, size, wanted) in enumerate(zip(starts, full, output, strict=True), start=1):

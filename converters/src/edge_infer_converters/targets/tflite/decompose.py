@@ -31,6 +31,7 @@ def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.
     others = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} - known
     if not any(_has_body(name, model) for name in others):
         return model
+    model = _with_types(_with_default_attributes(model, known))
     bodiless = [("", name) for name in sorted(known)]
     try:
         return onnx.inliner.inline_selected_functions(model, bodiless, exclude=True, inline_schema_functions=True)
@@ -39,13 +40,43 @@ def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.
 
 
 def _has_body(name: str, model: onnx.ModelProto) -> bool:
-    version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     try:
-        schema = onnx.defs.get_schema(name, version)
+        schema = onnx.defs.get_schema(name, _opset(model))
     except onnx.defs.SchemaError:
         return False
     bodies: Any = schema  # the type stub lacks both
     return bool(bodies.has_function or bodies.has_context_dependent_function)
+
+
+def _with_default_attributes(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
+    """Spell out the attributes that nodes leave out: the inliner takes those for unset, not for their default."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    version = _opset(model)
+    for node in changed.graph.node:
+        if node.op_type in known or node.domain not in ("", "ai.onnx") or not _has_body(node.op_type, model):
+            continue
+        given = {attribute.name for attribute in node.attribute}
+        for name, attribute in onnx.defs.get_schema(node.op_type, version).attributes.items():
+            if name not in given and attribute.default_value.name:
+                node.attribute.append(attribute.default_value)
+    return changed
+
+
+def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Say the type of every value, of weights too: some bodies depend on them, and the inliner asks for no weight."""
+    typed = onnx.shape_inference.infer_shapes(model)
+    known = {value.name for value in (*typed.graph.input, *typed.graph.value_info)}
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in typed.graph.initializer
+        if tensor.name not in known
+    )
+    return typed
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
 def join_gelu(model: Specialised) -> Specialised:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     Rule = Callable[["Node"], None]
 
 
+# Types that a file can hold, and that only CAST reads and writes.
+_NOT_COMPUTED = frozenset({"float16", "float64", "bfloat16"})
+
+
 class BatchDependent(Exception):
     """A constant that follows the batch size must be stored: the batch has to be fixed."""
 
@@ -52,6 +56,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
     for node in model.nodes:
         view = Node(node, model, values)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
+        reason = reason or _foreign_type(node, model)
         if not reason:
             try:
                 rules[node.op_type](view)
@@ -71,8 +76,18 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
             operators=sorted(refused),
             nodes=dict(sorted(refused.items())),
         )
+    for name in model.outputs:
+        if 0 in model.signatures[name] and name in model.constants:
+            raise UnsupportedOperator(f"Output `{name}` is constant and has no elements", tensor=name)
     values.graph.outputs = [values.output(name) for name in model.outputs]
     return values.graph
+
+
+def _foreign_type(node: onnx.NodeProto, model: Specialised) -> str:
+    """Name a type of a node's values that TFLite's kernels do not compute with."""
+    found = {str(model.dtypes[name]) for name in (*node.input, *node.output) if name in model.dtypes}
+    foreign = sorted(found & _NOT_COMPUTED) if node.op_type != "Cast" else []
+    return f"elements of {foreign[0]}" if foreign else ""
 
 
 class Node:

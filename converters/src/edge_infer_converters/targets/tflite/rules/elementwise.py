@@ -59,6 +59,8 @@ def unary(node: Node) -> None:
 def binary(node: Node) -> None:
     """Two inputs, broadcast as numpy does; a chain where Max or Min has more."""
     code, options = _BINARY[node.op_type]
+    if code == "DIV" and node.dtype() not in (np.float32, np.int32):
+        raise Unsupported(f"elements of {node.dtype()}")
     layout = common_layout(node)
     values = [operand(node, i, layout) for i in range(len(node.inputs))]
     if len(values) == 1:
@@ -153,6 +155,15 @@ def cast(node: Node) -> None:
     node.graph.add("CAST", [node.input(0, layout)], [node.output(0, layout)], options)
 
 
+def dropout(node: Node) -> None:
+    """Nothing, unless it is in training."""
+    if node.has_input(2) and node.needed_constant(2).any():
+        raise Unsupported("training mode")
+    if node.gives(1):
+        raise Unsupported("a second output, the mask")
+    alias(node)
+
+
 def alias(node: Node) -> None:
     """An operator that does nothing at run time."""
     layout = layout_of(node)
@@ -198,7 +209,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_BINARY, binary),
     "Cast": cast,
     "Clip": clip,
-    "Dropout": alias,
+    "Dropout": dropout,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "Identity": alias,

@@ -49,8 +49,10 @@ def softsign(f: Formula, x: Tensor) -> Tensor:
 
 
 def mish(f: Formula, x: Tensor) -> Tensor:
-    """X tanh(softplus(x))."""
-    return f.multiply(x, f.unary("TANH", softplus(f, x)))
+    """X tanh(softplus(x)), which is x w / (w + 2) with e = exp(x) and w = e (e + 2); past 20 it is x."""
+    e = f.unary("EXP", f.binary("MINIMUM", x, 20.0))
+    w = f.multiply(e, f.add(e, 2.0))
+    return f.multiply(x, f.divide(w, f.add(w, 2.0)))
 
 
 def tangent(f: Formula, x: Tensor) -> Tensor:

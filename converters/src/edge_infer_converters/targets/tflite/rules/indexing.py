@@ -30,8 +30,13 @@ def gathered(node: Node) -> None:
         return
     indices = f.cast(node.input(1), np.int32)
     if table is None or axis or rank != 2 or table.dtype != np.float32:
+        if size == -1:
+            raise Unsupported("chosen elements of a free batch")
+        from_end = f.add(indices, size)
+        indices = f.select(f.binary("LESS", indices, 0), from_end, indices)
         node.give(f.gather(node.input(), indices, axis))
         return
+    # Identifiers of words are not negative; LiteRT raises an error on one that is.
     flat = indices if indices.rank == 1 else f.reshape(indices, (_count(indices.signature),))
     found = f.operator("EMBEDDING_LOOKUP", [flat, node.input()], (flat.signature[0], table.shape[1]), table.dtype)
     node.give(f.reshape(found, (*indices.signature, table.shape[1])))

@@ -42,6 +42,8 @@ def softmax(node: Node) -> None:
 
 def batch_normalization(node: Node) -> None:
     """Give x * factor + shift, for each channel."""
+    if node.integer("training_mode", 0):
+        raise Unsupported("training mode")
     scale, bias, mean, variance = (node.needed_constant(i).astype(np.float64) for i in range(1, 5))
     factor = scale / np.sqrt(variance + node.number("epsilon", 1e-5))
     shift = bias - mean * factor

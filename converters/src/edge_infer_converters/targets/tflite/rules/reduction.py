@@ -25,6 +25,8 @@ _CODES = {
 
 def reduction(node: Node) -> None:
     """Over some axes; over height and width, as CNNs end, without a transposition."""
+    if node.dtype() == np.bool_:
+        raise Unsupported("elements of bool")
     rank = len(node.shape())
     axes = [axis % rank for axis in _axes(node, rank)]
     if not axes:

@@ -57,7 +57,9 @@ def resized(node: Node) -> None:
 def _matrices(node: Node) -> dict[int, np.ndarray]:
     """Return [out, in] for each axis that is not left as it is."""
     source, target = node.signature(), node.output_signature()
-    scales = _scales(node)
+    # Corners are aligned over whole sizes, whatever fraction a scale leaves: ONNX Runtime and PyTorch agree on that.
+    is_aligned = node.text("coordinate_transformation_mode", "") == "align_corners"
+    scales = None if is_aligned else _scales(node)
     found = {}
     for axis, (size, wanted) in enumerate(zip(source, target, strict=True)):
         scale = scales[axis] if scales else None
@@ -109,16 +111,18 @@ def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) 
         feeds["scales"] = np.array([1, scale], np.float32)
     else:
         feeds["sizes"] = np.array([size, wanted], np.int64)
-    one = helper.make_node("Resize", names, ["y"], **attributes, **numbers)
+    settings: dict[str, Any] = attributes | numbers
+    one = helper.make_node("Resize", names, ["y"], **settings)
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(feed.dtype), None)
-        for name, feed in feeds.items()
+        helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(feed.dtype), None)
+        for key, feed in feeds.items()
     ]
     output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), None)
     model = helper.make_model(
         helper.make_graph([one], "axis", inputs, [output]), opset_imports=[helper.make_opsetid("", 18)]
     )
-    matrix: np.ndarray = np.asarray(ReferenceEvaluator(model).run(None, feeds)[0]).T
+    results: Any = ReferenceEvaluator(model).run(None, feeds)
+    matrix: np.ndarray = np.asarray(results[0]).T
     if matrix.shape != (wanted, size):
         raise Unsupported(f"sizes that do not follow from its scales: {wanted}")
     return matrix.astype(np.float32)

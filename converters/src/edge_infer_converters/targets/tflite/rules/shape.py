@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -56,7 +56,7 @@ def concatenated(node: Node) -> None:
 def padded(node: Node) -> None:
     """With a constant, or mirrored at the edge."""
     mode = node.text("mode", "constant")
-    if mode not in ("constant", "reflect"):
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Unsupported(f"mode {mode}")
     given = node.needed_constant(1).reshape(-1) if node.has_input(1) else np.array(node.integers("pads", []))
     fill = float(node.needed_constant(2).reshape(())) if node.has_input(2) else node.number("value", 0.0)
@@ -70,6 +70,9 @@ def padded(node: Node) -> None:
     layout = layout_of(node)
     if layout is Layout.CHANNELS_LAST:
         pairs = [pairs[axis] for axis in to_channels_last(rank)]
+    if mode in ("edge", "wrap"):
+        _repeat_edges(node, pairs, "edge" if mode == "edge" else "wrap", layout)
+        return
     value, target = node.input(0, layout), node.output(0, layout)
     stored = node.stored("pads", np.array(pairs, np.int32))
     if mode == "reflect":
@@ -82,6 +85,16 @@ def padded(node: Node) -> None:
         )
     else:
         node.graph.add("PAD", [value, stored], [target], schema.PadOptionsT())
+
+
+def _repeat_edges(node: Node, pairs: list[tuple[int, int]], mode: Literal["edge", "wrap"], layout: Layout) -> None:
+    """Take elements by number along each axis, those outside from the edge or from the other end."""
+    f, value = Formula(node), node.input(0, layout)
+    for axis, pair in enumerate(pairs):
+        if any(pair):
+            numbers = np.pad(np.arange(value.shape[axis], dtype=np.int32), pair, mode)
+            value = f.gather(value, f.constant(numbers), axis)
+    node.give(value, layout)
 
 
 def sliced(node: Node) -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _ROOT_OF_TWO = 2**0.5
 _TOLERANCE = 1e-5
-# Their bodies hold loops; where they matter they are constant and computed away.
-_NOT_WRITTEN_OUT = frozenset({"Bernoulli", "Range", "SequenceMap"})
+# Their bodies hold control flow; where Range matters it is constant and computed away.
+_NOT_WRITTEN_OUT = frozenset({"AffineGrid", "Bernoulli", "Range", "SequenceMap"})
 
 
 def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.ModelProto:
@@ -29,7 +29,7 @@ def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.
     """
     known = _NOT_WRITTEN_OUT | set(known)
     others = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} - known
-    if not any(_has_body(name, model) for name in others):
+    if not any(is_written_out(name, _opset(model)) for name in others):
         return model
     model = _with_types(_with_default_attributes(model, known))
     bodiless = [("", name) for name in sorted(known)]
@@ -39,9 +39,17 @@ def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.
         return model
 
 
-def _has_body(name: str, model: onnx.ModelProto) -> bool:
+def is_written_out(name: str, opset: int | None = None) -> bool:
+    """Tell whether the ONNX standard has a body for an operator that can be written in its place.
+
+    Args:
+        name: The operator.
+        opset: The version of the operator set; the newest one unless given.
+    """
+    if name in _NOT_WRITTEN_OUT:
+        return False
     try:
-        schema = onnx.defs.get_schema(name, _opset(model))
+        schema = onnx.defs.get_schema(name, *(() if opset is None else (opset,)))
     except onnx.defs.SchemaError:
         return False
     bodies: Any = schema  # the type stub lacks both
@@ -54,7 +62,7 @@ def _with_default_attributes(model: onnx.ModelProto, known: Collection[str]) -> 
     changed.CopyFrom(model)
     version = _opset(model)
     for node in changed.graph.node:
-        if node.op_type in known or node.domain not in ("", "ai.onnx") or not _has_body(node.op_type, model):
+        if node.op_type in known or node.domain not in ("", "ai.onnx") or not is_written_out(node.op_type, version):
             continue
         given = {attribute.name for attribute in node.attribute}
         for name, attribute in onnx.defs.get_schema(node.op_type, version).attributes.items():

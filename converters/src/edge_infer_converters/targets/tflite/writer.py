@@ -36,7 +36,7 @@ class TFLiteModel:
     operators: tuple[str, ...]
 
 
-def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
+def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:
     """Write an ONNX model as TFLite with the same tensor names, shapes and axis order.
 
     A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
@@ -45,6 +45,7 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
     Args:
         model: A float32 model; other free dimensions must be fixed first.
         name: What to call the graph.
+        keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
 
     Raises:
         UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
@@ -57,7 +58,7 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
         graph, is_batch_fixed = _lowered(prepared)
     tidy(graph)
     codes = tuple(operator.code for operator in graph.operators)
-    return TFLiteModel(flatbuffer.write(graph, name), is_batch_fixed, codes)
+    return TFLiteModel(flatbuffer.write(graph, name, keep_names=keep_names), is_batch_fixed, codes)
 
 
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:

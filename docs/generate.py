@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference: cli.md, errors.md, backends.md. A test compares them with the code.
+"""Write the generated pages of docs/reference, listed in `PAGES`. A test compares them with the code.
 
 python docs/generate.py
 """
@@ -68,7 +68,37 @@ def backends_page() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"cli.md": cli_page, "errors.md": errors_page, "backends.md": backends_page}
+def tflite_page() -> str:
+    """Return which ONNX operators the TFLite writer writes, and how."""
+    import onnx
+
+    from edge_infer_converters.targets.tflite.decompose import is_written_out
+    from edge_infer_converters.targets.tflite.rules import RULES
+
+    latest = {one.name: one for one in onnx.defs.get_all_schemas() if one.domain == ""}
+    parts = [
+        _NOTE,
+        "# ONNX operators in TFLite\n",
+        "- *rule*: the operator has a rule of its own, which may refuse some settings with an error that names them.\n"
+        "- *function*: it is replaced by the body that the ONNX standard gives it; what has no rule there is refused.\n"
+        "- *no*: it is refused, unless all that it reads is constant: then it is computed while the file is written.\n",
+        f"Of {len(latest)} operators, {len(RULES)} have a rule.\n",
+        "| operator | state | what the rule says |\n|---|---|---|",
+    ]
+    for name in sorted({*latest, *RULES}):
+        rule = RULES.get(name)
+        state = "rule" if rule else "function" if is_written_out(name) else "no"
+        said = (rule.__doc__ or "").splitlines()[0].replace("|", "\\|") if rule else ""
+        parts.append(f"| `{name}` | {state} | {said} |")
+    return "\n".join(parts) + "\n"
+
+
+PAGES = {
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "backends.md": backends_page,
+    "tflite_operators.md": tflite_page,
+}
 
 
 def main() -> None:

@@ -61,6 +61,20 @@ def conv(out: int = 6, per_group: int = 4, size: Sequence[int] = (3, 3), **attri
     return Case([node("Conv", "x w b", **attributes)], shape, weights)
 
 
+def conv_transpose(per_group: int = 6, size: Sequence[int] = (3, 3), **attributes: Any) -> Case:
+    count = per_group * int(attributes.get("group", 1))
+    weights = {"w": normal(4, per_group, *size), "b": normal(count)}
+    return Case([node("ConvTranspose", "x w b", **attributes)], (1, 4, 5, 7) if len(size) == 2 else (1, 4, 9), weights)
+
+
+def recurrent(op: str, direction: str, **attributes: Any) -> Case:
+    """A layer of 5 units over 6 steps of 3 numbers, the batch in the middle."""
+    count, gates = 2 if direction == "bidirectional" else 1, {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    weights = {"w": normal(count, gates * 5, 3), "r": normal(count, gates * 5, 5), "b": normal(count, gates * 10)}
+    one = node(op, "x w r b", "y h", hidden_size=5, direction=direction, **attributes)
+    return Case([one], (6, 2, 3), weights)
+
+
 def norm(channels: int) -> Weights:
     parts = {name: normal(channels) for name in ("scale", "bias", "mean")}
     return {**parts, "var": normal(channels) ** 2 + 0.1}
@@ -231,6 +245,102 @@ CASES = {
         IMAGE,
         {"w": normal(6, 4, 3, 3), "axes": integers(2)},
     ),
+    "layer-norm": Case([node("LayerNormalization", "x s b")], ("batch", 5, 8), {"s": normal(8), "b": normal(8)}),
+    "layer-norm-of-two-axes": Case([node("LayerNormalization", "x s", axis=1)], ("batch", 5, 8), {"s": normal(5, 8)}),
+    "instance-norm": Case([node("InstanceNormalization", "x s b")], IMAGE, {"s": normal(4), "b": normal(4)}),
+    "group-norm": Case([node("GroupNormalization", "x s b", num_groups=2)], IMAGE, {"s": normal(4), "b": normal(4)}),
+    "attention": Case(
+        [
+            node("Split", "x", "q k v", axis=-1, num_outputs=3),
+            node("Transpose", "k", "t", perm=[0, 2, 1]),
+            node("MatMul", "q t", "scores"),
+            node("Mul", "scores scale", "scaled"),
+            node("Softmax", "scaled", "share"),
+            node("MatMul", "share v"),
+        ],
+        ("batch", 6, 12),
+        {"scale": scalar(0.5)},
+    ),
+    "attention-operator": Case([node("Attention", "x x x")], (2, 2, 6, 4), opset=23),
+    "gelu-of-erf": Case(
+        [
+            node("Div", "x root", "scaled"),
+            node("Erf", "scaled", "e"),
+            node("Add", "e one", "plus"),
+            node("Mul", "x plus", "product"),
+            node("Mul", "product half"),
+        ],
+        IMAGE,
+        {"root": scalar(2**0.5), "one": scalar(1), "half": scalar(0.5)},
+        17,
+    ),
+    "matmul-with-a-batch-of-one": Case([node("MatMul", "x w")], ("batch", 3, 6, 5), {"w": normal(1, 5, 3)}),
+    "matmul-with-a-vector": Case([node("MatMul", "x w")], ("batch", 6, 5), {"w": normal(5)}),
+    "where": Case(
+        [node("Greater", "x z", "larger"), node("Where", "larger x zero")],
+        IMAGE,
+        {"zero": scalar(0)},
+        more_inputs=("z",),
+    ),
+    "logic-behind-conv": Case(
+        [
+            node("Conv", "x w", "c"),
+            node("Less", "c low", "a"),
+            node("Not", "a", "b"),
+            node("And", "b b", "d"),
+            node("Where", "d c low"),
+        ],
+        IMAGE,
+        {**CONV, "low": scalar(0.1)},
+    ),
+    "expand": Case([node("Expand", "x shape")], ("batch", 1, 5), {"shape": integers(1, 4, 5)}),
+    "tile": Case([node("Tile", "x times")], ("batch", 2, 5), {"times": integers(1, 2, 3)}),
+    "slice-backwards": Case(
+        [node("Slice", "x starts ends axes steps")],
+        IMAGE,
+        {"starts": integers(-1), "ends": integers(-(2**62)), "axes": integers(2), "steps": integers(-2)},
+    ),
+    "pad-edge": Case([node("Pad", "x pads", mode="edge")], IMAGE, {"pads": integers(0, 0, 2, 1, 0, 0, 1, 2)}),
+    "top-k": Case([node("TopK", "x k", "y places", axis=2)], IMAGE, {"k": integers(3)}),
+    "arg-max-of-channels": Case(
+        [node("Conv", "x w", "c"), node("ArgMax", "c", "p", axis=1), node("Cast", "p", to=FLOAT)], IMAGE, CONV
+    ),
+    "one-hot": Case(
+        [node("ArgMin", "x", "p", axis=1, keepdims=0), node("OneHot", "p depth values")],
+        ("batch", 4, 5),
+        {"depth": np.array(4, np.int64), "values": np.array([0, 1], np.float32)},
+    ),
+    "depth-to-space": Case([node("DepthToSpace", blocksize=2)]),
+    "depth-to-space-of-columns": Case([node("DepthToSpace", blocksize=2, mode="CRD")], ("batch", 12, 3, 2)),
+    "space-to-depth": Case([node("SpaceToDepth", blocksize=2)], ("batch", 3, 4, 6)),
+    "conv-transpose": conv_transpose(strides=[2, 2]),
+    "conv-transpose-padded": conv_transpose(strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
+    "conv-transpose-longer": conv_transpose(strides=[3, 2], output_padding=[2, 1]),
+    "conv-transpose-groups": conv_transpose(per_group=3, group=2, dilations=[2, 1]),
+    "conv-transpose-1d": conv_transpose(size=(3,), strides=[2], pads=[1, 1]),
+    **{
+        f"resize-{mode}-{coordinates}-{'up' if scale > 1 else 'down'}": Case(
+            [node("Resize", "x _ scales", mode=mode, coordinate_transformation_mode=coordinates)],
+            IMAGE,
+            {"scales": np.array([1, 1, scale, scale], np.float32)},
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for coordinates in ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+        for scale in (2.0, 0.6)
+    },
+    **{
+        f"{op.lower()}-{direction}-{kind}": recurrent(op, direction, **settings)
+        for op in ("RNN", "GRU", "LSTM")
+        for direction in ("forward", "reverse", "bidirectional")
+        for kind, settings in (("plain", {}), *((("after", {"linear_before_reset": 1}),) if op == "GRU" else ()))
+    },
+    **{op.lower(): Case([node(op)]) for op in ("Erf", "Softplus", "Softsign", "Mish", "Selu", "Celu", "Sign")},
+    "elu-of-two": Case([node("Elu", alpha=2.0)]),
+    "mean-variance-norm": Case([node("MeanVarianceNormalization")]),
+    **{
+        op.lower(): Case([node(op, "x axes", keepdims=0)], IMAGE, {"axes": integers(-1, 1)}, 18)
+        for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
+    },
     "reduce-all": Case([node("ReduceMin", keepdims=0)], (2, 3)),
     **{
         op.lower(): Case([node(op)])

@@ -5,6 +5,7 @@ Format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import flatbuffers
@@ -43,17 +44,19 @@ _TYPES = {
 }
 
 
-def write(graph: Graph, name: str) -> bytes:
+def write(graph: Graph, name: str, *, keep_names: bool = False) -> bytes:
     """Return the bytes of a `.tflite` file; the same graph always gives the same bytes.
 
     Args:
         graph: The graph; operators in the order in which they run.
         name: What to call it.
+        keep_names: Whether tensors between inputs and outputs keep their names.
 
     Raises:
         UnsupportedOperator: A tensor has a type that TFLite lacks.
     """
     tensors = _numbered(graph)
+    names = _names(graph, tensors, keep=keep_names)
     index = {id(tensor): i for i, tensor in enumerate(tensors)}
     codes = sorted({(operator.code, operator.version) for operator in graph.operators})
 
@@ -61,7 +64,7 @@ def write(graph: Graph, name: str) -> bytes:
     buffers: list[Any] = [schema.BufferT()]
     subgraph = schema.SubGraphT()
     subgraph.name = name.encode()
-    subgraph.tensors = [_tensor(tensor, buffers) for tensor in tensors]
+    subgraph.tensors = [_tensor(tensor, name, buffers) for tensor, name in zip(tensors, names, strict=True)]
     subgraph.inputs = np.array([index[id(tensor)] for tensor in graph.inputs], np.int32)
     subgraph.outputs = np.array([index[id(tensor)] for tensor in graph.outputs], np.int32)
     subgraph.operators = [_operator(operator, codes, index) for operator in graph.operators]
@@ -109,18 +112,25 @@ def _numbered(graph: Graph) -> list[Tensor]:
     return list(found.values())
 
 
-def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
+def _names(graph: Graph, tensors: Sequence[Tensor], *, keep: bool) -> list[str]:
+    """Return what to call each tensor: those in between get a number, for names weigh."""
+    ends = {id(tensor) for tensor in (*graph.inputs, *graph.outputs)}
+    taken = {tensor.name for tensor in tensors if id(tensor) in ends}
+    numbers = (str(i) for i in count() if str(i) not in taken)
+    return [tensor.name if keep or id(tensor) in ends else next(numbers) for tensor in tensors]
+
+
+def _tensor(tensor: Tensor, name: str, buffers: list[Any]) -> Any:
     kind = _TYPES.get(tensor.dtype.name)
     if kind is None:
         raise UnsupportedOperator(f"TFLite has no type {tensor.dtype} (`{tensor.name}`)", tensor=tensor.name)
     packed = schema.TensorT()
-    packed.name = tensor.name.encode()
+    packed.name = name.encode()
     packed.type = kind
     packed.shape = np.array(tensor.shape, np.int32)
     if -1 in tensor.signature:
         packed.shapeSignature = np.array(tensor.signature, np.int32)
     packed.hasRank = True
-    packed.quantization = schema.QuantizationParametersT()
     if tensor.data is not None:
         packed.buffer = len(buffers)
         buffers.append(_AlignedBuffer(tensor.data))

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     Rule = Callable[["Node"], None]
 
 
+# Types that a file can hold, and that only CAST reads and writes.
+_NOT_COMPUTED = frozenset({"float16", "float64", "bfloat16"})
+
+
 class BatchDependent(Exception):
     """A constant that follows the batch size must be stored: the batch has to be fixed."""
 
@@ -52,6 +56,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
     for node in model.nodes:
         view = Node(node, model, values)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
+        reason = reason or _foreign_type(node, model)
         if not reason:
             try:
                 rules[node.op_type](view)
@@ -71,8 +76,18 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
             operators=sorted(refused),
             nodes=dict(sorted(refused.items())),
         )
+    for name in model.outputs:
+        if 0 in model.signatures[name] and name in model.constants:
+            raise UnsupportedOperator(f"Output `{name}` is constant and has no elements", tensor=name)
     values.graph.outputs = [values.output(name) for name in model.outputs]
     return values.graph
+
+
+def _foreign_type(node: onnx.NodeProto, model: Specialised) -> str:
+    """Name a type of a node's values that TFLite's kernels do not compute with."""
+    found = {str(model.dtypes[name]) for name in (*node.input, *node.output) if name in model.dtypes}
+    foreign = sorted(found & _NOT_COMPUTED) if node.op_type != "Cast" else []
+    return f"elements of {foreign[0]}" if foreign else ""
 
 
 class Node:
@@ -110,6 +125,15 @@ class Node:
         """Return a list of integers among its attributes."""
         return [int(value) for value in self._attributes.get(name, default)]
 
+    def floats(self, name: str) -> list[float]:
+        """Return a list of numbers among its attributes; empty where it is not set."""
+        return [float(value) for value in self._attributes.get(name, ())]
+
+    def texts(self, name: str, default: Sequence[str]) -> list[str]:
+        """Return a list of texts among its attributes."""
+        given = self._attributes.get(name, default)
+        return [value.decode() if isinstance(value, bytes) else str(value) for value in given]
+
     def text(self, name: str, default: str) -> str:
         """Return a text among its attributes."""
         value = self._attributes.get(name, default)
@@ -143,6 +167,23 @@ class Node:
         if name in self._model.varying:
             raise BatchDependent(name)
         return self._model.constants.get(name)
+
+    def broadcast_constant(self, index: int) -> np.ndarray | None:
+        """Return the value of an operand that will be broadcast, or None where it is computed.
+
+        One that is the same for each of the batch is given once, if another operand brings the batch.
+
+        Raises:
+            BatchDependent: It depends on the batch size.
+        """
+        name, rank = self.inputs[index], len(self.signature(index))
+        if name in self._model.repeated and any(
+            self.signature(i)[0] == -1 and len(self.signature(i)) == rank and one not in self._model.constants
+            for i, one in enumerate(self.inputs)
+            if self.signature(i)
+        ):
+            return self._model.constants[name]
+        return self.constant(index)
 
     def needed_constant(self, index: int) -> np.ndarray:
         """Return the value of an input that must be constant.
@@ -184,6 +225,27 @@ class Node:
         return self.graph.tensor(
             f"{self.name}/{suffix}", signature, self._model.dtypes[self.inputs[0]] if dtype is None else dtype
         )
+
+    def give(self, tensor: Tensor, layout: Layout = Layout.PLAIN, index: int = 0) -> None:
+        """Make a tensor that the newest operator has made an output of this node."""
+        output = self.output(index, layout)
+        newest = self.graph.operators[-1] if self.graph.operators else None
+        if newest is not None and any(made is tensor for made in newest.outputs) and tensor not in self.graph.outputs:
+            newest.outputs = [output if made is tensor else made for made in newest.outputs]
+        else:
+            reshape(self.graph, tensor, output)
+
+    def dtype(self, index: int = 0) -> np.dtype:
+        """Return the element type of an input."""
+        return self._model.dtypes[self.inputs[index]]
+
+    def output_dtype(self, index: int = 0) -> np.dtype:
+        """Return the element type of an output."""
+        return self._model.dtypes[self.outputs[index]]
+
+    def gives(self, index: int) -> bool:
+        """Tell whether an optional output is wanted."""
+        return index < len(self.outputs) and bool(self.outputs[index])
 
     def stored(self, suffix: str, value: np.ndarray) -> Tensor:
         """Make a constant that only the file holds."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ class Specialised:
         outputs: The names of its outputs.
         constants: Every constant by name.
         varying: The names of those constants that depend on the batch size.
+        repeated: Those among them that are the same for each of the batch; the constant stored is that of one.
         signatures: The shape of every value, -1 where it follows the batch size.
         dtypes: The element type of every value.
         opset: The version of ONNX's operator set.
@@ -44,6 +46,7 @@ class Specialised:
     outputs: tuple[str, ...]
     constants: Mapping[str, np.ndarray]
     varying: frozenset[str]
+    repeated: frozenset[str]
     signatures: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, np.dtype]
     opset: int
@@ -77,6 +80,7 @@ def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Speciali
         tuple(value.name for value in model.graph.output),
         first.constants,
         varying,
+        frozenset(name for name in varying if _is_repeated(first.constants[name], second.constants[name])),
         signatures,
         first.dtypes,
         opset_of(model),
@@ -86,6 +90,13 @@ def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Speciali
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     """Compare to the bit: a NaN is the same as itself."""
     return one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def _is_repeated(one: np.ndarray, many: np.ndarray) -> bool:
+    """Tell whether the larger constant is the smaller one, repeated along the first axis."""
+    if one.ndim == 0 or one.shape[0] != 1 or one.shape[1:] != many.shape[1:]:
+        return False
+    return np.broadcast_to(one, many.shape).tobytes() == many.tobytes()
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -160,12 +171,19 @@ def _fold(
     kept: list[onnx.NodeProto] = []
     for node in model.graph.node:
         values: dict[str, np.ndarray] | None
+        known = ChainMap(found, constants)
+        attributes = {attribute.name: attribute.i for attribute in node.attribute}
         if node.op_type == "Shape" and node.input[0] in shapes:
-            attributes = {attribute.name: attribute.i for attribute in node.attribute}
             dims = shapes[node.input[0]][attributes.get("start", 0) : attributes.get("end")]
             values = {node.output[0]: np.array(dims, np.int64)}
+        elif node.op_type == "Size" and node.input[0] in shapes:
+            values = {node.output[0]: np.array(prod(shapes[node.input[0]]), np.int64)}
+        elif node.op_type == "GatherElements" and all(name in known for name in node.input):
+            # onnx 1.23's reference implementation fails on a leading axis of 1.
+            table, places = (known[name] for name in node.input)
+            values = {node.output[0]: _gathered(table, places, attributes.get("axis", 0))}
         else:
-            values = fold_node(model, node, ChainMap(found, constants))
+            values = fold_node(model, node, known)
         if values is None:
             kept.append(node)
         else:
@@ -174,6 +192,13 @@ def _fold(
         del model.graph.node[:]
         model.graph.node.extend(kept)
     return found
+
+
+def _gathered(table: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
+    """Take an element of the table for each place, as GatherElements does: other axes may be shorter."""
+    axis %= table.ndim
+    part = table[tuple(slice(None) if i == axis else slice(size) for i, size in enumerate(places.shape))]
+    return np.take_along_axis(part, places, axis)
 
 
 def _require_shapes(resolved: _Resolved, signatures: Mapping[str, tuple[int, ...]]) -> None:

@@ -11,6 +11,7 @@ import onnx.inliner
 
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 from edge_infer_converters.targets.tflite import flatbuffer
+from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.targets.tflite.peephole import tidy
 from edge_infer_converters.targets.tflite.rules import RULES
@@ -35,7 +36,7 @@ class TFLiteModel:
     operators: tuple[str, ...]
 
 
-def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
+def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:
     """Write an ONNX model as TFLite with the same tensor names, shapes and axis order.
 
     A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
@@ -44,6 +45,7 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
     Args:
         model: A float32 model; other free dimensions must be fixed first.
         name: What to call the graph.
+        keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
 
     Raises:
         UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
@@ -52,15 +54,16 @@ def write(model: onnx.ModelProto, name: str = "model") -> TFLiteModel:
     if model.functions:
         model = onnx.inliner.inline_local_functions(model)
     with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-        graph, is_batch_fixed = _lowered(fold_batch_norm(model))
+        prepared = write_out_functions(fold_batch_norm(model), RULES)
+        graph, is_batch_fixed = _lowered(prepared)
     tidy(graph)
     codes = tuple(operator.code for operator in graph.operators)
-    return TFLiteModel(flatbuffer.write(graph, name), is_batch_fixed, codes)
+    return TFLiteModel(flatbuffer.write(graph, name, keep_names=keep_names), is_batch_fixed, codes)
 
 
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
     try:
-        return lower(specialise(model), RULES), False
+        return lower(join_gelu(specialise(model)), RULES), False
     except BatchDependent:
-        return lower(specialise(model, fixed_batch=True), RULES), True
+        return lower(join_gelu(specialise(model, fixed_batch=True)), RULES), True

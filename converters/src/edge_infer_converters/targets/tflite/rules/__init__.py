@@ -8,10 +8,16 @@ from edge_infer_converters.targets.tflite.rules import (
     convolution,
     dense,
     elementwise,
+    functions,
+    indexing,
+    logic,
     normalization,
     pooling,
+    recurrent,
     reduction,
+    resize,
     shape,
+    transposed_convolution,
 )
 
 if TYPE_CHECKING:
@@ -21,8 +27,14 @@ RULES: dict[str, Rule] = {
     **convolution.RULES,
     **dense.RULES,
     **elementwise.RULES,
+    **functions.RULES,
+    **indexing.RULES,
+    **logic.RULES,
     **normalization.RULES,
     **pooling.RULES,
+    **recurrent.RULES,
     **reduction.RULES,
+    **resize.RULES,
     **shape.RULES,
+    **transposed_convolution.RULES,
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from edge_infer_converters.targets.tflite.lowering import Unsupported
+from edge_infer_converters.targets.tflite.formulas import Formula, broadcast
+from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
 
 if TYPE_CHECKING:
     from edge_infer_converters.targets.tflite.graph import Tensor
@@ -45,14 +47,26 @@ def gemm(node: Node) -> None:
 
 
 def matmul(node: Node) -> None:
-    """A @ B over the last two axes, with any batch axes before them."""
+    """A @ B over the last two axes, with any batch axes before them; vectors become matrices for a moment."""
     weights = node.constant(1)
-    if len(node.shape(0)) < 2 or len(node.shape(1)) < 2:
-        raise Unsupported("a vector as operand")
-    if weights is not None and weights.ndim == 2 and weights.dtype == np.float32:
-        _fully_connected(node, node.input(0), weights.T, node.output(), None)
-    else:
-        _batch_matmul(node, node.input(0), node.input(1), node.output(), transposed=False)
+    if weights is not None and weights.ndim >= 2 and weights.size == prod(weights.shape[-2:]):
+        matrix = weights.reshape(weights.shape[-2:])
+        if matrix.dtype == np.float32 and len(node.shape(0)) >= max(weights.ndim, 2):
+            _fully_connected(node, node.input(0), matrix.T, node.output(), None)
+            return
+    if node.dtype() != np.float32:
+        raise Unsupported(f"elements of {node.dtype()}")
+    left, right = node.input(0), node.input(1)
+    if left.rank > 1 and right.rank > 1:
+        _batch_matmul(node, left, right, node.output(), transposed=False)
+        return
+    f = Formula(node)
+    left = f.reshape(left, (1, *left.signature)) if left.rank == 1 else left
+    right = f.reshape(right, (*right.signature, 1)) if right.rank == 1 else right
+    batch = broadcast(left.signature[:-2], right.signature[:-2])
+    product = node.scratch("product", (*batch, left.signature[-2], right.signature[-1]))
+    _batch_matmul(node, left, right, product, transposed=False)
+    reshape(node.graph, product, node.output())
 
 
 def _fully_connected(node: Node, rows: Tensor, matrix: np.ndarray, target: Tensor, bias: np.ndarray | None) -> None:

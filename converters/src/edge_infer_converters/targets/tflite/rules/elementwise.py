@@ -26,6 +26,7 @@ _UNARY = {
     "Relu": ("RELU", None),
     "Round": ("ROUND", None),
     "Sigmoid": ("LOGISTIC", None),
+    "Sign": ("SIGN", schema.SignOptionsT),
     "Sin": ("SIN", None),
     "Sqrt": ("SQRT", None),
     "Tanh": ("TANH", None),
@@ -58,8 +59,10 @@ def unary(node: Node) -> None:
 def binary(node: Node) -> None:
     """Two inputs, broadcast as numpy does; a chain where Max or Min has more."""
     code, options = _BINARY[node.op_type]
-    layout = _common_layout(node)
-    values = [_operand(node, i, layout) for i in range(len(node.inputs))]
+    if code == "DIV" and node.dtype() not in (np.float32, np.int32):
+        raise Unsupported(f"elements of {node.dtype()}")
+    layout = common_layout(node)
+    values = [operand(node, i, layout) for i in range(len(node.inputs))]
     if len(values) == 1:
         node.alias(values[0], layout)
         return
@@ -70,6 +73,20 @@ def binary(node: Node) -> None:
         target = node.output(0, layout) if is_last else node.scratch(f"part{i}", value.signature)
         node.graph.add(code, [values[0], value], [target], options())
         values[0] = target
+
+
+def power(node: Node) -> None:
+    """A constant exponent takes the type of the base; other pairs of types are refused."""
+    exponent, dtype = node.constant(1), node.dtype()
+    if dtype not in (np.float32, np.int32):
+        raise Unsupported(f"a base of {dtype}")
+    if node.dtype(1) == dtype:
+        binary(node)
+        return
+    if exponent is None or (exponent != exponent.astype(dtype)).any():
+        raise Unsupported(f"an exponent of {node.dtype(1)} to a base of {dtype}")
+    stored = node.stored("exponent", exponent.astype(dtype))
+    node.graph.add("POW", [node.input(), stored], [node.output()], schema.PowOptionsT())
 
 
 def clip(node: Node) -> None:
@@ -101,14 +118,6 @@ def leaky_relu(node: Node) -> None:
     node.graph.add("LEAKY_RELU", [node.input(0, layout)], [node.output(0, layout)], options)
 
 
-def elu(node: Node) -> None:
-    """TFLite fixes alpha to 1."""
-    if node.number("alpha", 1.0) != 1.0:
-        raise Unsupported("alpha other than 1")
-    layout = layout_of(node)
-    node.graph.add("ELU", [node.input(0, layout)], [node.output(0, layout)])
-
-
 def hard_sigmoid(node: Node) -> None:
     """Give max(0, min(1, alpha * x + beta))."""
     layout = layout_of(node)
@@ -127,8 +136,8 @@ def hard_sigmoid(node: Node) -> None:
 
 def prelu(node: Node) -> None:
     """Keep x where positive, else give slope * x; the slope is constant, one for each channel or one for all."""
-    layout = _common_layout(node)
-    node.graph.add("PRELU", [node.input(0, layout), _operand(node, 1, layout)], [node.output(0, layout)])
+    layout = common_layout(node)
+    node.graph.add("PRELU", [node.input(0, layout), operand(node, 1, layout)], [node.output(0, layout)])
 
 
 def gelu(node: Node) -> None:
@@ -146,16 +155,25 @@ def cast(node: Node) -> None:
     node.graph.add("CAST", [node.input(0, layout)], [node.output(0, layout)], options)
 
 
+def dropout(node: Node) -> None:
+    """Nothing, unless it is in training."""
+    if node.has_input(2) and node.needed_constant(2).any():
+        raise Unsupported("training mode")
+    if node.gives(1):
+        raise Unsupported("a second output, the mask")
+    alias(node)
+
+
 def alias(node: Node) -> None:
     """An operator that does nothing at run time."""
     layout = layout_of(node)
     node.alias(node.input(0, layout), layout)
 
 
-def _common_layout(node: Node) -> Layout:
+def common_layout(node: Node) -> Layout:
     """Return the layout to compute in: channels last where an operand is so and none would have to be turned."""
     rank = len(node.output_signature())
-    computed = [i for i in range(len(node.inputs)) if node.constant(i) is None]
+    computed = [i for i in range(len(node.inputs)) if node.broadcast_constant(i) is None]
     turned = [i for i in computed if node.is_channels_last(i)]
     plain = [i for i in computed if i not in turned]
     if turned and all(len(node.shape(i)) == rank for i in computed) and len(turned) >= len(plain):
@@ -163,11 +181,13 @@ def _common_layout(node: Node) -> Layout:
     return Layout.PLAIN
 
 
-def _operand(node: Node, index: int, layout: Layout) -> Tensor:
+def operand(node: Node, index: int, layout: Layout) -> Tensor:
     """Return an operand that broadcasts in this layout: a constant gets the axes that it lacks, then is turned."""
-    value = node.constant(index)
-    if value is None or layout is Layout.PLAIN:
+    value = node.broadcast_constant(index)
+    if value is None:
         return node.input(index, layout)
+    if layout is Layout.PLAIN:
+        return node.graph.constant(node.inputs[index], value)
     rank = len(node.output_signature())
     full = value.reshape((1,) * (rank - value.ndim) + value.shape)
     turned = full.transpose(to_channels_last(rank))
@@ -189,11 +209,11 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_BINARY, binary),
     "Cast": cast,
     "Clip": clip,
-    "Dropout": alias,
-    "Elu": elu,
+    "Dropout": dropout,
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "Identity": alias,
     "LeakyRelu": leaky_relu,
     "PRelu": prelu,
+    "Pow": power,
 }

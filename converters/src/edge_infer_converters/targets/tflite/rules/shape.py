@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from edge_infer_converters.targets.tflite.formulas import Formula
 from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
-from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
+from edge_infer_converters.targets.tflite.lowering import BatchDependent, Unsupported, reshape
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def concatenated(node: Node) -> None:
 def padded(node: Node) -> None:
     """With a constant, or mirrored at the edge."""
     mode = node.text("mode", "constant")
-    if mode not in ("constant", "reflect"):
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Unsupported(f"mode {mode}")
     given = node.needed_constant(1).reshape(-1) if node.has_input(1) else np.array(node.integers("pads", []))
     fill = float(node.needed_constant(2).reshape(())) if node.has_input(2) else node.number("value", 0.0)
@@ -69,6 +70,9 @@ def padded(node: Node) -> None:
     layout = layout_of(node)
     if layout is Layout.CHANNELS_LAST:
         pairs = [pairs[axis] for axis in to_channels_last(rank)]
+    if mode in ("edge", "wrap"):
+        _repeat_edges(node, pairs, "edge" if mode == "edge" else "wrap", layout)
+        return
     value, target = node.input(0, layout), node.output(0, layout)
     stored = node.stored("pads", np.array(pairs, np.int32))
     if mode == "reflect":
@@ -81,6 +85,16 @@ def padded(node: Node) -> None:
         )
     else:
         node.graph.add("PAD", [value, stored], [target], schema.PadOptionsT())
+
+
+def _repeat_edges(node: Node, pairs: list[tuple[int, int]], mode: Literal["edge", "wrap"], layout: Layout) -> None:
+    """Take elements by number along each axis, those outside from the edge or from the other end."""
+    f, value = Formula(node), node.input(0, layout)
+    for axis, pair in enumerate(pairs):
+        if any(pair):
+            numbers = np.pad(np.arange(value.shape[axis], dtype=np.int32), pair, mode)
+            value = f.gather(value, f.constant(numbers), axis)
+    node.give(value, layout)
 
 
 def sliced(node: Node) -> None:
@@ -97,9 +111,9 @@ def sliced(node: Node) -> None:
         size = node.signature()[axis]
         if size == -1:
             raise Unsupported("a slice of the batch")
-        if step < 0:
-            raise Unsupported("a negative step")
         begin[axis], end[axis], stride[axis] = *slice(start, stop, step).indices(size)[:2], step
+        if step < 0 and end[axis] == -1:
+            end[axis] -= size  # before the first element: -1 would be the last one
     layout = layout_of(node)
     if layout is Layout.CHANNELS_LAST:
         order = to_channels_last(rank)
@@ -112,19 +126,6 @@ def sliced(node: Node) -> None:
         for name, values in (("begin", begin), ("end", end), ("stride", stride))
     ]
     node.graph.add("STRIDED_SLICE", [node.input(0, layout), *stored], [node.output(0, layout)], options)
-
-
-def gathered(node: Node) -> None:
-    """Rows of a table by number; constant negative numbers count from the end."""
-    options = schema.GatherOptionsT()
-    options.axis = node.integer("axis", 0) % len(node.shape())
-    numbers = node.constant(1)
-    if numbers is None:
-        indices = node.input(1)
-    else:
-        size = node.shape()[options.axis]
-        indices = node.stored("indices", np.where(numbers < 0, numbers + size, numbers).astype(np.int32))
-    node.graph.add("GATHER", [node.input(), indices], [node.output()], options)
 
 
 def split(node: Node) -> None:
@@ -157,15 +158,66 @@ def _bounds(node: Node, index: int, name: str) -> list[int]:
     return node.integers(name, [])
 
 
+def expanded(node: Node) -> None:
+    """Repeat along axes of one element."""
+    value, signature = node.input(), node.output_signature()
+    if value.signature == signature:
+        node.alias(value)
+        return
+    f, rank = Formula(node), len(signature)
+    full = (1,) * (rank - value.rank) + value.signature
+    if any(wanted == -1 != size for size, wanted in zip(full, signature, strict=True)):
+        raise BatchDependent(node.inputs[0])  # repeated once for each of the batch
+    times = f.integers([1 if size == wanted else wanted for size, wanted in zip(full, signature, strict=True)])
+    node.give(f.operator("TILE", [f.reshape(value, full), times], signature, options=schema.TileOptionsT()))
+
+
+def tiled(node: Node) -> None:
+    """Repeat the whole, a number of times along each axis."""
+    f = Formula(node)
+    times = f.integers([int(count) for count in node.needed_constant(1).reshape(-1)])
+    node.give(f.operator("TILE", [node.input(), times], node.output_signature(), options=schema.TileOptionsT()))
+
+
+def depth_to_space(node: Node) -> None:
+    """Channels become blocks; with the channels last TFLite's operator does what ONNX calls DCR."""
+    size = node.integer("blocksize", 1)
+    layout = Layout.CHANNELS_LAST
+    if node.text("mode", "DCR") == "DCR":
+        options = schema.DepthToSpaceOptionsT()
+        options.blockSize = size
+        node.graph.add("DEPTH_TO_SPACE", [node.input(0, layout)], [node.output(0, layout)], options)
+        return
+    # CRD: the blocks are the fastest axes of the channels, so the channels are put into TFLite's order first.
+    f, value = Formula(node), node.input(0, layout)
+    count = node.shape()[1] // size**2
+    order = np.arange(count * size**2).reshape(count, size**2).T.reshape(-1).astype(np.int32)
+    sorted_ = f.gather(value, f.constant(order), 3)
+    options = schema.DepthToSpaceOptionsT()
+    options.blockSize = size
+    node.graph.add("DEPTH_TO_SPACE", [sorted_], [node.output(0, layout)], options)
+
+
+def space_to_depth(node: Node) -> None:
+    """Blocks become channels."""
+    options = schema.SpaceToDepthOptionsT()
+    options.blockSize = node.integer("blocksize", 1)
+    layout = Layout.CHANNELS_LAST
+    node.graph.add("SPACE_TO_DEPTH", [node.input(0, layout)], [node.output(0, layout)], options)
+
+
 RULES: dict[str, Rule] = {
     "Concat": concatenated,
+    "DepthToSpace": depth_to_space,
+    "Expand": expanded,
     "Flatten": reshaped,
-    "Gather": gathered,
     "Pad": padded,
     "Reshape": reshaped,
     "Slice": sliced,
+    "SpaceToDepth": space_to_depth,
     "Split": split,
     "Squeeze": reshaped,
+    "Tile": tiled,
     "Transpose": transposed,
     "Unsqueeze": reshaped,
 }

@@ -1,0 +1,79 @@
+"""Random graphs of common operators: LiteRT gives what ONNX Runtime gives, for any batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from edge_infer import parity
+from edge_infer_converters.targets import tflite
+from tests import zoo
+from tests.converters.engines import random_feeds, run_onnx, run_tflite
+
+_SHAPE = ("batch", 4, 6, 5)
+_UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Gelu", "Softplus", "HardSigmoid", "LeakyRelu", "Erf", "Softmax")
+_BINARY = ("Add", "Mul", "Sub", "Max", "Min")
+_KINDS = (*_UNARY, *_BINARY, "Conv", "Depthwise", "MaxPool", "Concat", "MatMul", "Turned", "Shifted")
+
+
+@st.composite
+def models(draw: st.DrawFn) -> bytes:
+    """A chain of up to ten operators over images [batch, 4, 6, 5], each of which may read any value before it."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    weights: dict[str, np.ndarray[Any, Any]] = {
+        "conv": rng.normal(0, 0.3, (4, 4, 3, 3)).astype(np.float32),
+        "depthwise": rng.normal(0, 0.3, (4, 1, 3, 3)).astype(np.float32),
+        "pair": rng.normal(0, 0.3, (4, 8, 1, 1)).astype(np.float32),
+        "matrix": rng.normal(0, 0.3, (5, 5)).astype(np.float32),
+        "shift": rng.normal(0, 0.3, (4, 1, 1)).astype(np.float32),
+    }
+    names, nodes = ["x"], []
+    for i, kind in enumerate(draw(st.lists(st.sampled_from(_KINDS), min_size=1, max_size=10))):
+        one, other = (draw(st.sampled_from(names)) for _ in range(2))
+        result = f"v{i}"
+        if kind in _UNARY:
+            made = [helper.make_node(kind, [one], [result])]
+        elif kind in _BINARY:
+            made = [helper.make_node(kind, [one, other], [result])]
+        elif kind == "Conv":
+            made = [helper.make_node("Conv", [one, "conv"], [result], pads=[1, 1, 1, 1])]
+        elif kind == "Depthwise":
+            made = [helper.make_node("Conv", [one, "depthwise"], [result], pads=[1, 1, 1, 1], group=4)]
+        elif kind == "MaxPool":
+            made = [helper.make_node("MaxPool", [one], [result], kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+        elif kind == "Concat":
+            made = [
+                helper.make_node("Concat", [one, other], [f"{result}c"], axis=1),
+                helper.make_node("Conv", [f"{result}c", "pair"], [result]),
+            ]
+        elif kind == "MatMul":
+            made = [helper.make_node("MatMul", [one, "matrix"], [result])]
+        elif kind == "Turned":
+            made = [
+                helper.make_node("Transpose", [one], [f"{result}t"], perm=[0, 2, 3, 1]),
+                helper.make_node("Tanh", [f"{result}t"], [f"{result}u"]),
+                helper.make_node("Transpose", [f"{result}u"], [result], perm=[0, 3, 1, 2]),
+            ]
+        else:
+            made = [helper.make_node("Add", [one, "shift"], [result])]
+        nodes += made
+        names.append(result)
+    # Values stay near 1 however often they are multiplied.
+    nodes.append(helper.make_node("Tanh", [names[-1]], ["y"]))
+    return zoo.model(nodes, [zoo.value("x", _SHAPE)], [zoo.value("y", None)], weights)
+
+
+@given(model=models(), batch=st.integers(1, 3))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+def test_random_graphs_give_what_onnx_runtime_gives(model: bytes, batch: int) -> None:
+    feeds = random_feeds(model, batch)
+
+    written = tflite.write(onnx.load_from_string(model))
+
+    wanted, got = run_onnx(model, feeds), run_tflite(written.data, feeds)
+    assert parity.judge(parity.compare([wanted], [got]), "fp32") == ("ok", "")

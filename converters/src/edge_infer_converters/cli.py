@@ -23,7 +23,20 @@ _FILE = click.Path(path_type=Path)
     "--eval", "evaluation", type=_FILE, metavar="FILE", help="Inputs to measure on; `labels` in it are right classes."
 )
 @click.option("--labels", type=_FILE, metavar="FILE", help="Class names: a JSON list, or one on each line.")
-@click.option("--precision", default="fp32,fp16,int8", show_default=True, help="Which precisions, with commas between.")
+@click.option(
+    "--precision",
+    metavar="LIST",
+    help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int4, mixed (searched: the smallest "
+    "within the budget), or auto for fp32,fp16,int8,mixed. Default: fp32,fp16,int8; with a budget, auto.",
+)
+@click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
+@click.option("--max-size", metavar="SIZE", help="The largest file: 5MB, 900kB.")
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="accuracy, top5, cosine, or module:function of (outputs, labels). Default: accuracy with labels, else cosine.",
+)
 @click.option(
     "--format",
     "format_",
@@ -42,25 +55,42 @@ def convert(
     calibration: Path | None,
     evaluation: Path | None,
     labels: Path | None,
-    precision: str,
+    precision: str | None,
+    max_loss: str | None,
+    min_sqnr: float | None,
+    max_size: str | None,
+    metric: str | None,
     format_: str,
     keep_all: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Convert an ONNX model into a bundle: smaller variants, each measured against SOURCE.
+    r"""Convert an ONNX model into a bundle: smaller variants, each measured against SOURCE.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.
+
+    \b
+    edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
     """
     from edge_infer.errors import InputError
     from edge_infer_converters import Recipe, pipeline
+    from edge_infer_converters.budget import Budget, parse_share, parse_size
+    from edge_infer_converters.recipe import PRECISIONS
     from edge_infer_converters.report import TerminalReporter, print_table
 
     # Libraries that log to nobody would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
     formats = ("onnx", "tflite") if format_ == "both" else (format_,)
     try:
-        recipe = Recipe(formats, tuple(word.strip() for word in precision.split(",") if word.strip()), keep_all)
+        budget = Budget(
+            None if max_loss is None else parse_share(max_loss),
+            min_sqnr,
+            None if max_size is None else parse_size(max_size),
+            metric,
+        )
+        budget.check(has_evaluation=evaluation is not None)
+        asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())
+        recipe = Recipe(formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     result = pipeline.convert(

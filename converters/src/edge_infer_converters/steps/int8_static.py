@@ -54,7 +54,7 @@ def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarra
     from onnxruntime import quantization
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
-    prepared = _prepare(model)
+    prepared = prepare(model)
     add_pre_process_metadata(prepared)  # stops the advice to run ONNX Runtime's own preparation, which fails on Gemm
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: what comes of them is measured
@@ -104,7 +104,7 @@ class _Reader:
         return (dict(call) for call in self._calls)
 
 
-def _prepare(model: onnx.ModelProto) -> onnx.ModelProto:
+def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Bring a model into the form that the quantizer handles well."""
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     if opset < _PER_CHANNEL_OPSET:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
 from edge_infer_converters.sensitivity import WeightSession, decibels, noise
 from edge_infer_converters.steps import packing
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
+from edge_infer_converters.steps.int8_static import to_int8
 from edge_infer_converters.steps.weight_only import Weight, prepare, rewrite, weights_of
 from tests import zoo
 from tests.converters.engines import run_onnx
+from tests.converters.test_steps import calibration, small_cnn
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RNG = np.random.default_rng(11)
 
@@ -188,3 +194,19 @@ def test_dynamic_int8_computes_in_int8_and_packs_tables_by_row() -> None:
     assert decibels(noise([wanted], [run_onnx(small.SerializeToString(), tokens())])) > 33
     sizes = {tensor.data_type for tensor in small.graph.initializer if len(tensor.dims) == 2 and tensor.dims[1] > 1}
     assert sizes == {onnx.TensorProto.INT8}
+
+
+def test_static_int8_stores_biases_once_and_still_fuses(tmp_path: Path) -> None:
+    model = small_cnn()
+
+    small = to_int8(model, calibration(model))
+
+    assert onnx.TensorProto.INT32 not in {tensor.data_type for tensor in small.graph.initializer}
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    onnxruntime.InferenceSession(small.SerializeToString(), options)
+    fused = [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node]
+    assert "QLinearConv" in fused
+    assert "QGemm" in fused
+    assert not {"Conv", "Gemm"} & set(fused)

@@ -16,24 +16,27 @@ Arrays = dict[str, np.ndarray]
 
 
 class Graph:
-    """Collects nodes and weights; every method returns the name of its result."""
+    """Collects nodes and weights; `weight` and `add` return the names of their results."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
 
     def weight(self, value: Any, dtype: Any = np.float32) -> str:
+        """Store a constant."""
         name = f"w{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(value, dtype), name))
         return name
 
     def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        """Add a node."""
         place = len(self.nodes)
         names = [f"v{place}_{i}" for i in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, name=f"{op}_{place}", **attributes))
         return names[0] if outputs == 1 else names
 
     def finish(self, inputs: list[Any], result: str, shape: list[Any]) -> bytes:
+        """Return the model whose last node gives its output."""
         self.nodes[-1].output[0] = "output"
         assert result == f"v{len(self.nodes) - 1}_0"
         output = helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)
@@ -82,7 +85,7 @@ def random_layer(rng: np.random.Generator, outs: int, ins: int, size: int, *rest
     """Draw a convolution as batch normalization leaves it: channels of very different scale."""
     stride, groups, is_active = rest
     fan = ins // groups * size * size
-    spread = np.exp(rng.normal(0, 0.5, (outs, 1, 1, 1)))
+    spread = np.exp(rng.normal(0, 0.25, (outs, 1, 1, 1)))
     weight = rng.normal(0, np.sqrt(2 / fan), (outs, ins // groups, size, size)) * spread
     return weight, rng.normal(0, 0.2, outs), stride, groups, is_active
 
@@ -106,7 +109,15 @@ def mobilenet_plan(settings: list[tuple[int, int, int, int]], first: int, last: 
 def mobilenet(seed: int = 0) -> bytes:
     """Return MobileNetV2-1.0 with random weights, 3x224x224 to 1000."""
     rng = np.random.default_rng(seed)
-    settings = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
+    settings = [
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ]
     layers = [random_layer(rng, 32, 3, 3, 2, 1, True)]
     skips = {}
     for outs, ins, size, stride, groups, active, skip in mobilenet_plan(settings, 32, 1280):
@@ -175,7 +186,7 @@ def digits_mobilenet(train: Arrays, epochs: int = 30) -> bytes:
 
 
 def decoder(seed: int = 0, vocabulary: int = 8000, width: int = 256, depth: int = 4, length: int = 32) -> bytes:
-    """Return a decoder with random weights: RMS norm, rotary positions, causal attention, SwiGLU, an own output matrix."""
+    """Return a decoder with random weights: RMS norm, rotary positions, causal attention, SwiGLU."""
     rng = np.random.default_rng(seed)
     graph, heads = Graph(), 8
     half = width // heads // 2
@@ -266,7 +277,8 @@ def minilm(folder: Path) -> bytes:
     for i in range(6):
         at = f"encoder.layer.{i}"
         query, key, values = (
-            graph.add("Reshape", dense(value, f"{at}.attention.self.{part}"), split) for part in ("query", "key", "value")
+            graph.add("Reshape", dense(value, f"{at}.attention.self.{part}"), split)
+            for part in ("query", "key", "value")
         )
         query, values = (graph.add("Transpose", one, perm=[0, 2, 1, 3]) for one in (query, values))
         scores = graph.add("MatMul", query, graph.add("Transpose", key, perm=[0, 2, 3, 1]))
@@ -285,12 +297,13 @@ def minilm(folder: Path) -> bytes:
 
 
 class WordPiece:
-    """BERT's uncased tokenizer, as far as English sentences need it (Devlin et al. 2019; the vocabulary is the model's)."""
+    """BERT's uncased tokenizer, as far as English sentences need it (Devlin et al. 2019)."""
 
     def __init__(self, folder: Path) -> None:
         self._ids = {word: i for i, word in enumerate((folder / "vocab.txt").read_text("utf-8").splitlines())}
 
     def __call__(self, text: str) -> list[int]:
+        """Return the tokens of a sentence, with those that begin and end it."""
         plain = "".join(c for c in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(c) != "Mn")
         spaced = "".join(c if c.isalnum() or c.isspace() else f" {c} " for c in plain)
         return [self._ids["[CLS]"], *(i for word in spaced.split() for i in self._pieces(word)), self._ids["[SEP]"]]
@@ -310,7 +323,16 @@ class WordPiece:
         return found
 
 
-_WHO = ("A nurse", "The old farmer", "My neighbour", "The young pilot", "Our teacher", "A tired driver", "The baker", "An engineer")
+_WHO = (
+    "A nurse",
+    "The old farmer",
+    "My neighbour",
+    "The young pilot",
+    "Our teacher",
+    "A tired driver",
+    "The baker",
+    "An engineer",
+)
 _DOES = (
     "repaired the broken bridge before the storm arrived",
     "asked why the train to the coast was late again",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RNG = np.random.default_rng(11)
 
 
-def ranker() -> onnx.ModelProto:
+def ranker(opset: int = 20) -> onnx.ModelProto:
     """Tokens to scores: a table, a MatMul, a Gemm whose weights lie transposed, and a convolution over the rows."""
     rng = np.random.default_rng(7)
     weights: dict[str, np.ndarray[Any, Any]] = {
@@ -46,7 +46,7 @@ def ranker() -> onnx.ModelProto:
     ]
     stored = {name: value.astype(np.float32) for name, value in weights.items()} | {"axes": np.array([2], np.int64)}
     inputs = [zoo.value("tokens", ["batch", "length"], "int64")]
-    return onnx.load_from_string(zoo.model(nodes, inputs, [zoo.value("scores", ["batch", 64])], stored))
+    return onnx.load_from_string(zoo.model(nodes, inputs, [zoo.value("scores", ["batch", 64])], stored, opset))
 
 
 def tokens(count: int = 4) -> dict[str, Any]:
@@ -91,14 +91,25 @@ def test_the_weights_of_a_model_are_found_with_what_they_can_be() -> None:
 
     assert [(weight.name, weight.label, weight.kind, weight.encodings[-1]) for weight in found] == [
         ("table", "embed", "table", "int4"),
-        ("filter", "mix", "other", "int8"),
+        ("filter", "mix", "filter", "int4"),
         ("matrix", "widen", "matrix", "int4"),
         ("gemm", "score", "matrix", "int4"),
         ("bias", "score", "other", "fp16"),
     ]
 
 
-@pytest.mark.parametrize(("encoding", "share", "limit"), [("fp16", 0.52, 60), ("int8", 0.31, 35), ("int4", 0.28, 14)])
+def test_filters_need_an_operator_set_that_knows_blocks() -> None:
+    older = {weight.name: weight.encodings[-1] for weight in weights_of(prepare(ranker(opset=18)))}
+    model = prepare(ranker())
+
+    small = rewrite(model, weights_of(model), {"filter": "int4"})
+
+    assert older["filter"] == "int8"
+    assert [entry.version for entry in small.opset_import if not entry.domain] == [21]
+    onnx.checker.check_model(small, full_check=True)
+
+
+@pytest.mark.parametrize(("encoding", "share", "limit"), [("fp16", 0.52, 60), ("int8", 0.31, 35), ("int4", 0.2, 13)])
 def test_every_encoding_runs_and_saves_what_it_promises(encoding: str, share: float, limit: float) -> None:
     model = prepare(ranker())
     weights = weights_of(model)

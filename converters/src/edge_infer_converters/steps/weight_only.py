@@ -2,6 +2,7 @@
 
 - fp16 and int8 weights are turned into float by `Cast` and `Mul`, which every engine folds when it loads the model:
   the file is small, the speed and the numbers are those of float32.
+- int4 filters of convolutions: `DequantizeLinear` with blocks of 32, which came with operator set 21.
 - int4 matrices stay packed in memory: `com.microsoft.MatMulNBits`, blocks of 32.
 - Tables (`Gather` of rows) stay packed in memory too, and only the rows that are read are turned into float: int8 by
   standard operators with one scale for each row, int4 by `com.microsoft.GatherBlockQuantized`.
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 #: From the most bytes to the fewest.
 ENCODINGS = ("fp32", "fp16", "int8", "int4")
 _DOMAIN = "com.microsoft"
+# The first operator set whose DequantizeLinear knows blocks, and the last before it with the same operators: from 20 to
+# 21 all but GroupNormalization only took more types.
+_BLOCK_OPSET = 21
+_NEAR_BLOCK_OPSET = 20
 # INT4 tensors came with IR version 10.
 _INT4_IR_VERSION = 10
 # What the nodes and names around a packed weight cost in the file, in bytes: measured, and rounded up.
@@ -46,7 +51,7 @@ class Weight:
     Attributes:
         name: The initializer's name.
         label: What people call it: the node that reads it first, or its own name.
-        kind: `table` (rows are gathered), `matrix` (multiplied from the right), `other`.
+        kind: `table` (rows are gathered), `matrix` (multiplied from the right), `filter` (of a convolution), `other`.
         shape: Its shape.
         axis: The axis of which each slice gets a scale in 8 bits.
         is_transposed: Whether a matrix lies as [outputs, inputs] (`Gemm` with `transB`).
@@ -94,12 +99,13 @@ def weights_of(model: onnx.ModelProto) -> tuple[Weight, ...]:
             readers[name].append((node, place))
     inner = {name for part in graphs_of(graph) if part is not graph for node in part.node for name in node.input}
     stored = {tensor.name: tensor for tensor in graph.initializer}
+    has_blocks = _has_blocks(model)
     found: list[Weight] = []
     for name in readers:
         tensor = stored.get(name)
         if tensor is None or name in given or name in inner or tensor.data_type != onnx.TensorProto.FLOAT:
             continue
-        weight = _describe(name, tuple(tensor.dims), readers[name])
+        weight = _describe(name, tuple(tensor.dims), readers[name], has_blocks)
         if int(np.prod(weight.shape)) < _MIN_ELEMENTS:
             continue
         values = numpy_helper.to_array(tensor)
@@ -122,7 +128,8 @@ def round_trip(weight: Weight, values: np.ndarray, encoding: str) -> np.ndarray:
     if encoding == "int4":
         rows = _as_rows(weight, values)
         unpacked = packing.unpack_blocks(packing.pack_blocks(rows), rows.shape[1])
-        return np.ascontiguousarray(_as_rows(weight, unpacked))  # transposing twice gives the first shape
+        back = unpacked if weight.kind == "filter" else _as_rows(weight, unpacked)  # transposing twice changes nothing
+        return np.ascontiguousarray(back).reshape(values.shape)
     return values
 
 
@@ -155,11 +162,14 @@ class _Writer:
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
         self._is_custom = False
+        self._has_blocks = False
 
     def store(self, weight: Weight, encoding: str) -> None:
         values = numpy_helper.to_array(self._stored[weight.name])
         if weight.kind == "table":
             self._store_table(weight, encoding, values)
+        elif encoding == "int4" and weight.kind == "filter":
+            self._store_filter(weight, values)
         elif encoding == "int4":
             self._store_blocks(weight, values)
         else:
@@ -171,6 +181,11 @@ class _Writer:
         del self._graph.node[:]
         self._graph.node.extend(copies)
         drop_unread_tensors(self._graph)
+        if self._has_blocks:
+            for entry in self._model.opset_import:
+                if entry.domain in ("", "ai.onnx"):
+                    entry.version = max(entry.version, _BLOCK_OPSET)
+            self._model.ir_version = max(self._model.ir_version, _INT4_IR_VERSION)
         if self._is_custom:
             if all(entry.domain != _DOMAIN for entry in self._model.opset_import):
                 self._model.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
@@ -188,10 +203,26 @@ class _Writer:
             self._first.append(_cast(body, f"{weight.name}/cast"))
             factors = self._add(f"{weight.name}/scales", scales)
             self._first.append(helper.make_node("Mul", [f"{weight.name}/cast", factors], [whole]))
-        for _, node in self._readers(weight.name):
-            for place, name in enumerate(node.input):
-                if name == weight.name:
-                    node.input[place] = whole
+        self._read_instead(weight.name, whole)
+
+    def _store_filter(self, weight: Weight, values: np.ndarray) -> None:
+        self._has_blocks = True
+        rows = _as_rows(weight, values)
+        packed = packing.pack_blocks(rows)
+        whole, flat = f"{weight.name}/float", f"{weight.name}/flat"
+        codes = self._add_int4(f"{weight.name}/codes", packed.codes)
+        scales = self._add(f"{weight.name}/scales", packed.scales)
+        shape = self._add(f"{weight.name}/shape", np.array(values.shape, np.int64))
+        settings = {"axis": 1, "block_size": packing.BLOCK}
+        self._first.append(helper.make_node("DequantizeLinear", [codes, scales], [flat], **settings))
+        self._first.append(helper.make_node("Reshape", [flat, shape], [whole]))
+        self._read_instead(weight.name, whole)
+
+    def _read_instead(self, name: str, other: str) -> None:
+        for _, node in self._readers(name):
+            for place, read in enumerate(node.input):
+                if read == name:
+                    node.input[place] = other
 
     def _store_table(self, weight: Weight, encoding: str, values: np.ndarray) -> None:
         if encoding == "int4":
@@ -271,7 +302,7 @@ class _Writer:
         return name
 
 
-def _describe(name: str, shape: tuple[int, ...], readers: list[tuple[onnx.NodeProto, int]]) -> Weight:
+def _describe(name: str, shape: tuple[int, ...], readers: list[tuple[onnx.NodeProto, int]], has_blocks: bool) -> Weight:
     first = readers[0][0]
     label = first.name or name
     options = [_attributes(node) for node, _ in readers]
@@ -288,9 +319,21 @@ def _describe(name: str, shape: tuple[int, ...], readers: list[tuple[onnx.NodePr
             return Weight(name, label, "matrix", shape, 0 if is_transposed else 1, is_transposed, ENCODINGS)
     if len(shape) < 2:
         return Weight(name, label, "other", shape, 0, False, ENCODINGS[:2])
+    if has_blocks and all(node.op_type == "Conv" and place == 1 for node, place in readers):
+        is_even = int(np.prod(shape[1:])) % packing.BLOCK == 0
+        return Weight(name, label, "filter", shape, 0, False, ENCODINGS if is_even else ENCODINGS[:3])
     transposing = first.op_type in ("ConvTranspose", "MatMul")
     axis = (1 if first.op_type == "ConvTranspose" else len(shape) - 1) if transposing else 0
     return Weight(name, label, "other", shape, axis, False, ENCODINGS[:3])
+
+
+def _has_blocks(model: onnx.ModelProto) -> bool:
+    """Tell whether the model is of operator set 21, or can be called so without another change."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    if opset >= _BLOCK_OPSET:
+        return True
+    names = {node.op_type for part in graphs_of(model.graph) for node in part.node}
+    return opset == _NEAR_BLOCK_OPSET and "GroupNormalization" not in names and not model.functions
 
 
 def _is_product(node: onnx.NodeProto, place: int) -> bool:
@@ -314,14 +357,16 @@ def _with_encodings(weight: Weight, encodings: tuple[str, ...]) -> Weight:
 
 def _rows_and_columns(weight: Weight) -> tuple[int, int]:
     """Return how many rows of blocks an int4 weight has, and how long they are."""
-    if len(weight.shape) != 2:
-        return 1, int(np.prod(weight.shape))
-    first, second = weight.shape
+    if not weight.shape:
+        return 1, 1
+    first, second = weight.shape[0], int(np.prod(weight.shape[1:]))
     return (second, first) if weight.kind == "matrix" and not weight.is_transposed else (first, second)
 
 
 def _as_rows(weight: Weight, values: np.ndarray) -> np.ndarray:
-    """Lay a matrix as [outputs, inputs], along which its blocks run; a table lies so already."""
+    """Lay a matrix or filter as [outputs, inputs], along which its blocks run; a table lies so already."""
+    if weight.kind == "filter":
+        return values.reshape(len(values), -1)
     return values.T if weight.kind == "matrix" and not weight.is_transposed else values
 
 

@@ -109,7 +109,7 @@ def test_the_search_finds_the_smallest_that_fits() -> None:
     assert found.best is not None
     assert found.best.nbytes == min(trial.nbytes for trial in every if trial.is_within)
     assert found.best.choice == {"a": "int4", "b": "int8", "c": "int8"}
-    assert len(found.trials) < 10
+    assert len(found.trials) <= 10
 
 
 def test_a_guilty_weight_does_not_stop_those_behind_it() -> None:
@@ -121,6 +121,32 @@ def test_a_guilty_weight_does_not_stop_those_behind_it() -> None:
 
     assert found.best is not None
     assert [name for name, encoding in found.best.choice.items() if encoding == "fp16"] == ["b"]
+
+
+def test_a_metric_that_falls_and_rises_again_is_followed_to_its_end() -> None:
+    """Half way along, a trial fails by chance; the steps behind it fit."""
+    weights = [weight(name) for name in "abcdef"]
+    measured = [Sensitivity(one, "int8", i / 10) for i, one in enumerate(weights)]
+
+    def evaluate(choice: Mapping[str, str]) -> Trial:
+        taken = sum(encoding == "int8" for encoding in choice.values())
+        return Trial(dict(choice), 100 - taken, 0.0, 0.0, taken in (0, 1, 2, 4, 5))
+
+    found = search(weights, moves_of(measured), evaluate)
+
+    assert found.best is not None
+    assert found.best.nbytes == 95
+
+
+def test_many_moves_are_bisected() -> None:
+    weights = [weight(f"w{i:02}") for i in range(60)]
+    measured = [Sensitivity(one, "int8", 1.0) for one in weights]
+
+    found = search(weights, moves_of(measured), additive({(one.name, "int8"): 1.0 for one in weights}, 41.0))
+
+    assert found.best is not None
+    assert sum(encoding == "int8" for encoding in found.best.choice.values()) == 41
+    assert len(found.trials) < 30
 
 
 def test_an_interrupt_keeps_the_best_so_far() -> None:

@@ -13,7 +13,7 @@ _FILE = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("source", type=_FILE)
+@click.argument("source")
 @click.option("-o", "--output", "target", type=_FILE, required=True, metavar="OUT.bundle", help="The folder to write.")
 @click.option("--name", help="What to call the model; the file's name unless given.")
 @click.option(
@@ -49,7 +49,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def convert(
-    source: Path,
+    source: str,
     target: Path,
     name: str | None,
     calibration: Path | None,
@@ -65,7 +65,10 @@ def convert(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Convert an ONNX model into a bundle: smaller variants, each measured against SOURCE.
+    r"""Convert a model into a bundle: smaller variants, each measured against SOURCE.
+
+    SOURCE is an .onnx file, or package.module:function that returns a torch module with example inputs, or a fitted
+    scikit-learn estimator.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.
 

@@ -32,6 +32,7 @@ from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, decibels, step
 from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.trial import crashing
 
@@ -67,7 +68,7 @@ def convert(
     """Convert an ONNX model into a bundle, each variant measured against the model as it came.
 
     Args:
-        model: The `.onnx` file.
+        model: The `.onnx` file, or `package.module:function` that makes a model (`sources.factory.open_source`).
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
@@ -95,7 +96,7 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = source.load(model)
+        origin = open_source(model)
         reporter.talk(
             step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
         )

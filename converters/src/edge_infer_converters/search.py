@@ -3,7 +3,8 @@
 Noise of small, independent errors adds up, so the best order in which to take bits away is that of noise per byte
 saved, along the lower convex hull of each weight's choices (Shoham and Gersho 1988, "Efficient bit allocation for an
 arbitrary set of quantizers"). How far along it the budget allows to go is found by bisection, each trial measured on
-real outputs; afterwards the moves beyond are tried one by one, and those that fit are made.
+real outputs (with few moves, every step is). Afterwards the moves beyond are tried one by one, and those that fit are
+made.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from edge_infer_converters.sensitivity import Sensitivity
     from edge_infer_converters.steps.weight_only import Weight
 
+#: Up to how many moves every step is measured: a metric such as accuracy may fall and rise again.
+MAX_EXHAUSTIVE = 24
 #: How many moves beyond the bisection's end are tried one by one.
 MAX_SINGLE_TRIALS = 16
 
@@ -140,6 +143,9 @@ def _climb(start: dict[str, str], moves: Sequence[Move], attempt: Callable[[Mapp
     low, high = 0, len(moves)  # the first `low` moves fit
     if moves and attempt(choice_after(start, moves)).is_within:
         return
+    if high <= MAX_EXHAUSTIVE:
+        fits = [i for i in range(1, high) if attempt(choice_after(start, moves[:i])).is_within]
+        low = high = max(fits, default=0)
     while high - low > 1:
         middle = (low + high) // 2
         if attempt(choice_after(start, moves[:middle])).is_within:

@@ -1,7 +1,8 @@
 """Dynamic int8: matrices in 8 bits, the ranges of what they are multiplied with taken from each call.
 
-No calibration is needed, and transformers lose little; the arithmetic is int8, so it is the fast one on CPUs. Tables
-are stored in 8 bits with one scale for each row, which keeps more than ONNX Runtime's one scale for the whole table.
+No calibration is needed, and transformers lose little; the arithmetic is int8, so it is the fast one on CPUs. All
+other weights are stored in 8 bits too and computed with in float; tables have one scale for each row, which keeps more
+than ONNX Runtime's one scale for the whole table.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MULTIPLYING = ("MatMul", "Gemm")
 
 
 def to_dynamic_int8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy whose constant matrices are int8 and whose tables are stored in 8 bits.
+    """Return a copy whose constant matrices are int8 and whose other weights are stored in 8 bits.
 
     Convolutions stay in float: computing their ranges in each call makes them slower than that.
 
@@ -52,8 +53,8 @@ def to_dynamic_int8(model: onnx.ModelProto) -> onnx.ModelProto:
             raise ConversionError(f"The model cannot be quantized to dynamic int8: {error}") from error
         quantized = clean_up(onnx.load(path))
     drop_stored_shapes(quantized.graph)
-    tables = [weight for weight in weights_of(quantized) if weight.kind == "table"]
-    small = rewrite(quantized, tables, {weight.name: "int8" for weight in tables})
+    others = weights_of(quantized)
+    small = rewrite(quantized, others, {weight.name: "int8" for weight in others if "int8" in weight.encodings})
     small = shorten_names(small)
     small.producer_name, small.producer_version = model.producer_name, model.producer_version
     return small

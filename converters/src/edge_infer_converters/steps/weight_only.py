@@ -213,8 +213,9 @@ class _Writer:
         codes = self._add_int4(f"{weight.name}/codes", packed.codes)
         scales = self._add(f"{weight.name}/scales", packed.scales)
         shape = self._add(f"{weight.name}/shape", np.array(values.shape, np.int64))
-        settings = {"axis": 1, "block_size": packing.BLOCK}
-        self._first.append(helper.make_node("DequantizeLinear", [codes, scales], [flat], **settings))
+        self._first.append(
+            helper.make_node("DequantizeLinear", [codes, scales], [flat], axis=1, block_size=packing.BLOCK)
+        )
         self._first.append(helper.make_node("Reshape", [flat, shape], [whole]))
         self._read_instead(weight.name, whole)
 

@@ -45,6 +45,7 @@ _FILE = click.Path(path_type=Path)
     show_default=True,
     help="Which formats. TFLite is written in fp32.",
 )
+@click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -61,6 +62,7 @@ def convert(
     max_size: str | None,
     metric: str | None,
     format_: str,
+    report: Path | None,
     keep_all: bool,
     force: bool,
     as_json: bool,
@@ -105,6 +107,7 @@ def convert(
         labels=labels,
         recipe=recipe,
         force=force,
+        report=report,
         reporter=TerminalReporter(),
     )
     if as_json:

@@ -19,7 +19,7 @@ from edge_infer.errors import (
 )
 from edge_infer.manifest import Variant
 from edge_infer.tensors import Tensor
-from edge_infer_converters import validate
+from edge_infer_converters import html_report, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
@@ -63,6 +63,7 @@ def convert(
     labels: FilePath | None = None,
     recipe: Recipe | None = None,
     force: bool = False,
+    report: FilePath | None = None,
     reporter: Reporter | None = None,
 ) -> Conversion:
     """Convert an ONNX model into a bundle, each variant measured against the model as it came.
@@ -77,6 +78,7 @@ def convert(
         labels: Class names: a JSON list, or a text file with one on each line.
         recipe: Which variants to make; all that can be made unless given.
         force: Whether to replace a bundle that is there.
+        report: An HTML page to write about it, beside the bundle.
         reporter: Who is told what is done; the log unless given.
 
     Raises:
@@ -131,6 +133,8 @@ def convert(
         )
         writer.write_quality(_quality(result, data, ranges, run.mixed))
         writer.commit()
+    if report is not None:
+        html_report.save(report, html_report.write(result, run.mixed))
     if result.missed:
         raise AccuracyError(
             f"{result.missed}; `{result.path}` holds it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import WriteModel
@@ -37,6 +39,8 @@ class Told:
         self.steps: list[str] = []
         self.warnings: list[str] = []
         self.hints: list[str] = []
+        self.jobs: list[str] = []
+        self.totals: list[int | None] = []
 
     def talk(self, text: str) -> None:
         self.steps.append(text)
@@ -44,6 +48,12 @@ class Told:
     def warn(self, text: str, hint: str) -> None:
         self.warnings.append(text)
         self.hints.append(hint)
+
+    @contextmanager
+    def progress(self, text: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        self.jobs.append(text)
+        self.totals.append(total)
+        yield lambda _steps: None
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

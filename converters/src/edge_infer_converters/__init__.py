@@ -10,15 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edge_infer_converters.budget import Budget
     from edge_infer_converters.conversion import Conversion, ConvertedVariant
     from edge_infer_converters.pipeline import convert
     from edge_infer_converters.recipe import Recipe
 
 __version__ = "0.1.0"
 
-__all__ = ["Conversion", "ConvertedVariant", "Recipe", "convert"]
+__all__ = ["Budget", "Conversion", "ConvertedVariant", "Recipe", "convert"]
 
 _HOMES = {
+    "Budget": "edge_infer_converters.budget",
     "Conversion": "edge_infer_converters.conversion",
     "ConvertedVariant": "edge_infer_converters.conversion",
     "Recipe": "edge_infer_converters.recipe",

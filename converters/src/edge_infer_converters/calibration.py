@@ -111,6 +111,8 @@ def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> Calib
             hint=did_you_mean(extra[0], names),
             tensor=extra[0],
         )
+    for name in names:
+        _check_finite(arrays[name], name, place)
     split = {spec.name: _split(arrays[spec.name], spec, place) for spec in specs}
     counts = {name: len(parts) for name, parts in split.items()}
     if len(set(counts.values())) > 1:
@@ -154,6 +156,17 @@ def _read_arrays(path: Path, specs: Sequence[TensorSpec]) -> Mapping[str, np.nda
     raise InputError(
         f"`{path}` has the suffix `{path.suffix}`; choose from `.npz`, `.npy`, `.safetensors`", got=path.suffix
     )
+
+
+def _check_finite(array: np.ndarray, name: str, path: Path) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        where = ", ".join(map(str, np.argwhere(~np.isfinite(array))[0].tolist()))
+        count = int((~np.isfinite(array)).sum())
+        raise InputError(
+            f"`{name}` of `{path}` holds {count} values that are NaN or infinite, the first at [{where}]",
+            hint="leave these samples out",
+            tensor=name,
+        )
 
 
 def _to_array(tensor: Tensor) -> np.ndarray:

@@ -13,7 +13,7 @@ _FILE = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("source", type=_FILE)
+@click.argument("source")
 @click.option("-o", "--output", "target", type=_FILE, required=True, metavar="OUT.bundle", help="The folder to write.")
 @click.option("--name", help="What to call the model; the file's name unless given.")
 @click.option(
@@ -23,7 +23,20 @@ _FILE = click.Path(path_type=Path)
     "--eval", "evaluation", type=_FILE, metavar="FILE", help="Inputs to measure on; `labels` in it are right classes."
 )
 @click.option("--labels", type=_FILE, metavar="FILE", help="Class names: a JSON list, or one on each line.")
-@click.option("--precision", default="fp32,fp16,int8", show_default=True, help="Which precisions, with commas between.")
+@click.option(
+    "--precision",
+    metavar="LIST",
+    help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int4, mixed (searched: the smallest "
+    "within the budget), or auto for fp32,fp16,int8,mixed. Default: fp32,fp16,int8; with a budget, auto.",
+)
+@click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
+@click.option("--max-size", metavar="SIZE", help="The largest file: 5MB, 900kB.")
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="accuracy, top5, cosine, or module:function of (outputs, labels). Default: accuracy with labels, else cosine.",
+)
 @click.option(
     "--format",
     "format_",
@@ -32,35 +45,57 @@ _FILE = click.Path(path_type=Path)
     show_default=True,
     help="Which formats. TFLite is written in fp32.",
 )
+@click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def convert(
-    source: Path,
+    source: str,
     target: Path,
     name: str | None,
     calibration: Path | None,
     evaluation: Path | None,
     labels: Path | None,
-    precision: str,
+    precision: str | None,
+    max_loss: str | None,
+    min_sqnr: float | None,
+    max_size: str | None,
+    metric: str | None,
     format_: str,
+    report: Path | None,
     keep_all: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Convert an ONNX model into a bundle: smaller variants, each measured against SOURCE.
+    r"""Convert a model into a bundle: smaller variants, each measured against SOURCE.
+
+    SOURCE is an .onnx file, or package.module:function that returns a torch module with example inputs, or a fitted
+    scikit-learn estimator.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.
+
+    \b
+    edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
     """
     from edge_infer.errors import InputError
     from edge_infer_converters import Recipe, pipeline
+    from edge_infer_converters.budget import Budget, parse_share, parse_size
+    from edge_infer_converters.recipe import PRECISIONS
     from edge_infer_converters.report import TerminalReporter, print_table
 
     # Libraries that log to nobody would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
     formats = ("onnx", "tflite") if format_ == "both" else (format_,)
     try:
-        recipe = Recipe(formats, tuple(word.strip() for word in precision.split(",") if word.strip()), keep_all)
+        budget = Budget(
+            None if max_loss is None else parse_share(max_loss),
+            min_sqnr,
+            None if max_size is None else parse_size(max_size),
+            metric,
+        )
+        budget.check(has_evaluation=evaluation is not None)
+        asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())
+        recipe = Recipe(formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     result = pipeline.convert(
@@ -72,6 +107,7 @@ def convert(
         labels=labels,
         recipe=recipe,
         force=force,
+        report=report,
         reporter=TerminalReporter(),
     )
     if as_json:

@@ -41,6 +41,9 @@ class Conversion:
         variants: What was made, in the order of the manifest, those that were left out too.
         not_made: Why a variant could not be made, by its id.
         data: Where the inputs come from that it was measured on.
+        metric: What the scores are of, or empty where only the outputs were compared.
+        kept_float: The layers that the search could not store as integers within the budget.
+        missed: What of the budget nothing could meet, and what came nearest; empty where all is met.
     """
 
     path: Path
@@ -50,6 +53,9 @@ class Conversion:
     variants: tuple[ConvertedVariant, ...]
     not_made: dict[str, str]
     data: str
+    metric: str = ""
+    kept_float: tuple[str, ...] = ()
+    missed: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Describe this for `--json`: the variants of the bundle, and why others are not in it."""
@@ -65,6 +71,8 @@ class Conversion:
             "revision": self.revision,
             "size": self.nbytes,
             "data": self.data,
+            "metric": self.metric or None,
+            "kept_float": list(self.kept_float),
             "variants": made,
             "left_out": not_good | self.not_made,
         }

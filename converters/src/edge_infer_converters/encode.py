@@ -8,7 +8,9 @@ from edge_infer.errors import ConversionError
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
+from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
+from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import onnx as onnx_target
 
 if TYPE_CHECKING:
@@ -62,10 +64,25 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
             raise ConversionError("The model has no float32 weights to make smaller")
         half = to_fp16(cleaned)
         return _checked(Encoded(onnx_target.write(half), options=engine_options(half)), plan, cleaned)
+    if plan.precision == "int4":
+        return _checked(_int4(cleaned), plan, cleaned)
+    if plan.word == "int8-dynamic":
+        return _checked(Encoded(onnx_target.write(to_dynamic_int8(cleaned))), plan, cleaned)
     if not is_quantizable(cleaned):
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
     return _checked(Encoded(onnx_target.write(to_int8(cleaned, ranges.calls)), note), plan, cleaned)
+
+
+def _int4(cleaned: onnx.ModelProto) -> Encoded:
+    """Store every weight in the fewest bits that it can have."""
+    prepared = prepare(cleaned)
+    weights = weights_of(prepared)
+    choice = {weight.name: weight.encodings[-1] for weight in weights}
+    count = list(choice.values()).count("int4")
+    if not count:
+        raise ConversionError("The model has no MatMul, Gemm or table with weights that int4 can hold")
+    return Encoded(onnx_target.write(rewrite(prepared, weights, choice)), f"{count} of {len(weights)} weights in int4")
 
 
 def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:

@@ -47,6 +47,17 @@ def reads_of(node: onnx.NodeProto) -> set[str]:
     return names
 
 
+def not_a_number(model: onnx.ModelProto) -> list[str]:
+    """Name the stored float tensors that hold NaN."""
+    import numpy as np
+    import onnx
+    from onnx import numpy_helper
+
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+    found = [tensor for tensor in tensors_of(model.graph) if tensor.data_type in floats]
+    return [tensor.name for tensor in found if np.isnan(numpy_helper.to_array(tensor)).any()]
+
+
 def drop_stored_shapes(graph: onnx.GraphProto, names: Iterable[str] | None = None) -> None:
     """Drop, in place, the stored shapes of these values, or of all inner values."""
     unwanted = None if names is None else set(names)

@@ -8,18 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer import codec
 from edge_infer.dtypes import DType
-from edge_infer.errors import AccuracyError, BackendError, ConversionError, ExecutionError, InputError, UnsupportedModel
+from edge_infer.errors import (
+    AccuracyError,
+    BackendError,
+    ConversionError,
+    ExecutionError,
+    InputError,
+    UnsupportedModel,
+    listed,
+)
 from edge_infer.manifest import Variant
 from edge_infer.tensors import Tensor
-from edge_infer_converters import validate
+from edge_infer_converters import html_report, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
-from edge_infer_converters.encode import encode
+from edge_infer_converters.encode import Encoded, encode
+from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
+from edge_infer_converters.metrics import Metric
+from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, decibels, step
+from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.trial import crashing
 
@@ -50,12 +63,13 @@ def convert(
     labels: FilePath | None = None,
     recipe: Recipe | None = None,
     force: bool = False,
+    report: FilePath | None = None,
     reporter: Reporter | None = None,
 ) -> Conversion:
     """Convert an ONNX model into a bundle, each variant measured against the model as it came.
 
     Args:
-        model: The `.onnx` file.
+        model: The `.onnx` file, or `package.module:function` that makes a model (`sources.factory.open_source`).
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
@@ -64,10 +78,13 @@ def convert(
         labels: Class names: a JSON list, or a text file with one on each line.
         recipe: Which variants to make; all that can be made unless given.
         force: Whether to replace a bundle that is there.
+        report: An HTML page to write about it, beside the bundle.
         reporter: Who is told what is done; the log unless given.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
+        AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
+            written nevertheless, holds the smallest that is good enough.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -78,28 +95,52 @@ def convert(
     ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32']
     """
     reporter = reporter or LogReporter()
+    recipe = recipe or Recipe()
+    recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = source.load(model)
+        origin = open_source(model)
         reporter.talk(
             step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
         )
-        run = _Run(origin, _checked_name(name, origin), version, recipe or Recipe(), writer, reporter)
+        if broken := not_a_number(origin.proto):
+            reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
+        run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
+        metric = run.choose_metric(data, outputs)
 
         writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
-        made = run.make(ranges)
+        made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
-        measured = run.measure(made, data, outputs)
+        measured = run.measure(made, data, outputs, metric)
         revision = run.write_manifest([one.variant for one in measured if one.is_kept])
 
         result = Conversion(
-            writer.target, run.name, revision, writer.size, tuple(measured), run.not_made, _describe(data)
+            writer.target,
+            run.name,
+            revision,
+            writer.size,
+            tuple(measured),
+            run.not_made,
+            _describe(data),
+            metric.name
+            if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
+            else "",
+            tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
+            run.missed,
         )
-        writer.write_quality(_quality(result, data, ranges))
+        writer.write_quality(_quality(result, data, ranges, run.mixed))
         writer.commit()
+    if report is not None:
+        html_report.save(report, html_report.write(result, run.mixed))
+    if result.missed:
+        raise AccuracyError(
+            f"{result.missed}; `{result.path}` holds it",
+            hint="allow a larger file, or more loss",
+            bundle=str(result.path),
+        )
     return result
 
 
@@ -119,6 +160,8 @@ class _Run:
         self.name = name
         self.reference = source.Reference(model)
         self.not_made: dict[str, str] = {}
+        self.mixed: MixedModel | None = None
+        self.missed = ""
         self._version = version
         self._recipe = recipe
         self._writer = writer
@@ -130,7 +173,7 @@ class _Run:
         self, calibration: FilePath | None, evaluation: FilePath | None
     ) -> tuple[CalibrationSet, CalibrationSet]:
         """Return the inputs to measure on, and those that give int8 its ranges."""
-        wants_ranges = any(plan.precision == "int8" for plan in self._recipe.plans(self.model.precision))
+        wants_ranges = any(plan.id == "onnx/int8" for plan in self._recipe.plans(self.model.precision))
         ranges = None if calibration is None else read_set(calibration, self.model.inputs)
         data = None if evaluation is None else read_set(evaluation, self.model.inputs)
         if ranges is None and data is None:
@@ -153,7 +196,39 @@ class _Run:
             raise AssertionError("one of both is there by now")
         return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
 
-    def make(self, ranges: CalibrationSet) -> list[tuple[Variant, int]]:
+    def choose_metric(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]]) -> Metric:
+        """Return what the user cares about, and say where the data are too few to tell."""
+        budget = self._recipe.budget
+        metric = Metric(budget.metric, data, outputs)
+        if budget.max_loss is None:
+            return metric
+        if len(data.calls) < 2:
+            raise InputError(
+                f"`{data.origin}` holds one sample, on which no loss can be measured", hint="give a hundred or more"
+            )
+        if metric.name in ("accuracy", "top5") and data.classes is not None:
+            step_size = 1 / max(len(data.classes) * metric.base, 1)
+            if budget.max_loss < step_size:
+                self._reporter.warn(
+                    f"One wrong answer of {len(data.classes)} is a loss of {step_size:.2%}: with --max-loss "
+                    f"{budget.max_loss:.4g} none may change for the worse",
+                    "--eval with more samples",
+                )
+        return metric
+
+    def told_metric(self, metric: Metric) -> str:
+        """Name the metric where it says more than the comparison of outputs, else return an empty text."""
+        budget = self._recipe.budget
+        is_asked = budget.metric is not None or budget.max_loss is not None
+        return metric.name if is_asked or metric.name == "accuracy" else ""
+
+    def make(
+        self,
+        ranges: CalibrationSet,
+        data: CalibrationSet,
+        outputs: Sequence[Mapping[str, np.ndarray]],
+        metric: Metric,
+    ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
         cleaned = clean_up(self.model.proto)
         made: list[tuple[Variant, int]] = []
@@ -161,7 +236,12 @@ class _Run:
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
         for plan in self._recipe.plans(self.model.precision):
             try:
-                encoded = encode(plan, self.model, cleaned, ranges)
+                if plan.precision == "mixed":
+                    golden = min(GOLDEN_EXAMPLES, len(data.calls))
+                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, golden, self._reporter)
+                    encoded = self._search(MixedSearch(*arguments), ranges)
+                else:
+                    encoded = encode(plan, self.model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise
@@ -190,6 +270,7 @@ class _Run:
         made: Sequence[tuple[Variant, int]],
         data: CalibrationSet,
         outputs: Sequence[Mapping[str, np.ndarray]],
+        metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         golden = min(GOLDEN_EXAMPLES, len(data.calls))
@@ -199,22 +280,24 @@ class _Run:
             try:
                 if variant.id in fatal:
                     raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
-                quality = validate.measure(self._writer.folder, variant, data, outputs, golden)
+                budget = self._recipe.budget
+                quality = validate.measure(self._writer.folder, variant, data, outputs, golden, metric, budget)
             except BackendError as error:
                 self._leave_out(variant.id, error)
                 self._writer.drop(variant.file)
                 continue
             figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
             self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
-            verdict = quality.verdict
-            is_kept = verdict.word != "fail" or self._recipe.keep_all or variant.id == self._source_id
-            if not is_kept:
+            measured.append(ConvertedVariant(variant, nbytes, quality, True))
+        measured, self.missed = choose(measured, self._source_id, self._recipe)
+        for one in measured:
+            verdict = one.quality.verdict
+            if not one.is_kept:
                 hint = "calibrate on real data, or keep it by --keep-all" if data.is_random else "--keep-all keeps it"
-                self._reporter.warn(f"{variant.id} is left out: {verdict.reason}", hint)
-                self._writer.drop(variant.file)
+                self._reporter.warn(f"{one.variant.id} is left out: {verdict.reason}", hint)
+                self._writer.drop(one.variant.file)
             elif verdict.word != "ok":
-                self._reporter.warn(f"{variant.id}: {verdict.reason}", "")
-            measured.append(ConvertedVariant(variant, nbytes, quality, is_kept))
+                self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
         if not any(one.is_kept for one in measured):
             raise AccuracyError(
                 f"No variant of `{self.name}` is good enough", hint="--keep-all writes them nevertheless"
@@ -224,6 +307,15 @@ class _Run:
     def write_manifest(self, variants: Sequence[Variant]) -> str:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
+
+    def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
+        """Search the smallest file within the budget, and name what had to stay float."""
+        self.mixed = job.run(ranking)
+        said, guilty = said_of(self.mixed)
+        self._reporter.talk(said)
+        if guilty:
+            self._reporter.talk(step("Kept", "in float:", guilty))
+        return Encoded(self.mixed.data)
 
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
         self.not_made[id_] = error.message
@@ -272,8 +364,11 @@ def _checked_name(name: str | None, model: source.SourceModel) -> str:
     return name
 
 
-def _quality(result: Conversion, data: CalibrationSet, ranges: CalibrationSet) -> dict[str, Any]:
+def _quality(
+    result: Conversion, data: CalibrationSet, ranges: CalibrationSet, mixed: MixedModel | None
+) -> dict[str, Any]:
     """Describe what was measured, on which data and machine: `quality.json`."""
+    searched = {} if mixed is None else {"search": mixed.to_json()}
     return {
         "revision": result.revision,
         "machine": validate.describe_machine(),
@@ -284,6 +379,7 @@ def _quality(result: Conversion, data: CalibrationSet, ranges: CalibrationSet) -
             for one in result.variants
         },
         "not_made": result.not_made,
+        **searched,
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer_converters.budget import Budget
 from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("onnx", "tflite")
 PRECISIONS = ("fp32", "fp16", "int8")
+#: What can be asked for: `auto` stands for `AUTO`, `int8-dynamic` takes the ranges of values from each call.
+WORDS = (*PRECISIONS, "int8-dynamic", "int4", "mixed", "auto")
+AUTO = ("fp32", "fp16", "int8", "mixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class VariantPlan:
         file: Its path in the bundle; ONNX files are named as transformers.js names them.
         targets: The kinds of place that it is for.
         options: Per backend, the engine settings that parity needs.
+        word: What it is asked for as, where that is not its precision.
     """
 
     format: str
@@ -32,11 +37,12 @@ class VariantPlan:
     file: str
     targets: tuple[str, ...]
     options: Mapping[str, Mapping[str, str]]
+    word: str = ""
 
     @property
     def id(self) -> str:
         """Its name in the bundle: `onnx/int8`."""
-        return f"{self.format}/{self.precision}"
+        return f"{self.format}/{self.word or self.precision}"
 
 
 _ALL = (
@@ -44,6 +50,9 @@ _ALL = (
     # CPUs convert half precision back and forth: it saves bytes there, not time.
     VariantPlan("onnx", "fp16", "onnx/model_fp16.onnx", ("cuda", "web"), {}),
     VariantPlan("onnx", "int8", "onnx/model_int8.onnx", ("any",), ENGINE_OPTIONS),
+    VariantPlan("onnx", "int8", "onnx/model_quantized.onnx", ("any",), ENGINE_OPTIONS, "int8-dynamic"),
+    VariantPlan("onnx", "int4", "onnx/model_q4.onnx", ("any",), {}),
+    VariantPlan("onnx", "mixed", "onnx/model_mixed.onnx", ("any",), {}),
     VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
 )
 
@@ -54,17 +63,19 @@ class Recipe:
 
     Attributes:
         formats: Which formats.
-        precisions: Which precisions.
+        precisions: Which precisions, of `WORDS`.
         keep_all: Whether to keep a variant that is not as good as it must be.
+        budget: What each variant must keep, and what `mixed` is searched for.
     """
 
     formats: tuple[str, ...] = FORMATS
     precisions: tuple[str, ...] = PRECISIONS
     keep_all: bool = False
+    budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
-        _check(self.precisions, PRECISIONS, "Precision")
+        _check(self.precisions, WORDS, "Precision")
         if not self.plans("fp32"):
             raise InputError(
                 f"There is nothing to make: {listed(list(self.formats))} is not written in "
@@ -81,7 +92,8 @@ class Recipe:
         if source_precision != "fp32":
             file = f"onnx/model_{source_precision}.onnx"
             return (VariantPlan("onnx", source_precision, file, ("any",), {}),)
-        return tuple(plan for plan in _ALL if plan.format in self.formats and plan.precision in self.precisions)
+        words = set(self.precisions) | (set(AUTO) if "auto" in self.precisions else set())
+        return tuple(plan for plan in _ALL if plan.format in self.formats and (plan.word or plan.precision) in words)
 
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from edge_infer.cli import output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
     from edge_infer_converters.conversion import Conversion
 
 
@@ -20,6 +24,9 @@ class Reporter(Protocol):
 
     def warn(self, text: str, hint: str) -> None:
         """Take note of something that the user should know."""
+
+    def progress(self, text: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        """Follow a long job: the context gives a function that takes how many steps were done."""
 
 
 class LogReporter:
@@ -35,6 +42,12 @@ class LogReporter:
         """Log a warning."""
         self._log.warning("%s (%s)" if hint else "%s%s", text, hint)
 
+    @contextmanager
+    def progress(self, text: str, total: int | None) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
+        """Log the start of a long job."""
+        self._log.info("%s", text)
+        yield lambda _steps: None
+
 
 class TerminalReporter:
     """Tells the terminal, by way of stderr."""
@@ -47,6 +60,10 @@ class TerminalReporter:
         """Print a warning."""
         output.warn(text, hint)
 
+    def progress(self, text: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        """Show a progress bar while a long job runs."""
+        return output.progress(text, total)
+
 
 def step(verb: str, what: str, detail: str = "") -> str:
     """Write a line of progress: what was done, to what, and how much."""
@@ -55,11 +72,11 @@ def step(verb: str, what: str, detail: str = "") -> str:
 
 def print_table(conversion: Conversion) -> None:
     """Print the variants with their figures, those that were left out too."""
-    has_accuracy = any(one.quality.accuracy is not None for one in conversion.variants)
-    columns = ["variant", "size", "sqnr", "max err/rms", "top-1", *(["accuracy"] if has_accuracy else []), "verdict"]
+    metric = conversion.metric
+    columns = ["variant", "size", "sqnr", "max err/rms", "top-1", *([metric] if metric else []), "verdict"]
     rows: list[list[str]] = []
     for one in conversion.variants:
-        accuracy = [_share(one.quality.accuracy)] if has_accuracy else []
+        score = [_score(metric, one.quality.score)] if metric else []
         figures = one.quality.parity
         verdict = one.quality.verdict.word if one.is_kept else "left out"
         rows.append(
@@ -69,7 +86,7 @@ def print_table(conversion: Conversion) -> None:
                 decibels(figures.sqnr_db),
                 f"{figures.max_err:.1e}" if figures.max_err else "0",
                 _share(figures.top1),
-                *accuracy,
+                *score,
                 verdict,
             ]
         )
@@ -81,6 +98,11 @@ def print_table(conversion: Conversion) -> None:
 def decibels(value: float) -> str:
     """Write a signal to noise ratio; `exact` where there is no noise."""
     return "exact" if value == inf else f"{value:.1f} dB"
+
+
+def _score(metric: str, value: float | None) -> str:
+    """Write a metric: the usual ones as a share, the user's own as a number."""
+    return _share(value) if value is None or metric in ("accuracy", "top5") else f"{value:.4f}"
 
 
 def _share(value: float | None) -> str:

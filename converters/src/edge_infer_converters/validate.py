@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer.manifest import Variant
+    from edge_infer_converters.budget import Budget
     from edge_infer_converters.calibration import CalibrationSet
+    from edge_infer_converters.metrics import Metric
 
 #: The engine that a format is measured on, and the distribution that it comes from.
 ENGINES = {"onnx": ("onnxruntime", "onnxruntime"), "tflite": ("litert", "ai-edge-litert")}
@@ -35,6 +37,9 @@ class Quality:
         accuracy: The share of samples whose best class is the right one, or None where the data name no classes.
         engine: What ran it, with its version.
         calls: The calls that were compared.
+        metric: What the score is of.
+        score: The metric on all calls.
+        loss: Its relative drop against the source's.
     """
 
     parity: measures.Parity
@@ -42,6 +47,9 @@ class Quality:
     accuracy: float | None
     engine: str
     calls: int
+    metric: str
+    score: float
+    loss: float
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
@@ -50,6 +58,7 @@ class Quality:
             "max_err_over_rms": _number(self.parity.max_err),
             "top1": self.parity.top1,
             "accuracy": self.accuracy,
+            "metric": {"name": self.metric, "score": _number(self.score), "loss": _number(self.loss)},
             "verdict": self.verdict.word,
             "reason": self.verdict.reason,
             "engine": self.engine,
@@ -58,7 +67,13 @@ class Quality:
 
 
 def measure(
-    bundle: Path, variant: Variant, data: CalibrationSet, references: Sequence[Mapping[str, np.ndarray]], golden: int
+    bundle: Path,
+    variant: Variant,
+    data: CalibrationSet,
+    references: Sequence[Mapping[str, np.ndarray]],
+    golden: int,
+    metric: Metric,
+    budget: Budget,
 ) -> Quality:
     """Run a variant of a bundle and compare it with the source.
 
@@ -68,9 +83,12 @@ def measure(
         data: The inputs.
         references: The source's outputs for each of these calls.
         golden: How many of the first calls are the bundle's golden examples.
+        metric: What the user cares about, over the same inputs.
+        budget: What the variant must keep.
 
     Raises:
         BackendError: The engine cannot load or run the variant.
+        InputError: The user's metric failed.
     """
     import edge_infer
 
@@ -83,7 +101,12 @@ def measure(
     # answers one may: it is reported, and decides nothing.
     decisive = measures.compare(references[:golden], results[:golden])
     verdict = measures.judge(figures._replace(top1=decisive.top1), variant.precision)
-    return Quality(figures, verdict, accuracy(results, data), f"{backend} {version(distribution)}", count)
+    score = metric.score(results)
+    loss = metric.loss(score)
+    if verdict.word != "fail":
+        verdict = _within(budget, variant, figures, metric, loss) or verdict
+    engine = f"{backend} {version(distribution)}"
+    return Quality(figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss)
 
 
 def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) -> float | None:
@@ -105,6 +128,19 @@ def describe_machine() -> dict[str, str]:
     """Name the processor and the versions that figures depend on."""
     names = ("edge-infer-converters", "onnx", "onnxruntime", "ai-edge-litert", "numpy")
     return {"cpu": _processor(), "python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _within(
+    budget: Budget, variant: Variant, figures: measures.Parity, metric: Metric, loss: float
+) -> measures.Verdict | None:
+    """Return the verdict on a variant that is beyond the budget, or None."""
+    if budget.max_loss is not None and loss > budget.max_loss:
+        return measures.Verdict(
+            "fail", f"it loses {loss:.2%} of {metric.name}, at most {budget.max_loss:.4g} may be lost"
+        )
+    if budget.min_sqnr_db is not None and variant.precision != "fp32" and figures.sqnr_db < budget.min_sqnr_db:
+        return measures.Verdict("fail", f"SQNR {figures.sqnr_db:.1f} dB, asked for >= {budget.min_sqnr_db:g}")
+    return None
 
 
 def _comparable(references: Sequence[Mapping[str, np.ndarray]]) -> int:

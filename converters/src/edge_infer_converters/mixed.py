@@ -1,0 +1,257 @@
+"""Make the smallest file within a budget: rank the weights, search, write, and measure what was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_infer.errors import ConversionError
+from edge_infer_converters.report import decibels as spelled
+from edge_infer_converters.report import step
+from edge_infer_converters.search import (
+    SearchResult,
+    Trial,
+    choice_after,
+    moves_of,
+    search,
+    start_of,
+)
+from edge_infer_converters.sensitivity import Sensitivity, WeightSession, decibels, noise, rank
+from edge_infer_converters.sources.onnx import make_session
+from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
+from edge_infer_converters.targets import onnx as onnx_target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import onnx
+
+    from edge_infer_converters.budget import Budget
+    from edge_infer_converters.calibration import CalibrationSet
+    from edge_infer_converters.metrics import Metric
+    from edge_infer_converters.report import Reporter
+    from edge_infer_converters.search import Move
+    from edge_infer_converters.steps.weight_only import Weight
+
+    Outputs = Mapping[str, np.ndarray]
+
+#: A dozen inputs are enough to rank weights by; all of the evaluation data judge each trial.
+RANKING_CALLS = 12
+#: How many of the best trials are written and measured before giving up.
+_MAX_WRITTEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MixedModel:
+    """The file that a search ended with.
+
+    Attributes:
+        data: The bytes of the `.onnx` file.
+        trial: What was chosen, and what it gave.
+        weights: All weights, in the order in which they are read.
+        sensitivities: What each weight does to the outputs, in each integer encoding.
+        search: All that was tried.
+    """
+
+    data: bytes
+    trial: Trial
+    weights: tuple[Weight, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    search: SearchResult
+
+    @property
+    def guilty(self) -> tuple[Weight, ...]:
+        """The weights that could be integers and had to stay float, those that take most bytes first."""
+        integer = ("int8", "int4")
+        kept = [
+            weight
+            for weight in self.weights
+            if any(e in integer for e in weight.encodings) and self.trial.choice.get(weight.name) not in integer
+        ]
+        return tuple(sorted(kept, key=lambda weight: (-weight.nbytes("fp16"), weight.label)))
+
+    def counts(self) -> dict[str, int]:
+        """Count the weights of each encoding."""
+        chosen = [self.trial.choice.get(weight.name, "fp32") for weight in self.weights]
+        return {encoding: chosen.count(encoding) for encoding in ("fp32", "fp16", "int8", "int4") if encoding in chosen}
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this as `quality.json` does."""
+        worst: dict[str, dict[str, float | None]] = {}
+        for one in self.sensitivities:
+            value = round(one.sqnr_db, 2)
+            worst.setdefault(one.weight.name, {})[one.encoding] = value if isfinite(value) else None
+        return {
+            "layers": [
+                {
+                    "name": weight.label,
+                    "weight": weight.name,
+                    "stored": self.trial.choice.get(weight.name, "fp32"),
+                    "sqnr_db": worst.get(weight.name, {}),
+                }
+                for weight in self.weights
+            ],
+            "kept_float": [weight.label for weight in self.guilty],
+            "trials": len(self.search.trials),
+            "is_interrupted": self.search.is_interrupted,
+        }
+
+
+class MixedSearch:
+    """One search: a model, the inputs that judge it, and a budget.
+
+    Args:
+        cleaned: The source after `clean_up`.
+        data: The inputs that each trial runs on.
+        references: The source's outputs for them.
+        metric: What the user cares about.
+        budget: What it must keep.
+        golden: How many of the first calls are the bundle's golden examples: no clear answer among them may change.
+        reporter: Who is told.
+    """
+
+    def __init__(
+        self,
+        cleaned: onnx.ModelProto,
+        data: CalibrationSet,
+        references: Sequence[Outputs],
+        metric: Metric,
+        budget: Budget,
+        golden: int,
+        reporter: Reporter,
+    ) -> None:
+        self._model = prepare(cleaned)
+        self._nbytes = len(onnx_target.write(cleaned))
+        self._calls = data.calls
+        self._references = references
+        self._metric = metric
+        self._budget = budget
+        self._golden = golden
+        self._reporter = reporter
+        self._weights = weights_of(self._model)
+
+    def run(self, ranking: CalibrationSet) -> MixedModel:
+        """Search, write and measure.
+
+        Args:
+            ranking: The inputs to rank weights on.
+
+        Raises:
+            ConversionError: There is nothing to make smaller, or nothing smaller keeps the budget.
+        """
+        if not self._weights:
+            raise ConversionError("The model has no float32 weights to make smaller")
+        session = WeightSession(self._model, self._weights)
+        count = len(self._weights)
+        with self._reporter.progress(f"Ranking {count} weights", count) as advance:
+            sensitivities = rank(session, self._weights, ranking.first(RANKING_CALLS).calls, advance)
+        moves = moves_of(sensitivities)
+
+        def evaluate(choice: Mapping[str, str]) -> Trial:
+            return self._judge(choice, session.run(self._calls, choice))
+
+        if self._is_size_only:
+            found = self._until_small_enough(moves, evaluate)
+        else:
+            with self._reporter.progress(f"Searching: which of {count} weights in how many bits", None) as advance:
+                found = search(self._weights, moves, evaluate, advance)
+        if found.is_interrupted:
+            self._reporter.warn("The search was stopped: the best file so far is kept", "")
+        return self._written(found, sensitivities)
+
+    @property
+    def _is_size_only(self) -> bool:
+        limits = self._budget
+        return limits.max_size is not None and limits.max_loss is None and limits.min_sqnr_db is None
+
+    def _until_small_enough(self, moves: Sequence[Move], evaluate: Any) -> SearchResult:
+        """Take bits away, cheapest first, until the file is as small as it must be."""
+        limit = self._budget.max_size or 0
+        start = start_of(self._weights)
+        for count in range(len(moves) + 1):
+            choice = choice_after(start, moves[:count])
+            # The estimate errs upwards; within 10 % of the limit the file itself is looked at.
+            is_near = self._estimated(choice) <= limit * 1.1
+            if count == len(moves) or (is_near and len(self._encoded(choice)) <= limit):
+                trial = evaluate(choice)
+                return SearchResult(trial if trial.is_within else None, (trial,), False)
+        raise AssertionError("the last turn returns")
+
+    def _written(self, found: SearchResult, sensitivities: tuple[Sensitivity, ...]) -> MixedModel:
+        """Write the smallest trial whose file, on the engine itself, keeps the budget too."""
+        fitting = sorted((trial for trial in found.trials if trial.is_within), key=lambda trial: trial.nbytes)
+        for trial in fitting[:_MAX_WRITTEN]:
+            data = self._encoded(trial.choice)
+            session = make_session(data, "onnx/mixed")
+            names = list(self._references[0])
+            results = [dict(zip(names, session.run(names, dict(call)), strict=True)) for call in self._calls]
+            measured = self._judge(trial.choice, results)
+            if measured.is_within and len(data) < self._nbytes:
+                return MixedModel(data, measured, self._weights, sensitivities, found)
+        raise ConversionError(self._nothing(found), hint="allow more, or take --precision fp16")
+
+    def _nothing(self, found: SearchResult) -> str:
+        if not found.trials:
+            return "The search was stopped before it found a file"
+        best = max(found.trials, key=lambda trial: (-max(trial.loss, 0.0), trial.sqnr_db))
+        return (
+            f"Nothing smaller keeps the budget ({self._limits()}): the best found of {len(found.trials)} loses "
+            f"{max(best.loss, 0):.2%} of {self._metric.name} at {spelled(best.sqnr_db)}, "
+            f"{len(self._encoded(best.choice)) / 1000:.1f} kB"
+        )
+
+    def _limits(self) -> str:
+        limits = [f"SQNR >= {self._budget.floor_db:g} dB"]
+        if self._budget.max_loss is not None:
+            limits.insert(0, f"loss <= {self._budget.max_loss:.4g} of {self._metric.name}")
+        return ", ".join(limits)
+
+    def _judge(self, choice: Mapping[str, str], results: Sequence[Outputs]) -> Trial:
+        loss = self._metric.loss(self._metric.score(results))
+        sqnr_db = decibels(noise(self._references, results))
+        is_within = sqnr_db >= self._budget.floor_db and clear_answers_kept(
+            self._references[: self._golden], results[: self._golden]
+        )
+        if self._budget.max_loss is not None and loss > self._budget.max_loss:
+            is_within = False
+        return Trial(dict(choice), self._estimated(choice), sqnr_db, loss, is_within)
+
+    def _estimated(self, choice: Mapping[str, str]) -> int:
+        saved = sum(w.nbytes("fp32") - w.nbytes(choice.get(w.name, "fp32")) for w in self._weights)
+        return self._nbytes - saved
+
+    def _encoded(self, choice: Mapping[str, str]) -> bytes:
+        return onnx_target.write(rewrite(self._model, self._weights, choice))
+
+
+def clear_answers_kept(references: Sequence[Outputs], results: Sequence[Outputs]) -> bool:
+    """Tell whether every best class that leads by more than the largest error is still the best one.
+
+    The same question as `edge_infer.parity.compare` asks of the golden examples, on arrays.
+    """
+    for name in references[0] if references else ():
+        if references[0][name].dtype.kind != "f" or references[0][name].ndim < 2 or references[0][name].shape[-1] < 2:
+            continue
+        pairs = [(a[name].reshape(-1, a[name].shape[-1]), b[name]) for a, b in zip(references, results, strict=True)]
+        if any(want.size != got.size for want, got in pairs):
+            return False
+        rows = [(want, got.reshape(want.shape)) for want, got in pairs]
+        with np.errstate(all="ignore"):
+            error = max((float(np.abs(want - got).max(initial=0)) for want, got in rows), default=0.0)
+        for want, got in rows:
+            ordered = np.sort(want, axis=1)
+            is_clear = ordered[:, -1] - ordered[:, -2] > error
+            if (want.argmax(axis=1) != got.argmax(axis=1))[is_clear].any():
+                return False
+    return True
+
+
+def said_of(mixed: MixedModel) -> tuple[str, str]:
+    """Return what to say of a search: what is stored how, and which layers had to stay float."""
+    counts = ", ".join(f"{count} in {encoding}" for encoding, count in mixed.counts().items())
+    tried = f"{counts}; {len(mixed.search.trials)} trials"
+    labels = [weight.label for weight in mixed.guilty]
+    return step("Searched", "onnx/mixed  ", tried), ", ".join(labels)

@@ -1,0 +1,52 @@
+"""Which of the measured variants go into the bundle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from edge_infer.parity import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer_converters.conversion import ConvertedVariant
+    from edge_infer_converters.recipe import Recipe
+
+
+def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe) -> tuple[list[ConvertedVariant], str]:
+    """Mark what is kept: what is good enough and, where there is a largest size, no larger.
+
+    The source itself stays whatever is measured: without it there is nothing to compare with. Where all good variants
+    are too large, the smallest of them stays.
+
+    Args:
+        measured: The variants in the order of the manifest.
+        source_id: The id of the source as it came.
+        recipe: What was asked for.
+
+    Returns:
+        The variants, and what of the budget nothing meets, empty where all is met.
+    """
+    if recipe.keep_all:
+        return list(measured), ""
+    good = [one for one in measured if one.quality.verdict.word != "fail"]
+    limit = recipe.budget.max_size
+    missed = ""
+    if limit is not None and good and all(one.nbytes > limit for one in good):
+        best = min(good, key=lambda one: one.nbytes)
+        missed = (
+            f"Nothing that is good enough has at most {limit / 1000:.1f} kB: the best found is {best.variant.id} with "
+            f"{best.nbytes / 1000:.1f} kB"
+        )
+        limit = best.nbytes
+    chosen: list[ConvertedVariant] = []
+    for one in measured:
+        kept = one
+        if one.variant.id != source_id and one.quality.verdict.word == "fail":
+            kept = replace(one, is_kept=False)
+        elif one.variant.id != source_id and limit is not None and one.nbytes > limit:
+            reason = f"it has {one.nbytes / 1000:.1f} kB, at most {limit / 1000:.1f} kB are asked for"
+            kept = replace(one, is_kept=False, quality=replace(one.quality, verdict=Verdict("fail", reason)))
+        chosen.append(kept)
+    return chosen, missed

@@ -1,0 +1,203 @@
+"""Metrics: what they measure, and what is said when they cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from edge_infer.errors import InputError
+from edge_infer_converters import Budget, Recipe, convert
+from edge_infer_converters.calibration import CalibrationSet, read_set
+from edge_infer_converters.metrics import Metric, cosines
+from edge_infer_converters.sources import onnx as source
+from tests import zoo
+from tests.converters.test_cli import edge_infer
+from tests.converters.test_pipeline import Told, mlp_data
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteModel
+
+SCORES = np.array([[9, 1, 2, 3, 4, 5], [1, 9, 2, 3, 4, 5], [0, 1, 2, 3, 4, 9]], np.float32)
+
+
+def calls(classes: list[int] | None = None) -> CalibrationSet:
+    labels = None if classes is None else np.array(classes)
+    return CalibrationSet(tuple({"x": row[None]} for row in SCORES), labels, "data.npz", "0" * 64)
+
+
+def outputs(scores: np.ndarray[Any, Any] = SCORES) -> list[dict[str, np.ndarray[Any, Any]]]:
+    return [{"y": row[None]} for row in scores]
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "score"),
+    [("accuracy", [0, 1, 4], 2 / 3), ("top5", [1, 0, 4], 1 / 3), (None, [0, 1, 5], 1.0), ("cosine", None, 1.0)],
+)
+def test_a_metric_of_the_source(name: str | None, classes: list[int] | None, score: float) -> None:
+    assert Metric(name, calls(classes), outputs()).base == pytest.approx(score)
+
+
+def test_loss_is_the_relative_drop() -> None:
+    metric = Metric("accuracy", calls([0, 1, 5]), outputs())
+
+    worse = metric.score(outputs(SCORES[[0, 0, 2]]))
+
+    assert worse == pytest.approx(2 / 3)
+    assert metric.loss(worse) == pytest.approx(1 / 3)
+    assert metric.loss(metric.base) == 0
+
+
+def test_cosine_compares_rows_with_the_source() -> None:
+    turned = [{"y": np.array([[0.0, 1.0], [0.0, 0.0]])}]
+
+    np.testing.assert_allclose(cosines([{"y": np.array([[1.0, 1.0], [0.0, 0.0]])}], turned), [0.5**0.5, 1])
+
+
+def test_without_floats_equal_elements_are_counted() -> None:
+    words = [{"y": np.array(["a", "b"], object)}]
+
+    metric = Metric(None, calls(), words)
+
+    assert (metric.name, metric.base) == ("equal", 1.0)
+    assert metric.score([{"y": np.array(["a", "c"], object)}]) == 0.5
+
+
+def test_accuracy_without_labels_says_how_to_give_them() -> None:
+    with pytest.raises(InputError, match=r"needs the right classes, `data\.npz` has no array `labels`") as caught:
+        Metric("accuracy", calls(), outputs())
+
+    assert "labels=classes" in caught.value.hint
+
+
+def test_accuracy_of_what_is_no_classifier_is_refused() -> None:
+    with pytest.raises(InputError, match="one row of class scores for each label"):
+        Metric("accuracy", calls([0, 1, 2]), [{"y": np.zeros((1, 2, 2), np.float32)}] * 3)
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(InputError, match="Metric `acuracy` is not known") as caught:
+        Metric("acuracy", calls(), outputs())
+
+    assert "accuracy" in caught.value.hint
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A module of the user's in the current folder."""
+    name = f"metric_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(
+        "def mean(outputs, labels): return sum(float(one['y'].max()) for one in outputs) / len(outputs)\n"
+        "def raises(outputs, labels): raise KeyError('no z')\n"
+        "def nan(outputs, labels): return float('nan')\n"
+        "def text(outputs, labels): return 'good'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def test_a_function_of_the_users_is_a_metric(module: str) -> None:
+    metric = Metric(f"{module}:mean", calls(), outputs())
+
+    assert metric.base == 9
+    assert metric.loss(metric.score(outputs(SCORES / 2))) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("raises", "raised KeyError: 'no z'"),
+        ("nan", "returned nan, expected a finite number"),
+        ("text", "returned 'good', expected a number"),
+        ("meen", "has no function `meen`"),
+    ],
+)
+def test_what_goes_wrong_in_it_is_told(module: str, function: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Metric(f"{module}:{function}", calls(), outputs())
+
+
+def test_a_module_that_is_missing_is_told() -> None:
+    with pytest.raises(InputError, match="cannot be imported: ModuleNotFoundError"):
+        Metric("no_such_module:f", calls(), outputs())
+
+
+def test_values_that_are_not_finite_are_refused_with_their_place(write_model: WriteModel, tmp_path: Path) -> None:
+    inputs = np.zeros((3, 64), np.float32)
+    inputs[1, 7] = np.nan
+    np.savez(tmp_path / "d.npz", x=inputs)
+
+    with pytest.raises(InputError, match=r"holds 1 values that are NaN or infinite, the first at \[1, 7\]"):
+        read_set(tmp_path / "d.npz", source.load(write_model(zoo.mlp())).inputs)
+
+
+def test_weights_that_are_not_numbers_are_warned_of(write_model: WriteModel, tmp_path: Path) -> None:
+    weights = {"w": np.full((8, 8), np.nan, np.float32)}
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = zoo.model([node], [zoo.value("x", ["n", 8])], [zoo.value("y", ["n", 8])], weights)
+    told = Told()
+
+    convert(write_model(model), tmp_path / "m.bundle", recipe=Recipe(("onnx",), ("fp32",)), reporter=told)
+
+    assert told.warnings[0] == "Weights hold NaN: `w`; what depends on them is NaN too"
+
+
+def test_the_metric_is_a_column_and_in_the_result(write_model: WriteModel, tmp_path: Path) -> None:
+    recipe = Recipe(formats=("onnx",), precisions=("fp32",), budget=Budget(metric="top5"))
+
+    result = convert(
+        write_model(zoo.mlp()), tmp_path / "m.bundle", evaluation=mlp_data(tmp_path / "d.npz"), recipe=recipe
+    )
+
+    assert result.metric == "top5"
+    assert result.to_json()["variants"][0]["metric"] == {"name": "top5", "score": 1.0, "loss": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--max-loss", "1%"), "--max-loss needs data to measure on"),
+        (("--max-loss", "2"), "Loss '2' is no share"),
+        (("--max-size", "big"), "Size 'big' is not known"),
+        (("--metric", "accuracy"), "--metric needs data to measure on"),
+        (("--precision", "int3"), "Precision `int3` is not known"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_wrong_usage(
+    write_model: WriteModel, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+
+    done = edge_infer("mlp.onnx", "-o", "m.bundle", *arguments, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlp.onnx"]
+
+
+def test_a_budget_searches(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+    mlp_data(tmp_path / "d.npz")
+
+    done = edge_infer("mlp.onnx", "-o", "m.bundle", "--eval", "d.npz", "--max-loss", "1%", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "ACCURACY" in lines[0]
+    wanted = ["onnx/fp32", "onnx/fp16", "onnx/int8", "onnx/mixed", "tflite/fp32"]
+    assert [line.split()[0] for line in lines[1:]] == wanted
+    assert any(line.startswith("Searched   onnx/mixed") for line in done.stderr.splitlines())
+
+
+def test_a_size_out_of_reach_exits_with_one_and_keeps_the_bundle(write_model: WriteModel, tmp_path: Path) -> None:
+    write_model(zoo.mlp(), "mlp.onnx")
+
+    done = edge_infer("mlp.onnx", "-o", "m.bundle", "--max-size", "1kB", "--min-sqnr", "30", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "error: Nothing that is good enough has at most 1.0 kB: the best found is onnx/" in done.stderr
+    assert (tmp_path / "m.bundle/onnx/model_mixed.onnx").exists()

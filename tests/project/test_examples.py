@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +24,8 @@ def run(path: Path, *arguments: str) -> str:
 
 @pytest.mark.torch
 def test_01_trains_a_model_that_reads_digits(tmp_path: Path) -> None:
-    """Run in a copy: the committed model stays as it is."""
-    (tmp_path / "digits").mkdir()
-    shutil.copy(EXAMPLES / "01_train_digits.py", tmp_path)
-
-    said = run(tmp_path / "01_train_digits.py")
+    """Written elsewhere: the committed model stays as it is."""
+    said = run(EXAMPLES / "01_train_digits.py", str(tmp_path / "digits"))
 
     (accuracy,) = re.findall(r"accuracy (0\.\d+)", said)
     assert float(accuracy) >= 0.98
@@ -38,17 +34,6 @@ def test_01_trains_a_model_that_reads_digits(tmp_path: Path) -> None:
     with edge_infer.load(tmp_path / "digits/digits.onnx") as session:
         logits = session.run({"image": held_out["image"]})["logits"]
     assert (logits.argmax(1) == held_out["labels"]).mean() == pytest.approx(float(accuracy), abs=0.002)
-
-
-def test_02_compares_the_variants() -> None:
-    lines = run(EXAMPLES / "02_convert_and_compare.py").splitlines()
-
-    rows = {line.split()[0]: line for line in lines[1:]}
-    assert set(rows) == {"onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"}
-    for row in rows.values():
-        (accuracy,) = re.findall(r"(99\.\d+)%", row)
-        assert float(accuracy) >= 99.0
-    assert "litert" in rows["tflite/fp32"]
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/reference: cli.md, errors.md, backends.md. A test compares them with the code.
+"""Write the generated pages of docs/reference. A test compares them with the code.
 
 python docs/generate.py
 """
@@ -6,6 +6,7 @@ python docs/generate.py
 from __future__ import annotations
 
 import inspect
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parent / "reference"
+_EXCUSED_NODES = Path(__file__).parents[1] / "tests/browser/excused_nodes.toml"
+_NODE_TESTS = """\
+Of the {cases} backend node tests that the pinned `onnx` generates, **{passed} pass** through `import onnxruntime` in
+Chromium (`edge_infer.compat` over onnxruntime-web, no numpy in the page), within the tolerances that each test states.
+The others are listed here, each under its reason. `make browser` runs them all; an excused case that passes fails it.
+"""
 _NOTE = "<!-- Written by docs/generate.py; do not edit. -->\n"
 
 
@@ -44,10 +51,10 @@ def errors_page() -> str:
     tree = (errors.__doc__ or "").split("\n\n")[1]
     parts = [_NOTE, "# Errors\n", f"```text\n{inspect.cleandoc(tree)}\n```\n"]
     parts.append("| class | code | HTTP status | what it means |\n|---|---|---|---|")
-    for one in _classes(errors.EdgeInferError):
-        parts.append(
-            f"| `{one.__name__}` | `{one.code}` | {status_of(one(''))} | {(one.__doc__ or '').splitlines()[0]} |"
-        )
+    parts += [
+        f"| `{one.__name__}` | `{one.code}` | {status_of(one(''))} | {(one.__doc__ or '').splitlines()[0]} |"
+        for one in _classes(errors.EdgeInferError)
+    ]
     return "\n".join(parts) + "\n"
 
 
@@ -68,7 +75,23 @@ def backends_page() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"cli.md": cli_page, "errors.md": errors_page, "backends.md": backends_page}
+def node_tests_page() -> str:
+    """Return how many of ONNX's backend node tests pass in the page, and why each of the others does not."""
+    document = tomllib.loads(_EXCUSED_NODES.read_text("utf-8"))
+    counts, groups = document["counts"], document["excuse"]
+    parts = [_NOTE, "# ONNX node tests in the page\n", _NODE_TESTS.format(**counts)]
+    for group in groups:
+        names = ", ".join(f"`{name}`" for name in group["cases"])
+        parts.append(f"## {group['reason']} ({len(group['cases'])})\n\n{names}\n")
+    return "\n".join(parts)
+
+
+PAGES = {
+    "cli.md": cli_page,
+    "errors.md": errors_page,
+    "backends.md": backends_page,
+    "node_tests.md": node_tests_page,
+}
 
 
 def main() -> None:

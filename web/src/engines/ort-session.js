@@ -17,6 +17,10 @@ import { EngineTensor } from "./ort-heap.js";
  * @property {"disabled" | "basic" | "extended" | "layout" | "all"} [graphOptimizationLevel] `all` unless given.
  * @property {Record<string, string>} [config] ONNX Runtime's configuration entries: `session.x64quantprecision`, ...
  * @property {Record<string, number>} [freeDimensions] Sizes for symbolic dimensions, by symbol.
+ * @property {"sequential" | "parallel"} [executionMode] `sequential` unless given.
+ * @property {boolean} [memoryArena] Whether the engine keeps freed memory for its next run; it does not unless asked.
+ * @property {boolean} [memoryPattern] Whether it plans a run's memory by the one before; it does not unless asked.
+ * @property {Record<string, Uint8Array>} [externalData] The files that the model refers to, by the names it gives them.
  * @property {0 | 1 | 2 | 3 | 4} [logLevel] What the engine writes to the console, from all (0) to fatal errors (4),
  *   which it is unless given: other errors are thrown, with the same text.
  */
@@ -29,6 +33,7 @@ import { EngineTensor } from "./ort-heap.js";
  * @property {string[]} [keep] Outputs that stay in the engine and are returned as `EngineTensor`.
  */
 
+const MODES = { sequential: 0, parallel: 1 };
 const LEVELS = { disabled: 0, basic: 1, extended: 2, layout: 3, all: 99 };
 // Calls, with their buffers, that a session keeps for the shapes it saw last.
 const MAX_CALLS = 4;
@@ -230,20 +235,27 @@ function checkNames(kind, names, specs) {
  * @returns {number}
  */
 function createSession(heap, model, options, isReserved) {
-  const { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 4 } = options;
-  const level = LEVELS[graphOptimizationLevel];
-  if (level === undefined) {
-    throw new InferError(
-      `graphOptimizationLevel is \`${graphOptimizationLevel}\`; choose from ${Object.keys(LEVELS).join(", ")}`,
-      "input_error",
-    );
-  }
+  const { config = {}, freeDimensions = {}, externalData = {}, logLevel = 4 } = options;
+  const { memoryArena = false, memoryPattern = false } = options;
+  const level = choice("graphOptimizationLevel", LEVELS, options.graphOptimizationLevel ?? "all");
+  const mode = choice("executionMode", MODES, options.executionMode ?? "sequential");
   const { module } = heap;
   /** @type {number[]} */
   const texts = [];
   const text = (/** @type {string} */ value) => texts[texts.push(heap.allocText(value)) - 1];
   const data = isReserved ? model.byteOffset : heap.alloc(model.byteLength);
-  const settings = module._OrtCreateSessionOptions(level, false, false, 0, false, 0, text("edge-infer"), logLevel, 0, 0);
+  const settings = module._OrtCreateSessionOptions(
+    level,
+    memoryArena,
+    memoryPattern,
+    mode,
+    false,
+    0,
+    text("edge-infer"),
+    logLevel,
+    0,
+    0,
+  );
   try {
     if (settings === 0) throw heap.error("The engine takes no session options", "unsupported");
     for (const [key, value] of Object.entries(config)) {
@@ -256,14 +268,27 @@ function createSession(heap, model, options, isReserved) {
         throw heap.error(`The engine does not take the size ${size} for \`${symbol}\``, "input_error");
       }
     }
+    for (const [name, bytes] of Object.entries(externalData)) module.mountExternalData(name, bytes);
     if (!isReserved) module.HEAPU8.set(model, data);
     const handle = module._OrtCreateSession(data, model.byteLength, settings);
     if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
     return handle;
   } finally {
+    module.unmountExternalData();
     if (settings !== 0) module._OrtReleaseSessionOptions(settings);
     for (const pointer of [data, ...texts]) heap.free(pointer);
   }
+}
+
+/**
+ * @param {string} option
+ * @param {Record<string, number>} known
+ * @param {string} given
+ * @returns {number}
+ */
+function choice(option, known, given) {
+  if (Object.hasOwn(known, given)) return known[given];
+  throw new InferError(`${option} is \`${given}\`; choose from ${Object.keys(known).join(", ")}`, "input_error");
 }
 
 /**
@@ -274,7 +299,7 @@ function createSession(heap, model, options, isReserved) {
  */
 function explain(error) {
   if (/external (data|initializer)|External data|model_path/.test(error.message)) {
-    error.hint = "save the model as one file: a page cannot read external data yet";
+    error.hint = "the model refers to files with its weights: give them as `externalData`, or save it as one file";
   } else if (/not a registered function|NOT_IMPLEMENTED|Could not find an implementation/.test(error.message)) {
     error.hint = "the page's engine lacks this operator: convert the model with `edge-infer convert`";
   } else if (error.details.ort_name === "INVALID_PROTOBUF" || /No graph was found/.test(error.message)) {

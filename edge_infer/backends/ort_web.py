@@ -198,8 +198,10 @@ class OrtWebCall:
         self._call = call
         self._inputs = inputs
         self._shapes = shapes
-        self._writers = {spec.name: write for spec, write in zip(inputs, call.writers, strict=True) if write}
+        self._places = {spec.name: place for place, spec in enumerate(inputs)}
         self._buffers: dict[str, Tensor] = {}
+        # Whether the outputs lie in the buffer that both languages see: each run renews them where they are.
+        self._is_shared = False
         self._outputs = [spec.name for spec in outputs]
         self.outputs: dict[str, Array] = {}
 
@@ -222,20 +224,30 @@ class OrtWebCall:
             self._buffers[name].data()[:] = flat_bytes(value)
             return
         with translated:
-            self._writers[name](value)
+            self._write(name, value)
 
     def run(self) -> None:
         """Run the model on what was written."""
         with translated:
             for name, buffer in self._buffers.items():
-                self._writers[name](buffer)
+                self._write(name, buffer)
             self._call.run()
+            if self._is_shared:
+                return
             for i, name in enumerate(self._outputs):
                 known = self.outputs.get(name)
-                result = self._call.read(i, known if self._call.is_fixed(i) else None)
+                result = self._call.shared(i)
+                self._is_shared = result is not None
+                if result is None:
+                    result = self._call.read(i, known if self._call.is_fixed(i) else None)
                 if result is not known:
                     # Another dict: whoever shows these outputs sees by it that a buffer has changed.
                     self.outputs = {**self.outputs, name: result}
+
+    def _write(self, name: str, value: Array) -> None:
+        write = self._call.writers[self._places[name]]
+        if write is not None:
+            write(value)
 
     def close(self) -> None:
         """Give the buffers back."""

@@ -38,6 +38,19 @@ const LEVELS = { disabled: 0, basic: 1, extended: 2, layout: 3, all: 99 };
 // Calls, with their buffers, that a session keeps for the shapes it saw last.
 const MAX_CALLS = 4;
 
+/** @type {string[]} */
+const NO_NAMES = [];
+/** @type {Record<string, NumberArray | EngineTensor>} */
+const NOTHING = {};
+
+/**
+ * @param {readonly number[] | null} shape
+ * @param {readonly number[]} other
+ */
+function isSame(shape, other) {
+  return shape !== null && shape.length === other.length && shape.every((dim, axis) => dim === other[axis]);
+}
+
 /** A loaded model. Close it to give back its memory. */
 export class OrtSession {
   /**
@@ -60,8 +73,12 @@ export class OrtSession {
     this.namePointers = [new Map(), new Map()];
     /** @type {Map<string, OrtCall>} */
     this.calls = new Map();
+    this.outputNames = /** @type {string[]} */ ([]);
+    /** What the last run of all outputs used. @type {{shapes: (readonly number[])[], call: OrtCall} | undefined} */
+    this.last = undefined;
     try {
       this.readSpecs();
+      this.outputNames = this.outputs.map((spec) => spec.name);
     } catch (error) {
       this.close();
       throw error;
@@ -93,37 +110,36 @@ export class OrtSession {
    * @returns {Record<string, Tensor | EngineTensor>}
    * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
-  run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {}, keep = [] } = {}) {
+  run(feeds, { outputs = this.outputNames, into = NOTHING, keep = NO_NAMES } = {}) {
     checkNames("Input", Object.keys(feeds), this.inputs);
-    checkNames("Output", [...outputs, ...Object.keys(into), ...keep], this.outputs);
-    /** @type {Record<string, number[] | null>} */
-    const shapes = {};
+    if (outputs !== this.outputNames) checkNames("Output", outputs, this.outputs);
+    if (into !== NOTHING || keep !== NO_NAMES) checkNames("Output", [...Object.keys(into), ...keep], this.outputs);
+    /** @type {(number[] | null)[]} */
+    const shapes = [];
     /** @type {EngineTensor[]} */
     const tensors = [];
-    /** @type {[string, import("../tensors.js").Checked][]} */
+    /** @type {(import("../tensors.js").Checked | null)[]} */
     const values = [];
     for (const spec of this.inputs) {
       const value = feeds[spec.name];
       if (value === undefined) {
         throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
       }
-      if (value instanceof EngineTensor) {
-        shapes[spec.name] = null;
-        tensors.push(value);
-      } else {
-        const checked = checkInput(spec, value);
-        shapes[spec.name] = checked.shape;
-        values.push([spec.name, checked]);
-      }
+      const isFed = value instanceof EngineTensor;
+      if (isFed) tensors.push(value);
+      const checked = isFed ? null : checkInput(spec, value);
+      shapes.push(checked && checked.shape);
+      values.push(checked);
     }
-    const placed = outputs.filter((name) => into[name] instanceof EngineTensor);
+    const placed = into === NOTHING ? NO_NAMES : outputs.filter((name) => into[name] instanceof EngineTensor);
     tensors.push(...placed.map((name) => /** @type {EngineTensor} */ (into[name])));
 
     const call = this.callFor(shapes, outputs, keep, placed);
-    for (const [name, { bytes, strings }] of values) {
+    this.inputs.forEach(({ name }, i) => {
+      const { bytes = null, strings = null } = values[i] ?? {};
       if (strings) call.writeStrings(name, strings);
       else if (bytes) call.slot(name).set(bytes);
-    }
+    });
     call.run(...tensors);
     /** @type {Record<string, Tensor | EngineTensor>} */
     const results = {};
@@ -154,17 +170,25 @@ export class OrtSession {
   /**
    * Return a call for these shapes, made now or kept from an earlier run. It belongs to the session.
    *
-   * @param {Record<string, number[] | null>} shapes
+   * @param {(number[] | null)[]} shapes In the order of the inputs.
    * @param {string[]} outputs
    * @param {string[]} keep
    * @param {string[]} placed
    * @returns {OrtCall}
    */
   callFor(shapes, outputs, keep, placed) {
+    const isPlain = outputs === this.outputNames && keep === NO_NAMES && placed === NO_NAMES;
+    const { last } = this;
+    if (isPlain && last && shapes.every((shape, i) => isSame(shape, last.shapes[i]))) return last.call;
     const key = JSON.stringify([shapes, outputs, keep, placed]);
-    const found = this.calls.get(key) ?? this.bind(shapes, outputs, keep, placed);
+    const named = () => Object.fromEntries(this.inputs.map(({ name }, i) => [name, shapes[i]]));
+    const found = this.calls.get(key) ?? this.bind(named(), outputs, keep, placed);
     this.calls.delete(key);
     this.calls.set(key, found);
+    this.last = undefined;
+    if (isPlain && !shapes.includes(null)) {
+      this.last = { shapes: shapes.map((shape) => [...(shape ?? [])]), call: found };
+    }
     if (this.calls.size > MAX_CALLS) {
       const [oldest, call] = /** @type {[string, OrtCall]} */ (this.calls.entries().next().value);
       this.calls.delete(oldest);
@@ -182,6 +206,7 @@ export class OrtSession {
   close() {
     for (const call of this.calls.values()) call.close();
     this.calls.clear();
+    this.last = undefined;
     forgotten.unregister(this);
     release(this.held);
     this.handle = 0;
@@ -217,9 +242,9 @@ function copyOut(call, index, name, target) {
  * @param {TensorSpec[]} specs
  */
 function checkNames(kind, names, specs) {
-  const known = specs.map((spec) => spec.name);
-  const wrong = names.find((name) => !known.includes(name));
+  const wrong = names.find((name) => !specs.some((spec) => spec.name === name));
   if (wrong === undefined) return;
+  const known = specs.map((spec) => spec.name);
   throw new InferError(
     `${kind} \`${wrong}\` is not known; choose from ${known.map((name) => `\`${name}\``).join(", ")}`,
     "input_error",

@@ -11,6 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import edge_infer.compat
+from edge_infer.compat.model_file import external_files, read_metadata
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -287,3 +289,27 @@ Path("m.data").unlink()
     )
 
     assert found == ["Fail", [1, 1001, 2001, 3001, 4001], [1, 1001, 2001, 3001, 4001]]
+
+
+def test_outside_a_page_nothing_is_put_in_place() -> None:
+    assert edge_infer.compat.install() == []
+    assert onnxruntime.InferenceSession.__module__.startswith("onnxruntime")
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 12, b"\x3a\x7f", b"\x0b", b"\x3a\x02\x2a\x7f"])
+def test_what_is_no_model_has_no_metadata(data: bytes) -> None:
+    """An endless number, a length over the end, an unknown kind of field, and a graph that is cut."""
+    with pytest.raises(ValueError, match="not a protobuf message"):
+        list(external_files(data))
+    with pytest.raises(ValueError, match="not a protobuf message"):
+        read_metadata(data)
+
+
+def test_metadata_is_read_natively_too() -> None:
+    model = described_model()
+    native = onnxruntime.InferenceSession(model).get_modelmeta()
+
+    found = read_metadata(model)
+
+    assert found._asdict() == {name: getattr(native, name) for name in found._fields}
+    assert external_files(model) == []

@@ -6,6 +6,7 @@ python docs/generate.py
 from __future__ import annotations
 
 import inspect
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REFERENCE = Path(__file__).parent / "reference"
+_EXCUSED_NODES = Path(__file__).parents[1] / "tests/browser/excused_nodes.toml"
+_NODE_TESTS = """\
+Of the {cases} backend node tests that the pinned `onnx` generates, **{passed} pass** through `import onnxruntime` in
+Chromium (`edge_infer.compat` over onnxruntime-web, no numpy in the page), within the tolerances that each test states.
+The others are listed here, each under its reason. `make browser` runs them all; an excused case that passes fails it.
+"""
 _NOTE = "<!-- Written by docs/generate.py; do not edit. -->\n"
 
 
@@ -93,11 +100,23 @@ def tflite_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def node_tests_page() -> str:
+    """Return how many of ONNX's backend node tests pass in the page, and why each of the others does not."""
+    document = tomllib.loads(_EXCUSED_NODES.read_text("utf-8"))
+    counts, groups = document["counts"], document["excuse"]
+    parts = [_NOTE, "# ONNX node tests in the page\n", _NODE_TESTS.format(**counts)]
+    for group in groups:
+        names = ", ".join(f"`{name}`" for name in group["cases"])
+        parts.append(f"## {group['reason']} ({len(group['cases'])})\n\n{names}\n")
+    return "\n".join(parts)
+
+
 PAGES = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "backends.md": backends_page,
     "tflite_operators.md": tflite_page,
+    "node_tests.md": node_tests_page,
 }
 
 

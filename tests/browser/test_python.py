@@ -224,6 +224,43 @@ with session.prepare({"x": (1, 64)}) as call:
     assert found == [True, True, True]
 
 
+def test_a_prepared_call_survives_that_pythons_memory_moves(python: PagePython) -> None:
+    """Its buffer is shared with JavaScript, whose view of it ends when the memory grows."""
+    found = run_model(
+        python,
+        zoo.mlp(),
+        """
+import js
+x = [[i / 64 for i in range(64)]]
+expected = session.run({"x": x})["logits"].tolist()
+with session.prepare({"x": (1, 64)}) as call:
+    call({"x": [[0.0] * 64]})
+    grown = bytearray(200_000_000)
+    same = [call({"x": x})["logits"].tolist() == expected for _ in range(3)]
+    rerun = call()["logits"].tolist() == expected
+del grown
+[*same, rerun, session.run({"x": x})["logits"].tolist() == expected]
+""",
+    )
+
+    assert found == [True] * 5
+
+
+def test_results_of_runs_do_not_share_memory(python: PagePython) -> None:
+    found = run_model(
+        python,
+        zoo.identity("float32", ("n", 3)),
+        """
+results = [session.run({"x": [[float(i), 0.0, 0.0]]})["y"] for i in range(4)]
+target = Tensor(bytearray(12), "float32", (1, 3))
+session.run({"x": [[9, 8, 7]]}, into={"y": target})
+[[float(y[0][0]) for y in results], target.tolist()]
+""",
+    )
+
+    assert found == [[0, 1, 2, 3], [[9, 8, 7]]]
+
+
 def test_a_prepared_call_gives_outputs_whose_shape_depends_on_the_data(python: PagePython) -> None:
     found = run_model(
         python,

@@ -5,9 +5,11 @@
 
 import { downloadBytes } from "./download.js";
 import { InferError } from "./errors.js";
+import { sha256 } from "./sha256.js";
+import { PART_BYTES, transfer } from "./transfer.js";
 
 /** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
-/** @typedef {{path: string, size: number, sha256: string}} FileEntry */
+/** @typedef {{path: string, size: number, sha256: string, parts?: string[]}} FileEntry */
 /**
  * @typedef {object} Variant
  * @property {string} id
@@ -36,6 +38,15 @@ import { InferError } from "./errors.js";
  * @property {Variant} variant
  * @property {Uint8Array} model
  * @property {string[]} labels
+ * @property {boolean} isKept Whether the model came from the page's storage.
+ * @property {boolean} isOffline Whether the server could not be reached.
+ */
+/**
+ * @typedef {object} FetchOptions
+ * @property {string} [variant] The id of the variant to take; chosen unless given.
+ * @property {import("./download.js").OnProgress} [onProgress]
+ * @property {AbortSignal} [signal]
+ * @property {import("./store.js").Store} [store] Where files are kept; nowhere unless given.
  */
 
 const SCHEMA_MAJOR = "1";
@@ -50,23 +61,21 @@ const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` 
 /**
  * Fetch what a session needs.
  *
- * @param {string} url The address of a bundle, or of a bare `.onnx` or `.ort` file.
- * @param {object} [options]
- * @param {string} [options.variant] The id of the variant to take; chosen unless given.
- * @param {import("./download.js").OnProgress} [options.onProgress]
+ * @param {string} url The address of a bundle, or of a bare `.onnx` or `.ort` file, which is not kept.
+ * @param {FetchOptions} [options]
  * @returns {Promise<FetchedBundle>}
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
-export async function fetchBundle(url, { variant, onProgress } = {}) {
+export async function fetchBundle(url, { variant, onProgress, signal, store } = {}) {
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
   if (/\.(onnx|ort)$/.test(place.pathname)) {
-    const model = await downloadBytes(place, { phase: "model", onProgress, hint });
+    const model = await downloadBytes(place, { phase: "model", onProgress, hint, signal });
     const name = (place.pathname.split("/").pop() ?? "").replace(/\.[a-z]+$/, "");
     const bare = { id: "onnx/model", format: "onnx", precision: "", file: name };
-    return { name, revision: await sha256(model), variant: bare, model, labels: [] };
+    return { name, revision: await sha256(model), variant: bare, model, labels: [], isKept: false, isOffline: false };
   }
-  const bytes = await downloadBytes(fileUrl(place, "manifest.json"), { phase: "model", hint });
+  const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, store });
   const manifest = parseManifest(bytes);
   const chosen = chooseVariant(manifest, variant);
   if (chosen.external?.length) {
@@ -74,9 +83,31 @@ export async function fetchBundle(url, { variant, onProgress } = {}) {
       hint: "save the model as one file",
     });
   }
-  const model = await fetchFile(place, manifest, chosen.file, onProgress);
-  const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels);
-  return { name: manifest.name, revision: await sha256(bytes), variant: chosen, model, labels };
+  const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, store });
+  const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, store });
+  return { name: manifest.name, revision: await sha256(bytes), variant: chosen, model, labels, isKept, isOffline };
+}
+
+/**
+ * Fetch a manifest; where the server cannot be reached, take the one that was kept.
+ *
+ * @param {URL} url
+ * @param {FetchOptions} options
+ * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isOffline: boolean}>}
+ */
+async function fetchManifest(url, { signal, store }) {
+  const name = `manifest-${await sha256(new TextEncoder().encode(url.href))}`;
+  try {
+    const bytes = await downloadBytes(url, { phase: "model", hint: NO_BUNDLE, signal });
+    parseManifest(bytes);
+    await store?.remember(name, bytes);
+    return { bytes, isOffline: false };
+  } catch (error) {
+    const isUnreachable = error instanceof InferError && error.code === "fetch_error" && !("status" in error.details);
+    const kept = isUnreachable && !signal?.aborted ? await store?.recall(name) : null;
+    if (!kept) throw error;
+    return { bytes: kept, isOffline: true };
+  }
 }
 
 /**
@@ -131,6 +162,10 @@ function checkFiles(files) {
     seen.add(path);
     if (!Number.isSafeInteger(file.size) || file.size < 0) throw wrong(`gives \`${path}\` no size`);
     if (!/^[0-9a-f]{64}$/.test(file.sha256)) throw wrong(`gives \`${path}\` no sha256`);
+    const { parts = [] } = file;
+    if (!Array.isArray(parts) || (parts.length > 0 && parts.length !== Math.ceil(file.size / PART_BYTES))) {
+      throw wrong(`gives \`${path}\` ${parts.length} part hashes for ${file.size} bytes`);
+    }
   }
 }
 
@@ -180,33 +215,27 @@ export function chooseVariant(manifest, id) {
  * @param {URL} place
  * @param {Manifest} manifest
  * @param {string} path
- * @param {import("./download.js").OnProgress} [onProgress]
- * @returns {Promise<Uint8Array>}
+ * @param {FetchOptions} options
+ * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean}>}
  */
-async function fetchFile(place, manifest, path, onProgress) {
+async function fetchFile(place, manifest, path, { onProgress, signal, store }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
-  const hint = "copy or convert the bundle again";
-  const bytes = await downloadBytes(fileUrl(place, path), { phase: "model", total: entry.size, onProgress, hint });
-  const found = bytes.length !== entry.size ? `${bytes.length} bytes` : `sha256 ${await sha256(bytes)}`;
-  const expected = bytes.length !== entry.size ? `${entry.size} bytes` : `sha256 ${entry.sha256}`;
-  if (found !== expected) {
-    throw new InferError(`\`${path}\` in ${place} has ${found}, the manifest says ${expected}`, "integrity_error", {
-      hint: "the file was changed or cut short: copy or convert the bundle again",
-      details: { path, expected, got: found },
-    });
-  }
-  return bytes;
+  const options = { onProgress, signal, hint: "copy or convert the bundle again" };
+  const url = fileUrl(place, path);
+  if (store) return store.file(url, entry, manifest.name, options);
+  return { bytes: await transfer(url, entry, options), isKept: false };
 }
 
 /**
  * @param {URL} place
  * @param {Manifest} manifest
  * @param {string} path
+ * @param {FetchOptions} options
  * @returns {Promise<string[]>}
  */
-async function fetchLabels(place, manifest, path) {
-  const labels = JSON.parse(new TextDecoder().decode(await fetchFile(place, manifest, path)));
+async function fetchLabels(place, manifest, path, options) {
+  const labels = JSON.parse(new TextDecoder().decode((await fetchFile(place, manifest, path, options)).bytes));
   if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
     throw new InferError(`\`${path}\` is not a JSON list of texts`, "bundle_error");
   }
@@ -221,18 +250,4 @@ function fileUrl(place, path) {
   const url = new URL(place);
   url.pathname = `${url.pathname.replace(/\/+$/, "")}/${path.split("/").map(encodeURIComponent).join("/")}`;
   return url;
-}
-
-/**
- * @param {Uint8Array<ArrayBuffer>} bytes
- * @returns {Promise<string>} In hexadecimal digits.
- */
-async function sha256(bytes) {
-  if (!globalThis.crypto?.subtle) {
-    throw new InferError("This page cannot check sha256: it is not in a secure context", "unsupported", {
-      hint: "open it by https, or from localhost or 127.0.0.1",
-    });
-  }
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

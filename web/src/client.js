@@ -7,7 +7,7 @@ import { InferError } from "./errors.js";
 /**
  * @typedef {object} Waiting
  * @property {(value: any) => void} resolve
- * @property {(error: InferError) => void} reject
+ * @property {(error: unknown) => void} reject
  * @property {import("./download.js").OnProgress} [onProgress]
  */
 
@@ -39,15 +39,22 @@ export class WorkerClient {
    * @param {object} [options]
    * @param {Transferable[]} [options.transfer] Buffers to move instead of copying them.
    * @param {import("./download.js").OnProgress} [options.onProgress]
+   * @param {AbortSignal} [options.signal]
    * @returns {Promise<any>}
-   * @throws {InferError} What the worker threw, rebuilt.
+   * @throws {InferError} What the worker threw, rebuilt; the signal's reason where it is aborted.
    */
-  request(body, { transfer = [], onProgress } = {}) {
+  request(body, { transfer = [], onProgress, signal } = {}) {
+    if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.isClosed) return Promise.reject(new InferError("The worker is closed", "input_error", { hint: "start it again" }));
     const id = this.nextId++;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, onProgress });
       this.worker.postMessage({ ...body, id }, transfer);
+      signal?.addEventListener("abort", () => {
+        if (!this.waiting.delete(id)) return;
+        if (!this.isClosed) this.worker.postMessage({ kind: "abort", target: id, id: 0 });
+        reject(signal.reason);
+      });
     });
   }
 

@@ -8,6 +8,7 @@ import { InferError } from "./errors.js";
  * @property {string} file The file of this step.
  * @property {number} loaded The bytes of it that have arrived, unpacked.
  * @property {number} total The bytes that it has; 0 where the server does not say.
+ * @property {boolean} [cached] Whether it came from the page's storage; told of models.
  */
 /** @typedef {(progress: Progress) => void} OnProgress */
 
@@ -22,16 +23,18 @@ import { InferError } from "./errors.js";
  * @param {string} [options.hint] What to do where it is missing.
  * @param {string} [options.type] The content type of the response that is returned.
  * @param {typeof fetch} [options.fetcher] What fetches.
+ * @param {AbortSignal} [options.signal]
  * @returns {Promise<Response>} With a body that reports while it is read.
  * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error.
  */
-export async function download(url, { phase, total = 0, onProgress, hint = "", type, fetcher = fetch }) {
+export async function download(url, { phase, total = 0, onProgress, hint = "", type, fetcher = fetch, signal }) {
   const place = new URL(url, globalThis.location?.href);
   if (place.protocol === "file:") return new Response(await readFile(place));
   let response;
   try {
-    response = await fetcher(place, { credentials: "same-origin" });
+    response = await fetcher(place, { credentials: "same-origin", signal });
   } catch (cause) {
+    signal?.throwIfAborted();
     throw new InferError(`${place} cannot be reached`, "fetch_error", {
       hint: "is the server running? `edge-infer serve`",
       details: { url: place.href },

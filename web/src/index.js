@@ -31,6 +31,8 @@ export const VERSION = "0.1.0";
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
+ * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
+ * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
  */
 
 // All sessions of a page share one worker and its engine, which is stopped when the last of them is closed.
@@ -44,20 +46,47 @@ let users = 0;
  * @param {URL | string} url The address of a bundle, or of a bare `.onnx` file.
  * @param {SessionOptions} [options]
  * @returns {Promise<Session>}
- * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model.
+ * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
+ *   reason where it is aborted.
  */
-export async function createSession(url, { variant, threads, root, onProgress } = {}) {
+export async function createSession(url, { variant, threads, root, onProgress, signal, keep = true } = {}) {
   const place = new URL(url, globalThis.location?.href).href;
   client ??= new WorkerClient("edge-infer");
   users++;
   const used = client;
   try {
     const settings = { root: rootOf(root), threads };
-    const opened = await used.request({ kind: "open", url: place, variant, settings }, { onProgress });
+    const opened = await used.request({ kind: "open", url: place, variant, keep, settings }, { onProgress, signal });
     return new Session(used, opened);
   } catch (error) {
     leave(used);
     throw error;
+  }
+}
+
+/** @returns {Promise<import("./store.js").Kept[]>} The models in this page's storage, the one used last first. */
+export function keptModels() {
+  return withWorker((worker) => worker.request({ kind: "kept" }));
+}
+
+/** Remove all models from this page's storage. Sessions that are open go on. */
+export async function clearModels() {
+  await withWorker((worker) => worker.request({ kind: "clear" }));
+}
+
+/**
+ * @template T
+ * @param {(worker: WorkerClient) => Promise<T>} work
+ * @returns {Promise<T>}
+ */
+async function withWorker(work) {
+  client ??= new WorkerClient("edge-infer");
+  users++;
+  const used = client;
+  try {
+    return await work(used);
+  } finally {
+    leave(used);
   }
 }
 
@@ -180,7 +209,7 @@ function toConsole(stream, text) {
   (stream === "stdout" ? console.log : console.warn)(text);
 }
 
-/** @typedef {Omit<Report, "model" | "variant" | "device">} PythonReport */
+/** @typedef {Omit<Report, "model" | "variant" | "device" | "storage" | "fromStorage" | "offline" | "notices">} PythonReport */
 
 /**
  * Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes; None is

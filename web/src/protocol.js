@@ -21,18 +21,25 @@
  */
 
 /**
- * @typedef {object} Placed What a session really runs on. a session really runs on.
+ * @typedef {object} Placed What a session really runs on.
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {string} variant The variant's id.
  * @property {string} engine The engine's name.
  * @property {string} engineVersion
  * @property {string} device
  * @property {number} threads
+ * @property {import("./places.js").PlaceKind | "none"} storage Where the model is kept for the next visit.
+ * @property {boolean} fromStorage Whether it came from there.
+ * @property {boolean} offline Whether the server could not be reached, and the bundle is the one of the last visit.
+ * @property {string[]} notices What is lost or was given up: models that could not be kept, or were removed for this one.
  * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
  */
 /** @typedef {Placed & Traffic} Report */
 
-/** @typedef {{kind: "open", url: string, variant?: string, settings: EngineSettings}} OpenRequest */
+/** @typedef {{kind: "open", url: string, variant?: string, keep: boolean, settings: EngineSettings}} OpenRequest */
+/** @typedef {{kind: "kept"}} KeptRequest */
+/** @typedef {{kind: "clear"}} ClearRequest */
+/** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
 /** @typedef {{kind: "run", session: number, inputs: Record<string, Tensor>, outputs?: string[]}} RunRequest */
 /** @typedef {{kind: "close", session: number}} CloseRequest */
 /** @typedef {{kind: "python", settings: EngineSettings, wheel: string}} PythonRequest */
@@ -40,9 +47,9 @@
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
 /** @typedef {{kind: "traffic"}} TrafficRequest */
-/** @typedef {OpenRequest | RunRequest | CloseRequest} SessionRequest */
+/** @typedef {OpenRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
-/** @typedef {(SessionRequest | PythonRequests) & {id: number}} Request */
+/** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */
 /** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */

@@ -5,6 +5,7 @@ import { sharedOrtEngine } from "./engines/ort.js";
 import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
+import { openStore } from "./store.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
@@ -15,6 +16,10 @@ const sessions = new Map();
 let nextSession = 1;
 /** @type {import("./engines/pyodide.js").Python | undefined} */
 let python;
+/** @type {Promise<import("./store.js").Store> | undefined} */
+let store;
+/** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
+const aborts = new Map();
 // Requests wait for the one before: a load and a run of the same engine must not interleave.
 let last = Promise.resolve();
 
@@ -24,6 +29,11 @@ function post(reply, moved = []) {
 }
 
 self.onmessage = ({ data: request }) => {
+  if (request.kind === "abort") {
+    aborts.get(request.target)?.abort();
+    return;
+  }
+  if (request.kind === "open") aborts.set(request.id, new AbortController());
   last = last.then(() => respond(request));
 };
 
@@ -35,6 +45,8 @@ async function respond(request) {
     post({ kind: "result", id, value }, moved);
   } catch (error) {
     post({ kind: "error", id, error: InferError.describe(error) });
+  } finally {
+    aborts.delete(id);
   }
 }
 
@@ -47,7 +59,12 @@ async function handle(request) {
     post({ kind: "progress", id: request.id, progress });
   switch (request.kind) {
     case "open":
-      return [await open(request, onProgress), []];
+      return [await open(request, aborts.get(request.id)?.signal, onProgress), []];
+    case "kept":
+      return [await (await ownStore()).list(), []];
+    case "clear":
+      await (await ownStore()).clear();
+      return [null, []];
     case "run": {
       const session = sessions.get(request.session);
       if (!session) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
@@ -85,17 +102,26 @@ function started() {
   return python;
 }
 
+function ownStore() {
+  store ??= openStore();
+  return store;
+}
+
 /**
  * @param {import("./protocol.js").OpenRequest} request
+ * @param {AbortSignal | undefined} signal
  * @param {import("./download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function open({ url, variant: wanted, settings }, onProgress) {
+async function open({ url, variant: wanted, keep, settings }, signal, onProgress) {
   const base = new URL("vendor/onnxruntime-web/", settings.root);
+  const kept = keep ? await ownStore() : undefined;
+  const known = kept?.notices.length ?? 0;
   const [engine, bundle] = await Promise.all([
     sharedOrtEngine({ base, threads: settings.threads, onProgress }),
-    fetchBundle(url, { variant: wanted, onProgress }),
+    fetchBundle(url, { variant: wanted, onProgress, signal, store: kept }),
   ]);
+  signal?.throwIfAborted();
   const { name, revision, variant, model, labels } = bundle;
   const session = engine.createSession(model, { config: variant.options?.["ort-web"] });
   const number = nextSession++;
@@ -107,6 +133,10 @@ async function open({ url, variant: wanted, settings }, onProgress) {
     engineVersion: engine.version,
     device: "wasm",
     threads: engine.threads,
+    storage: kept?.kind ?? /** @type {const} */ ("none"),
+    fromStorage: bundle.isKept,
+    offline: bundle.isOffline,
+    notices: kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [],
     ...place(),
     ...traffic(),
   };

@@ -14,6 +14,10 @@ import { EngineTensor } from "./ort-heap.js";
 /** @typedef {{dtype: DType, shape: number[], data: number}} Description */
 /** @typedef {import("./ort-session.js").OrtSession} OrtSession */
 
+/** @typedef {{data: Uint8Array, release: () => void}} Shared */
+/** @typedef {{getBuffer: (type: "u8") => Shared}} Shareable A Python buffer, as Pyodide shows it. */
+/** @typedef {{shared: Uint8Array, own: Uint8Array}} Part */
+
 /** A prepared run; made by `OrtSession.bind`. What it returns is overwritten by its next run. */
 export class OrtCall {
   /**
@@ -43,7 +47,15 @@ export class OrtCall {
     /** What the last run gave for the outputs that are not fixed. @type {(Description & {handle: number} | null)[]} */
     this.given = outputs.map(() => null);
     this.hasRun = false;
+    /** @type {{buffer: Shareable, shared: Shared, inputs: Part[], outputs: Part[]} | undefined} */
+    this.staged = undefined;
+    /** Whether every run is from now on the same single call of the engine. */
+    this.isSettled = false;
     this.isClosed = false;
+    const { module } = this.heap;
+    this.repeat = () => {
+      if (this.start(module) !== 0) throw this.failure();
+    };
     // Four tables of pointers, as `_OrtRun` wants them.
     const [ins, outs] = [session.inputs.length, outputs.length];
     this.inNames = this.alloc(8 * (ins + outs));
@@ -166,12 +178,19 @@ export class OrtCall {
     if (this.isClosed || this.session.handle === 0) {
       throw new InferError("The call is closed", "input_error", { hint: "prepare it again" });
     }
+    if (this.isSettled) {
+      heap.guard(this.repeat, "running a model");
+      return undefined;
+    }
     this.dropGiven();
     this.fedPlaces.forEach((place, i) => heap.setWords(this.inValues + 4 * place, [this.fed(place, tensors[i])]));
     const targets = tensors.slice(this.fedPlaces.length);
     heap.guard(() => this.attempt(targets), "running a model");
     this.hasRun = true;
-    return this.readOutputs();
+    const open = this.readOutputs();
+    // Nothing to feed, to place or to ask for: what the tables of pointers hold is right for the next run too.
+    this.isSettled = this.fedPlaces.length === 0 && this.fixed.every(Boolean);
+    return open;
   }
 
   /**
@@ -203,15 +222,20 @@ export class OrtCall {
 
   /** @param {EngineTensor[]} targets */
   execute(targets) {
-    const { heap, session } = this;
+    const { heap } = this;
     let next = 0;
     const values = this.fixed.map((fixed, i) => (this.isPlaced[i] ? targets[next++].handle : (fixed?.handle ?? 0)));
     heap.setWords(this.outValues, values);
-    return heap.module._OrtRun(
-      session.handle,
+    return this.start(heap.module);
+  }
+
+  /** @param {import("./ort-heap.js").OrtModule} module */
+  start(module) {
+    return module._OrtRun(
+      this.session.handle,
       this.inNames,
       this.inValues,
-      session.inputs.length,
+      this.session.inputs.length,
       this.outNames,
       this.outputNames.length,
       this.outValues,
@@ -309,9 +333,56 @@ export class OrtCall {
     });
   }
 
+  /**
+   * Share a buffer with Python, so that a run is one crossing of the languages instead of one for each tensor. It holds
+   * the bytes of all inputs and then of all outputs, in their order and without gaps: now those that the engine has.
+   *
+   * @param {Shareable} buffer
+   */
+  stage(buffer) {
+    this.staged = this.share(buffer);
+    for (const { shared, own } of [...this.staged.inputs, ...this.staged.outputs]) shared.set(own);
+  }
+
+  /** @param {Shareable} buffer */
+  share(buffer) {
+    this.unstage();
+    const shared = buffer.getBuffer("u8");
+    const { data } = shared;
+    let offset = 0;
+    const pair = (/** @type {number} */ pointer, /** @type {number} */ bytes) => {
+      const part = { shared: data.subarray(offset, offset + bytes), own: this.heap.view(pointer, bytes) };
+      offset += bytes;
+      return part;
+    };
+    const inputs = [...this.slots.values()].map(({ spec, shape, data: at }) => pair(at, nbytesOf(spec.dtype, shape)));
+    const outputs = this.outputNames.map((_, i) => {
+      const { dtype, shape, data: at } = this.description(i);
+      return pair(at, nbytesOf(dtype, shape));
+    });
+    return { buffer, shared, inputs, outputs };
+  }
+
+  unstage() {
+    this.staged?.shared.release();
+    this.staged = undefined;
+  }
+
+  /** Run on the inputs in the shared buffer, and put the outputs there. */
+  cross() {
+    // Python's memory moved when it grew.
+    if (this.staged?.shared.data.byteLength === 0) this.staged = this.share(this.staged.buffer);
+    const { staged } = this;
+    if (!staged) throw new InferError("The call shares no buffer", "input_error");
+    for (const { shared, own } of staged.inputs) own.set(shared);
+    this.run();
+    for (const { shared, own } of staged.outputs) shared.set(own);
+  }
+
   /** Give the buffers back. A second call does nothing. */
   close() {
     this.isClosed = true;
+    this.unstage();
     this.given.fill(null);
     forgotten.unregister(this);
     release(this.held);

@@ -32,6 +32,8 @@ import { DTYPES, dtypeOfCode, nbytesOf, sizeOf } from "../tensors.js";
  * @property {(options: number) => number} _OrtReleaseSessionOptions
  * @property {(data: number, bytes: number, options: number) => number} _OrtCreateSession
  * @property {(session: number) => number} _OrtReleaseSession
+ * @property {(path: string, data: Uint8Array) => void} mountExternalData
+ * @property {() => void} unmountExternalData
  * @property {(session: number, inputs: number, outputs: number) => number} _OrtGetInputOutputCount
  * @property {(session: number, index: number, name: number, metadata: number) => number} _OrtGetInputOutputMetadata
  * @property {(pointer: number) => number} _OrtFree
@@ -56,6 +58,8 @@ export const REQUIRED_EXPORTS = [
   "_OrtReleaseSessionOptions",
   "_OrtCreateSession",
   "_OrtReleaseSession",
+  "mountExternalData",
+  "unmountExternalData",
   "_OrtGetInputOutputCount",
   "_OrtGetInputOutputMetadata",
   "_OrtFree",
@@ -207,7 +211,8 @@ export class OrtHeap {
     const [number, pointer] = [this.word(this.words), this.word(this.words + 4)];
     const text = pointer === 0 ? "no reason given" : this.text(pointer);
     const name = ERROR_NAMES[number] ?? `code ${number}`;
-    return new InferError(`${what}: ${text}`, code, { details: { engine: "ort-web", ort_code: number, ort_name: name } });
+    const details = { engine: "ort-web", ort_code: number, ort_name: name, ort_text: text };
+    return new InferError(`${what}: ${text}`, code, { details });
   }
 
   /**

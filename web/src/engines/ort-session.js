@@ -17,6 +17,10 @@ import { EngineTensor } from "./ort-heap.js";
  * @property {"disabled" | "basic" | "extended" | "layout" | "all"} [graphOptimizationLevel] `all` unless given.
  * @property {Record<string, string>} [config] ONNX Runtime's configuration entries: `session.x64quantprecision`, ...
  * @property {Record<string, number>} [freeDimensions] Sizes for symbolic dimensions, by symbol.
+ * @property {"sequential" | "parallel"} [executionMode] `sequential` unless given.
+ * @property {boolean} [memoryArena] Whether the engine keeps freed memory for its next run; it does not unless asked.
+ * @property {boolean} [memoryPattern] Whether it plans a run's memory by the one before; it does not unless asked.
+ * @property {Record<string, Uint8Array>} [externalData] The files that the model refers to, by the names it gives them.
  * @property {0 | 1 | 2 | 3 | 4} [logLevel] What the engine writes to the console, from all (0) to fatal errors (4),
  *   which it is unless given: other errors are thrown, with the same text.
  */
@@ -29,9 +33,23 @@ import { EngineTensor } from "./ort-heap.js";
  * @property {string[]} [keep] Outputs that stay in the engine and are returned as `EngineTensor`.
  */
 
+const MODES = { sequential: 0, parallel: 1 };
 const LEVELS = { disabled: 0, basic: 1, extended: 2, layout: 3, all: 99 };
 // Calls, with their buffers, that a session keeps for the shapes it saw last.
 const MAX_CALLS = 4;
+
+/** @type {string[]} */
+const NO_NAMES = [];
+/** @type {Record<string, NumberArray | EngineTensor>} */
+const NOTHING = {};
+
+/**
+ * @param {readonly number[] | null} shape
+ * @param {readonly number[]} other
+ */
+function isSame(shape, other) {
+  return shape !== null && shape.length === other.length && shape.every((dim, axis) => dim === other[axis]);
+}
 
 /** A loaded model. Close it to give back its memory. */
 export class OrtSession {
@@ -55,8 +73,12 @@ export class OrtSession {
     this.namePointers = [new Map(), new Map()];
     /** @type {Map<string, OrtCall>} */
     this.calls = new Map();
+    this.outputNames = /** @type {string[]} */ ([]);
+    /** What the last run of all outputs used. @type {{shapes: (readonly number[])[], call: OrtCall} | undefined} */
+    this.last = undefined;
     try {
       this.readSpecs();
+      this.outputNames = this.outputs.map((spec) => spec.name);
     } catch (error) {
       this.close();
       throw error;
@@ -88,37 +110,36 @@ export class OrtSession {
    * @returns {Record<string, Tensor | EngineTensor>}
    * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
-  run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {}, keep = [] } = {}) {
+  run(feeds, { outputs = this.outputNames, into = NOTHING, keep = NO_NAMES } = {}) {
     checkNames("Input", Object.keys(feeds), this.inputs);
-    checkNames("Output", [...outputs, ...Object.keys(into), ...keep], this.outputs);
-    /** @type {Record<string, number[] | null>} */
-    const shapes = {};
+    if (outputs !== this.outputNames) checkNames("Output", outputs, this.outputs);
+    if (into !== NOTHING || keep !== NO_NAMES) checkNames("Output", [...Object.keys(into), ...keep], this.outputs);
+    /** @type {(number[] | null)[]} */
+    const shapes = [];
     /** @type {EngineTensor[]} */
     const tensors = [];
-    /** @type {[string, import("../tensors.js").Checked][]} */
+    /** @type {(import("../tensors.js").Checked | null)[]} */
     const values = [];
     for (const spec of this.inputs) {
       const value = feeds[spec.name];
       if (value === undefined) {
         throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
       }
-      if (value instanceof EngineTensor) {
-        shapes[spec.name] = null;
-        tensors.push(value);
-      } else {
-        const checked = checkInput(spec, value);
-        shapes[spec.name] = checked.shape;
-        values.push([spec.name, checked]);
-      }
+      const isFed = value instanceof EngineTensor;
+      if (isFed) tensors.push(value);
+      const checked = isFed ? null : checkInput(spec, value);
+      shapes.push(checked && checked.shape);
+      values.push(checked);
     }
-    const placed = outputs.filter((name) => into[name] instanceof EngineTensor);
+    const placed = into === NOTHING ? NO_NAMES : outputs.filter((name) => into[name] instanceof EngineTensor);
     tensors.push(...placed.map((name) => /** @type {EngineTensor} */ (into[name])));
 
     const call = this.callFor(shapes, outputs, keep, placed);
-    for (const [name, { bytes, strings }] of values) {
+    this.inputs.forEach(({ name }, i) => {
+      const { bytes = null, strings = null } = values[i] ?? {};
       if (strings) call.writeStrings(name, strings);
       else if (bytes) call.slot(name).set(bytes);
-    }
+    });
     call.run(...tensors);
     /** @type {Record<string, Tensor | EngineTensor>} */
     const results = {};
@@ -149,17 +170,25 @@ export class OrtSession {
   /**
    * Return a call for these shapes, made now or kept from an earlier run. It belongs to the session.
    *
-   * @param {Record<string, number[] | null>} shapes
+   * @param {(number[] | null)[]} shapes In the order of the inputs.
    * @param {string[]} outputs
    * @param {string[]} keep
    * @param {string[]} placed
    * @returns {OrtCall}
    */
   callFor(shapes, outputs, keep, placed) {
+    const isPlain = outputs === this.outputNames && keep === NO_NAMES && placed === NO_NAMES;
+    const { last } = this;
+    if (isPlain && last && shapes.every((shape, i) => isSame(shape, last.shapes[i]))) return last.call;
     const key = JSON.stringify([shapes, outputs, keep, placed]);
-    const found = this.calls.get(key) ?? this.bind(shapes, outputs, keep, placed);
+    const named = () => Object.fromEntries(this.inputs.map(({ name }, i) => [name, shapes[i]]));
+    const found = this.calls.get(key) ?? this.bind(named(), outputs, keep, placed);
     this.calls.delete(key);
     this.calls.set(key, found);
+    this.last = undefined;
+    if (isPlain && !shapes.includes(null)) {
+      this.last = { shapes: shapes.map((shape) => [...(shape ?? [])]), call: found };
+    }
     if (this.calls.size > MAX_CALLS) {
       const [oldest, call] = /** @type {[string, OrtCall]} */ (this.calls.entries().next().value);
       this.calls.delete(oldest);
@@ -177,6 +206,7 @@ export class OrtSession {
   close() {
     for (const call of this.calls.values()) call.close();
     this.calls.clear();
+    this.last = undefined;
     forgotten.unregister(this);
     release(this.held);
     this.handle = 0;
@@ -212,9 +242,9 @@ function copyOut(call, index, name, target) {
  * @param {TensorSpec[]} specs
  */
 function checkNames(kind, names, specs) {
-  const known = specs.map((spec) => spec.name);
-  const wrong = names.find((name) => !known.includes(name));
+  const wrong = names.find((name) => !specs.some((spec) => spec.name === name));
   if (wrong === undefined) return;
+  const known = specs.map((spec) => spec.name);
   throw new InferError(
     `${kind} \`${wrong}\` is not known; choose from ${known.map((name) => `\`${name}\``).join(", ")}`,
     "input_error",
@@ -230,20 +260,27 @@ function checkNames(kind, names, specs) {
  * @returns {number}
  */
 function createSession(heap, model, options, isReserved) {
-  const { graphOptimizationLevel = "all", config = {}, freeDimensions = {}, logLevel = 4 } = options;
-  const level = LEVELS[graphOptimizationLevel];
-  if (level === undefined) {
-    throw new InferError(
-      `graphOptimizationLevel is \`${graphOptimizationLevel}\`; choose from ${Object.keys(LEVELS).join(", ")}`,
-      "input_error",
-    );
-  }
+  const { config = {}, freeDimensions = {}, externalData = {}, logLevel = 4 } = options;
+  const { memoryArena = false, memoryPattern = false } = options;
+  const level = choice("graphOptimizationLevel", LEVELS, options.graphOptimizationLevel ?? "all");
+  const mode = choice("executionMode", MODES, options.executionMode ?? "sequential");
   const { module } = heap;
   /** @type {number[]} */
   const texts = [];
   const text = (/** @type {string} */ value) => texts[texts.push(heap.allocText(value)) - 1];
   const data = isReserved ? model.byteOffset : heap.alloc(model.byteLength);
-  const settings = module._OrtCreateSessionOptions(level, false, false, 0, false, 0, text("edge-infer"), logLevel, 0, 0);
+  const settings = module._OrtCreateSessionOptions(
+    level,
+    memoryArena,
+    memoryPattern,
+    mode,
+    false,
+    0,
+    text("edge-infer"),
+    logLevel,
+    0,
+    0,
+  );
   try {
     if (settings === 0) throw heap.error("The engine takes no session options", "unsupported");
     for (const [key, value] of Object.entries(config)) {
@@ -256,14 +293,27 @@ function createSession(heap, model, options, isReserved) {
         throw heap.error(`The engine does not take the size ${size} for \`${symbol}\``, "input_error");
       }
     }
+    for (const [name, bytes] of Object.entries(externalData)) module.mountExternalData(name, bytes);
     if (!isReserved) module.HEAPU8.set(model, data);
     const handle = module._OrtCreateSession(data, model.byteLength, settings);
     if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
     return handle;
   } finally {
+    module.unmountExternalData();
     if (settings !== 0) module._OrtReleaseSessionOptions(settings);
     for (const pointer of [data, ...texts]) heap.free(pointer);
   }
+}
+
+/**
+ * @param {string} option
+ * @param {Record<string, number>} known
+ * @param {string} given
+ * @returns {number}
+ */
+function choice(option, known, given) {
+  if (Object.hasOwn(known, given)) return known[given];
+  throw new InferError(`${option} is \`${given}\`; choose from ${Object.keys(known).join(", ")}`, "input_error");
 }
 
 /**
@@ -274,7 +324,7 @@ function createSession(heap, model, options, isReserved) {
  */
 function explain(error) {
   if (/external (data|initializer)|External data|model_path/.test(error.message)) {
-    error.hint = "save the model as one file: a page cannot read external data yet";
+    error.hint = "the model refers to files with its weights: give them as `externalData`, or save it as one file";
   } else if (/not a registered function|NOT_IMPLEMENTED|Could not find an implementation/.test(error.message)) {
     error.hint = "the page's engine lacks this operator: convert the model with `edge-infer convert`";
   } else if (error.details.ort_name === "INVALID_PROTOBUF" || /No graph was found/.test(error.message)) {

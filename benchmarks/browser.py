@@ -1,0 +1,245 @@
+"""Our ways to run a model in a page against `await session.run()` of onnxruntime-web's own JavaScript API.
+
+One Chromium, one thread per engine, the same file and the same values on all sides, in turn: A B C A B C ... Each round
+a median of many calls, each row the median of the rounds' ratios. Native onnxruntime runs in turn with them.
+
+    python benchmarks/browser.py [--quick] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from networks import mobilenet_v2  # noqa: E402  beside this file
+
+from edge_infer.browser.chromium import chromium  # noqa: E402
+from edge_infer.server.app import create_app  # noqa: E402
+from edge_infer.server.pages import find_web_root  # noqa: E402
+from edge_infer.server.thread import ServerThread  # noqa: E402
+from tests import zoo  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import BrowserContext, Page, Route
+
+PEER = ROOT / "web/node_modules/onnxruntime-web"
+SHAPES: dict[str, dict[str, list[int]]] = {
+    "1 float": {"x": [1]},
+    "1x3x224x224 identity": {"x": [1, 3, 224, 224]},
+    "MobileNetV2": {"image": [1, 3, 224, 224]},
+}
+# Side, its peer, and the most that the ratio may be for each model, in the order of SHAPES.
+ROWS = (
+    ("Python prepared", "prepared", "peer", (0.85, 0.40, 1.05)),
+    ("Python run({...})", "run", "peer", (1.8, 0.60, 1.05)),
+    ("JavaScript engine, same thread", "engine", "peer", (0.55, 1.0, 1.05)),
+    ("JavaScript session, page to worker and back", "session", "proxy", (1.0, 1.0, 1.0)),
+)
+PEERS = {"peer": "onnxruntime-web run()", "proxy": "onnxruntime-web run(), env.wasm.proxy", "native": "onnxruntime"}
+# Calls per round, and how many are timed together.
+CALLS = {"1 float": (2000, 100), "1x3x224x224 identity": (60, 10), "MobileNetV2": (5, 1)}
+
+_OPEN_PYTHON = """
+import time
+from array import array
+from math import prod
+import edge_infer
+import js
+from edge_infer import Tensor
+from pyodide.code import run_js
+from pyodide.ffi import to_js
+
+bench = await run_js("import('/bench/browser.js')")
+sides = {}
+
+async def open_sides(name, url, feeds, batch):
+    session = edge_infer.load(url)
+    inputs = {}
+    for key, shape in feeds.items():
+        values = array("f", [(i % 251) / 251 for i in range(prod(shape))])
+        inputs[key] = Tensor(bytearray(values), "float32", shape)
+    call = session.prepare({key: tuple(shape) for key, shape in feeds.items()})
+    sides[f"{name}/run"] = (lambda: session.run(inputs), batch)
+    sides[f"{name}/prepared"] = (lambda: call(inputs), batch)
+    return await bench.openWorkerSides(name, url, to_js(feeds, dict_converter=js.Object.fromEntries), batch)
+
+def sample(side, count):
+    run, batch = sides[side]
+    times = []
+    for _ in range(max(3, round(count / batch))):
+        start = time.perf_counter()
+        for _ in range(batch):
+            run()
+        times.append((time.perf_counter() - start) / batch * 1000)
+    return sorted(times)[len(times) // 2]
+"""
+
+
+class Bench:
+    """A page with all sides of all models, and native sessions beside it."""
+
+    def __init__(self, context: BrowserContext, url: str, models: dict[str, bytes]) -> None:
+        self._models = models
+        self._native: dict[str, Callable[[], Any]] = {}
+        self.max_error: dict[str, float] = {}
+        context.route("**/bench/**", self._bench_file)
+        context.route("**/peer/**", self._peer_file)
+        self._page: Page = context.new_page()
+        self._page.set_default_timeout(300_000)
+        self._page.goto(f"{url}/blank.html")
+        self._page.evaluate("""async () => {
+            const { startPython } = await import("/src/index.js");
+            globalThis.python = await startPython({ threads: 1 });
+            globalThis.bench = await import("/bench/browser.js");
+        }""")
+        self._python(_OPEN_PYTHON)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        for place, (name, feeds) in enumerate(SHAPES.items()):
+            address, batch = f"{url}/bench/{place}.onnx", CALLS[name][1]
+            names = {"name": name, "url": address, "feeds": feeds, "batch": batch}
+            self.max_error[name] = self._python("await open_sides(name, url, feeds, batch)", names)
+            self._page.evaluate(
+                "([name, url, feeds, batch]) => bench.openPageSides(name, url, feeds, batch)", [*names.values()]
+            )
+            native = onnxruntime.InferenceSession(models[name], options, providers=["CPUExecutionProvider"])
+            arrays = {key: np.ones(shape, np.float32) for key, shape in feeds.items()}
+            self._native[name] = partial(native.run, None, arrays)
+
+    def sample(self, model: str, side: str) -> float:
+        """Return the median time of a call in this round, in ms."""
+        count, batch = CALLS[model]
+        key = f"{model}/{side}"
+        if side == "native":
+            return self._sample_native(self._native[model], count, batch)
+        if side in ("session", "proxy"):
+            return float(self._page.evaluate("([side, count]) => bench.sample(side, count)", [key, count]))
+        call = "sample(side, count)" if side in ("run", "prepared") else "await bench.sample(side, count)"
+        return float(self._python(call, {"side": key, "count": count}))
+
+    def _sample_native(self, run: Callable[[], Any], count: int, batch: int) -> float:
+        times = []
+        for _ in range(max(3, round(count / batch))):
+            start = time.perf_counter()
+            for _ in range(batch):
+                run()
+            times.append((time.perf_counter() - start) / batch * 1000)
+        return statistics.median(times)
+
+    def _python(self, code: str, names: dict[str, Any] | None = None) -> Any:
+        return self._page.evaluate("([code, names]) => python.run(code, names)", [code, names or {}])
+
+    def _bench_file(self, route: Route) -> None:
+        name = route.request.url.rpartition("/")[2]
+        body = Path(__file__).with_name(name).read_bytes() if name.endswith(".js") else None
+        if body is None:
+            body = self._models[list(SHAPES)[int(name.partition(".")[0])]]
+        self._serve(route, body, name)
+
+    def _peer_file(self, route: Route) -> None:
+        name = route.request.url.rpartition("/")[2].partition("?")[0]
+        self._serve(route, (PEER / "dist" / name).read_bytes(), name)
+
+    def _serve(self, route: Route, body: bytes, name: str) -> None:
+        kinds = {"js": "text/javascript", "mjs": "text/javascript", "wasm": "application/wasm"}
+        headers = {
+            "content-type": kinds.get(name.rpartition(".")[2], "application/octet-stream"),
+            "cross-origin-embedder-policy": "require-corp",
+            "cross-origin-resource-policy": "same-origin",
+        }
+        route.fulfill(status=200, body=body, headers=headers)
+
+
+def measure(bench: Bench, rounds: int) -> list[dict[str, Any]]:
+    """Time all sides in turn, round after round."""
+    rows = []
+    sides = ["peer", "proxy", *(side for _, side, _, _ in ROWS), "native"]
+    for place, model in enumerate(SHAPES):
+        times: dict[str, list[float]] = {side: [] for side in sides}
+        for side in sides:
+            bench.sample(model, side)
+        for turn in range(rounds):
+            for side in sides if turn % 2 else reversed(sides):
+                times[side].append(bench.sample(model, side))
+        for name, side, peer, targets in ROWS:
+            rows.append(row(f"{model}: {name}", times[side], peer, times[peer], targets[place]))
+        rows.append(row(f"{model}: JavaScript engine against native", times["engine"], "native", times["native"], None))
+    return rows
+
+
+def row(name: str, ours: list[float], peer: str, theirs: list[float], target: float | None) -> dict[str, Any]:
+    ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+    value = statistics.median(ratios)
+    return {
+        "name": name,
+        "metric": "us per call",
+        "ours": round(statistics.median(ours) * 1000, 1),
+        "peer_name": PEERS[peer],
+        "peer": round(statistics.median(theirs) * 1000, 1),
+        "ratio": round(value, 3),
+        "target": target,
+        "met": None if target is None else value <= target,
+        "spread": f"{min(ratios):.3g} to {max(ratios):.3g}",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="a minute at the most")
+    arguments = parser.parse_args()
+    models = {
+        "1 float": zoo.identity(shape=(1,)),
+        "1x3x224x224 identity": zoo.identity(shape=(1, 3, 224, 224)),
+        "MobileNetV2": mobilenet_v2().SerializeToString(),
+    }
+    with ServerThread(create_app({}, find_web_root())) as server, chromium() as browser:
+        bench = Bench(browser.new_context(), server.url, models)
+        rows = measure(bench, 7 if arguments.quick else 21)
+        chromium_version = browser.version
+    worst = max(bench.max_error.values())
+    if worst > 1e-3:
+        raise SystemExit(f"the sides disagree by {worst}: what is measured is not the same computation")
+
+    versions = {name: version(name) for name in ("edge-infer", "onnxruntime")}
+    versions["onnxruntime-web"] = json.loads((PEER / "package.json").read_bytes())["version"]
+    versions |= {"chromium": chromium_version, "python": platform.python_version()}
+    result = {"versions": versions, "cpu": cpu_name(), "rows": rows}
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{result['cpu']}, {', '.join(f'{name} {number}' for name, number in versions.items())}")
+    print(f"{'us per call':<66}{'ours':>10}{'peer':>10}{'ratio':>8}{'target':>7}  met  spread")
+    for one in rows:
+        met = {True: "yes", False: "NO", None: "-"}[one["met"]]
+        target = "-" if one["target"] is None else f"{one['target']:g}"
+        print(
+            f"{one['name']:<66}{one['ours']:>10.1f}{one['peer']:>10.1f}{one['ratio']:>8.3f}{target:>7}  {met:<3}  "
+            f"{one['spread']}"
+        )
+
+
+def cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.is_file() else []
+    return names[0].partition(":")[2].strip() if names else platform.processor()
+
+
+if __name__ == "__main__":
+    main()

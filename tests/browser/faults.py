@@ -1,0 +1,140 @@
+"""A small server of pages and one bundle, which cuts, refuses ranges, or sends something else, as it is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from typing import Self
+
+WEB = Path(__file__).parents[2] / "web"
+PART = 2**20
+_KINDS = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm", ".html": "text/html"}
+
+
+def make_model(megabytes: int, seed: int) -> bytes:
+    """Make a model that adds as many weights."""
+    weights = np.random.default_rng(seed).random(megabytes * PART // 4, np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["sum"]), helper.make_node("ReduceSum", ["sum"], ["y"], keepdims=0)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def make_manifest(name: str, model: bytes) -> bytes:
+    """Describe a bundle of one model, with the hashes of its parts."""
+    parts = [hashlib.sha256(model[start : start + PART]).hexdigest() for start in range(0, len(model), PART)]
+    file = {"path": "onnx/model.onnx", "size": len(model), "sha256": hashlib.sha256(model).hexdigest(), "parts": parts}
+    variant = {"id": "onnx/fp32", "format": "onnx", "precision": "fp32", "file": "onnx/model.onnx"}
+    document = {"schema_version": "1.0", "name": name, "version": "1", "inputs": [], "outputs": []}
+    return json.dumps({**document, "variants": [variant], "files": [file]}).encode()
+
+
+class FaultServer:
+    """Serves `web/` and bundles `/models/NAME/`, on this machine, while the context lasts.
+
+    Attributes:
+        cuts: After how many bytes each of the next answers with a model is cut; none when it is empty.
+        has_ranges: Whether it answers to `Range`.
+        as_page: Whether models are answered with an HTML page.
+        asked: From where each request for a model asked.
+    """
+
+    def __init__(self, models: dict[str, bytes]) -> None:
+        self._files = {f"/models/{name}/onnx/model.onnx": model for name, model in models.items()}
+        self._manifests = {
+            f"/models/{name}/manifest.json": make_manifest(name, model) for name, model in models.items()
+        }
+        self.reset()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.answer(self)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def reset(self) -> None:
+        """Behave well again, and forget what was asked."""
+        self.cuts: list[int] = []
+        self.has_ranges = True
+        self.as_page = False
+        self.asked: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        """Answer one request."""
+        path = request.path.partition("?")[0]
+        if path == "/blank.html":
+            self._send(request, b"<!doctype html><link rel=icon href='data:,'>", "text/html")
+        elif path in self._manifests:
+            self._send(request, self._manifests[path], "application/json")
+        elif path in self._files:
+            self._send_model(request, self._files[path])
+        elif (WEB / path.lstrip("/")).is_file():
+            self._send(request, (WEB / path.lstrip("/")).read_bytes(), _KINDS.get(Path(path).suffix, "text/plain"))
+        else:
+            request.send_error(404)
+
+    def _send_model(self, request: BaseHTTPRequestHandler, model: bytes) -> None:
+        found = re.match(r"bytes=(\d+)-", request.headers.get("Range", ""))
+        start = int(found[1]) if found else 0
+        self.asked.append(start)
+        if self.as_page:
+            self._send(request, b"<!doctype html>Please log in", "text/html; charset=utf-8")
+            return
+        start = start if self.has_ranges else 0
+        request.send_response(206 if start else 200)
+        request.send_header("Content-Length", str(len(model) - start))
+        if start:
+            request.send_header("Content-Range", f"bytes {start}-{len(model) - 1}/{len(model)}")
+        request.send_header("Content-Type", "application/octet-stream")
+        request.send_header("Cache-Control", "no-store")
+        request.end_headers()
+        if self.cuts:
+            request.wfile.write(model[start : start + self.cuts.pop(0)])
+            request.wfile.flush()
+            # As networks do: the connection dies some time after its last byte. At once, browsers drop what is unread.
+            time.sleep(0.3)
+            request.close_connection = True
+        else:
+            request.wfile.write(model[start:])
+
+    def _send(self, request: BaseHTTPRequestHandler, body: bytes, kind: str) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("Content-Type", kind)
+        request.end_headers()
+        request.wfile.write(body)

@@ -1,0 +1,227 @@
+/**
+ * Download a file whose size and hashes are known: every part of 1 MiB is checked when it is there, and a download that
+ * is cut goes on from its last good part.
+ */
+
+import { InferError } from "./errors.js";
+import { sha256 } from "./sha256.js";
+
+/** The bytes of a part; `edge_infer.manifest.PART_SIZE`. */
+export const PART_BYTES = 2 ** 20;
+// A connection that was cut is tried again this often without a new part in between, after growing pauses.
+const RETRIES = 3;
+const PAUSE_MS = 250;
+const STALL_MS = 30_000;
+
+/** @typedef {import("./bundle.js").FileEntry} FileEntry */
+/** @typedef {import("./download.js").OnProgress} OnProgress */
+/**
+ * @typedef {object} TransferOptions
+ * @property {Uint8Array} [have] The good parts that are there already.
+ * @property {(offset: number, bytes: Uint8Array<ArrayBuffer>) => Promise<void>} [onPart] Told each part that was checked.
+ * @property {OnProgress} [onProgress]
+ * @property {AbortSignal} [signal]
+ * @property {string} [hint] What to do where the file is missing.
+ * @property {number} [stallMs] How long a server may send nothing; 30 s unless given.
+ */
+
+/** The connection ended or stood still: worth another try. */
+class Cut extends Error {}
+
+/**
+ * Count the leading bytes that are right.
+ *
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {FileEntry} entry
+ * @returns {Promise<number>} A multiple of a part's size, or all.
+ */
+export async function goodBytes(bytes, entry) {
+  if (bytes.length > entry.size) return 0;
+  if (!entry.parts?.length) return bytes.length === entry.size && (await sha256(bytes)) === entry.sha256 ? entry.size : 0;
+  let good = 0;
+  for (const expected of entry.parts) {
+    const end = Math.min(good + PART_BYTES, entry.size);
+    if (end > bytes.length || (await sha256(bytes.subarray(good, end))) !== expected) break;
+    good = end;
+  }
+  return good;
+}
+
+/**
+ * @param {URL} url
+ * @param {FileEntry} entry
+ * @param {TransferOptions} options
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * @throws {InferError} `fetch_error` or `integrity_error`; the signal's reason where it is aborted.
+ */
+export async function transfer(url, entry, options) {
+  const bytes = new Uint8Array(entry.size);
+  bytes.set(options.have ?? []);
+  const state = { bytes, good: options.have?.length ?? 0 };
+  for (let failures = 0; state.good < entry.size || entry.size === 0; ) {
+    const before = state.good;
+    try {
+      await pull(url, entry, state, options);
+      if (entry.size === 0) break;
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (!(error instanceof Cut)) throw error;
+      failures = state.good > before ? 1 : failures + 1;
+      if (failures > RETRIES) {
+        throw new InferError(`The download of ${url} was cut after ${state.good} of ${entry.size} bytes: ${error.message}`, "fetch_error", {
+          hint: "load it again: what has arrived is kept where the browser has storage",
+          details: { url: url.href, loaded: state.good, size: entry.size },
+          cause: error,
+        });
+      }
+      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * failures));
+    }
+  }
+  return bytes;
+}
+
+/**
+ * Ask once, and take what comes.
+ *
+ * @param {URL} url
+ * @param {FileEntry} entry
+ * @param {{bytes: Uint8Array<ArrayBuffer>, good: number}} state
+ * @param {TransferOptions} options
+ */
+async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", stallMs = STALL_MS }) {
+  const timer = new AbortController();
+  const either = signal ? AbortSignal.any([signal, timer.signal]) : timer.signal;
+  const response = await soon(timer, stallMs, () => start(url, state.good, either, hint));
+  // A server without ranges sends the file from its start.
+  if (response.status !== 206) state.good = 0;
+  const file = entry.path.split("/").pop() ?? "";
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  let at = state.good;
+  // Checked beside the reading: a stream that is cut drops what nobody has read yet.
+  let checked = Promise.resolve();
+  /** @type {unknown} */
+  let failure;
+  try {
+    for (;;) {
+      const { value, done } = await soon(timer, stallMs, () =>
+        reader.read().catch((cause) => {
+          throw new Cut("the connection was closed", { cause });
+        }),
+      );
+      if (failure) throw failure;
+      if (done) break;
+      if (at + value.length > entry.size) throw wrong(entry, url, `more than ${entry.size} bytes`, `${entry.size} bytes`);
+      state.bytes.set(value, at);
+      at += value.length;
+      const there = at;
+      checked = checked.then(() => check(entry, url, state, there, onPart)).catch((error) => void (failure ??= error));
+      onProgress?.({ phase: "model", file, loaded: at, total: entry.size, cached: false });
+    }
+  } catch (error) {
+    await reader.cancel().catch(() => {}); // a stream that was cut cannot be cancelled, and need not be
+    throw error;
+  } finally {
+    await checked;
+  }
+  if (failure) throw failure;
+  if (at < entry.size) throw wrong(entry, url, `${at} bytes`, `${entry.size} bytes`);
+  if (entry.size === 0 && entry.sha256 !== (await sha256(state.bytes))) throw wrong(entry, url, "0 bytes", `sha256 ${entry.sha256}`);
+}
+
+/**
+ * @param {URL} url
+ * @param {number} from
+ * @param {AbortSignal} signal
+ * @param {string} hint
+ * @returns {Promise<Response>}
+ */
+async function start(url, from, signal, hint) {
+  const headers = from > 0 ? { Range: `bytes=${from}-` } : undefined;
+  let response;
+  try {
+    response = await fetch(url, { credentials: "same-origin", headers, signal });
+  } catch (cause) {
+    if (from > 0) throw new Cut(`${url} cannot be reached`, { cause });
+    throw new InferError(`${url} cannot be reached`, "fetch_error", {
+      hint: "is the server running? `edge-infer serve`",
+      details: { url: url.href },
+      cause,
+    });
+  }
+  const { status } = response;
+  const begins = Number(/^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "")?.[1] ?? -1);
+  if (status === 416 || (status === 206 && begins !== from)) {
+    // A server that misunderstands ranges is asked for the whole file.
+    await response.body?.cancel();
+    return start(url, 0, signal, hint);
+  }
+  if (!response.ok || !response.body) {
+    throw new InferError(`${url} answers with status ${status}`, "fetch_error", { hint, details: { url: url.href, status } });
+  }
+  if (/^text\/html/.test(response.headers.get("content-type") ?? "")) {
+    await response.body.cancel();
+    throw new InferError(`${url} answers with an HTML page where a model file was expected`, "fetch_error", {
+      hint: "the server sends its start page for unknown addresses, or wants a login: open the address in a tab and look",
+      details: { url: url.href, status },
+    });
+  }
+  return response;
+}
+
+/**
+ * @template T
+ * @param {AbortController} timer Aborted where the work takes too long.
+ * @param {number} limitMs
+ * @param {() => Promise<T>} work
+ * @returns {Promise<T>}
+ */
+async function soon(timer, limitMs, work) {
+  const alarm = setTimeout(() => timer.abort(), limitMs);
+  try {
+    return await work();
+  } catch (cause) {
+    if (timer.signal.aborted) throw new Cut(`nothing came for ${limitMs / 1000} s`, { cause });
+    throw cause;
+  } finally {
+    clearTimeout(alarm);
+  }
+}
+
+/**
+ * Check the parts that are complete.
+ *
+ * @param {FileEntry} entry
+ * @param {URL} url
+ * @param {{bytes: Uint8Array<ArrayBuffer>, good: number}} state
+ * @param {number} at How many bytes are there.
+ * @param {TransferOptions["onPart"]} onPart
+ */
+async function check(entry, url, state, at, onPart) {
+  const parts = entry.parts?.length ? entry.parts : [entry.sha256];
+  const step = entry.parts?.length ? PART_BYTES : entry.size;
+  for (;;) {
+    const end = Math.min(state.good + step, entry.size);
+    if (end > at || state.good === entry.size) return;
+    const part = state.bytes.subarray(state.good, end);
+    const [found, expected] = [await sha256(part), parts[state.good / step]];
+    if (found !== expected) {
+      const where = parts.length > 1 ? `part ${state.good / step + 1} of ${parts.length}: ` : "";
+      throw wrong(entry, url, `${where}sha256 ${found}`, `sha256 ${expected}`);
+    }
+    await onPart?.(state.good, part);
+    state.good = end;
+  }
+}
+
+/**
+ * @param {FileEntry} entry
+ * @param {URL} url
+ * @param {string} got
+ * @param {string} expected
+ */
+function wrong(entry, url, got, expected) {
+  return new InferError(`\`${entry.path}\` at ${url} has ${got}, the manifest says ${expected}`, "integrity_error", {
+    hint: "the file was changed or cut short: copy or convert the bundle again",
+    details: { path: entry.path, expected, got },
+  });
+}

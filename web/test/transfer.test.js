@@ -1,0 +1,153 @@
+// Downloads over servers that cut, stall, know no ranges, or send something else.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { after, test } from "node:test";
+
+import { sha256, sha256Plain } from "../src/sha256.js";
+import { PART_BYTES, goodBytes, transfer } from "../src/transfer.js";
+
+const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
+const content = Uint8Array.from({ length: 3 * PART_BYTES + 12345 }, (_, i) => (i * 31 + (i >> 10)) & 255);
+const parts = Array.from({ length: 4 }, (_, i) => digest(content.subarray(i * PART_BYTES, (i + 1) * PART_BYTES)));
+const entry = { path: "onnx/model.onnx", size: content.length, sha256: digest(content), parts };
+
+/** What the server does with each request, the last one for all that follow. @type {((from: number, response: import("node:http").ServerResponse) => void)[]} */
+let script = [];
+/** @type {number[]} */
+let asked = [];
+const server = createServer((request, response) => {
+  const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? "")?.[1] ?? 0);
+  asked.push(from);
+  (script.length > 1 ? script.shift() : script[0])?.(from, response);
+});
+server.listen(0, "127.0.0.1");
+await once(server, "listening");
+after(() => {
+  server.closeAllConnections();
+  server.close();
+});
+const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+const url = new URL(`http://127.0.0.1:${port}/onnx/model.onnx`);
+
+/** @param {typeof script} steps */
+function scripted(...steps) {
+  script = steps;
+  asked = [];
+}
+
+const head = (/** @type {number} */ from) => ({
+  "content-length": content.length - from,
+  "content-range": `bytes ${from}-${content.length - 1}/${content.length}`,
+});
+/** @type {(from: number, response: import("node:http").ServerResponse) => void} */
+const whole = (from, response) => response.writeHead(from > 0 ? 206 : 200, head(from)).end(content.subarray(from));
+const cutAfter = (/** @type {number} */ bytes) => (/** @type {number} */ from, /** @type {import("node:http").ServerResponse} */ response) => {
+  response.writeHead(from > 0 ? 206 : 200, head(from));
+  response.write(content.subarray(from, from + bytes), () => setTimeout(() => response.destroy(), 20));
+};
+/** @type {typeof whole} */
+const withoutRanges = (_, response) => response.writeHead(200, { "content-length": content.length }).end(content);
+
+test("a download that is cut goes on from its last good part", async () => {
+  scripted(cutAfter(1.5 * PART_BYTES), cutAfter(1.2 * PART_BYTES), whole);
+  /** @type {number[]} */
+  const written = [];
+
+  const bytes = await transfer(url, entry, { onPart: async (offset) => void written.push(offset) });
+
+  assert.ok(digest(bytes) === entry.sha256);
+  assert.deepEqual(asked, [0, PART_BYTES, 2 * PART_BYTES]);
+  assert.deepEqual(written, [0, 1, 2, 3].map((part) => part * PART_BYTES));
+});
+
+test("a download goes on from what another visit left", async () => {
+  scripted(whole);
+
+  const bytes = await transfer(url, entry, { have: content.subarray(0, 2 * PART_BYTES) });
+
+  assert.ok(digest(bytes) === entry.sha256);
+  assert.deepEqual(asked, [2 * PART_BYTES]);
+});
+
+test("a server without ranges sends it again from the start", async () => {
+  scripted(cutAfter(2.5 * PART_BYTES), withoutRanges);
+
+  const bytes = await transfer(url, entry, {});
+
+  assert.ok(digest(bytes) === entry.sha256);
+  assert.deepEqual(asked, [0, 2 * PART_BYTES]);
+});
+
+test("a server that gives another range is asked for the whole file", async () => {
+  scripted((_, response) => response.writeHead(206, head(7)).end(content.subarray(7)), withoutRanges);
+
+  const bytes = await transfer(url, entry, { have: content.subarray(0, PART_BYTES) });
+
+  assert.ok(digest(bytes) === entry.sha256);
+});
+
+test("a download that is cut again and again says how far it came", async () => {
+  scripted(cutAfter(1.1 * PART_BYTES), (_, response) => response.destroy());
+
+  await assert.rejects(transfer(url, entry, {}), (/** @type {any} */ error) =>
+    error.code === "fetch_error" && error.details.loaded === PART_BYTES && /was cut after 1048576 of/.test(error.message));
+});
+
+test("a server that stands still is left", async () => {
+  scripted(() => {});
+
+  await assert.rejects(transfer(url, entry, { stallMs: 30 }), { code: "fetch_error", message: /nothing came for 0.03 s/ });
+});
+
+test("a changed part is refused where it is", async () => {
+  const changed = content.slice();
+  changed[PART_BYTES + 5] ^= 1;
+  scripted((_, response) => response.writeHead(200, { "content-length": changed.length }).end(changed));
+
+  await assert.rejects(transfer(url, entry, {}), { code: "integrity_error", message: /part 2 of 4/ });
+});
+
+test("an HTML page is no model", async () => {
+  scripted((_, response) => response.writeHead(200, { "content-type": "text/html; charset=utf-8" }).end("<!doctype html>"));
+
+  await assert.rejects(transfer(url, entry, {}), { code: "fetch_error", message: /HTML page/ });
+});
+
+test("a file that is longer or shorter is refused", async () => {
+  scripted((_, response) => response.writeHead(200).end(Buffer.concat([content, content.subarray(0, 1)])));
+  await assert.rejects(transfer(url, entry, {}), { code: "integrity_error", message: /more than/ });
+  scripted((_, response) => response.writeHead(200).end(content.subarray(1)));
+  await assert.rejects(transfer(url, { ...entry, parts: undefined }, {}), { code: "integrity_error", message: /3158072 bytes/ });
+});
+
+test("a signal ends it with its reason", async () => {
+  const controller = new AbortController();
+  scripted((from, response) => {
+    cutAfter(PART_BYTES)(from, response);
+    controller.abort(new Error("enough"));
+  });
+
+  await assert.rejects(transfer(url, entry, { signal: controller.signal }), { message: "enough" });
+});
+
+test("only what is right counts as there", async () => {
+  const damaged = content.slice();
+  damaged[PART_BYTES] ^= 1;
+
+  assert.equal(await goodBytes(content, entry), content.length);
+  assert.equal(await goodBytes(content.slice(0, -1), entry), 3 * PART_BYTES);
+  assert.equal(await goodBytes(damaged, entry), PART_BYTES);
+  assert.equal(await goodBytes(content.slice(0, 100), { ...entry, parts: undefined }), 0);
+  assert.equal(await goodBytes(content, { ...entry, parts: undefined }), content.length);
+});
+
+test("SHA-256 in JavaScript is SHA-256", async () => {
+  for (const length of [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 70000]) {
+    const bytes = content.slice(0, length);
+    assert.equal(Buffer.from(sha256Plain(bytes)).toString("hex"), digest(bytes), `${length} bytes`);
+    assert.equal(await sha256(bytes), digest(bytes));
+  }
+});

@@ -160,7 +160,7 @@ class Repository:
 
     def _read(self, name: str, kind: type[Any]) -> Any:
         try:
-            signed = Metadata.from_file(str(self.folder / "tuf" / name)).signed
+            signed = Metadata.from_bytes((self.folder / "tuf" / name).read_bytes()).signed
         except (OSError, RepositoryError) as error:
             raise StoreError(
                 f"`{self.folder}` is no store: tuf/{name} cannot be read",

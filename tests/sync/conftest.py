@@ -57,9 +57,9 @@ def write_version(folder: Path, version: int, *, wrong: bool = False, size: int 
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
         entries.append(FileEntry(path, len(data), hashlib.sha256(data).hexdigest()))
-    specs = [[TensorSpec(name, "float32", ("n", size))] for name in ("x", "y")]
+    inputs, outputs = ([TensorSpec(name, "float32", ("n", size))] for name in ("x", "y"))
     variants = [Variant("onnx/fp32", "onnx", "fp32", "onnx/model.onnx")]
-    manifest = Manifest("linear", str(version), *specs, variants, entries, examples="examples/golden.bin")
+    manifest = Manifest("linear", str(version), inputs, outputs, variants, entries, examples="examples/golden.bin")
     (folder / "manifest.json").write_bytes(manifest.to_bytes())
     return folder
 

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
@@ -72,7 +72,7 @@ def test_the_transforms_have_not_changed() -> None:
     new = np.array([1.0, -1.0, 0.5, -0.0], "<f4").tobytes()
     old = np.array([1.0000001, -1.0, 0.5, 0.0], "<f4").tobytes()
 
-    assert encode(PLANES, 4, new).hex() == "0000000000000000808000803fbf3f80"
+    assert encode(PLANES, 4, new).hex() == "0000000000000000808000003fbf3f80"
     assert encode(FLOATS, 4, new, old).hex() == "01000001000000000000000000000000"
     assert encode(INTEGERS, 1, b"\x05\xff\x80\x00", b"\x04\x01\x7f\x00").hex() == "02030200"
 
@@ -135,20 +135,31 @@ class TestSpans:
 
     def test_external_data_is_found_in_the_file_beside(self, tmp_path: Path) -> None:
         model = onnx.load_from_string(zoo.mlp())
+        stored = {one.name: numpy_helper.to_array(one).tobytes() for one in model.graph.initializer}
         onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
         files = {f"onnx/{name}": (tmp_path / name).read_bytes() for name in ("m.onnx", "m.data")}
 
         spans = find_spans("onnx/m.data", files)
 
-        stored = {one.name: numpy_helper.to_array(one).tobytes() for one in model.graph.initializer}
         assert spans
         for span in spans:
             assert files["onnx/m.data"][span.offset : span.offset + span.length] == stored[span.name]
 
-    def test_tflite_buffers_are_found(self, tmp_path: Path) -> None:
-        from edge_infer_converters.targets import tflite  # the writer is ours
+    def test_tflite_buffers_are_found(self) -> None:
+        from edge_infer_converters.targets import tflite
 
-        assert tflite is not None
+        matrix = weights(1)
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+        rows = [zoo.value(name, ["batch", len(matrix)]) for name in "xy"]
+        model = zoo.model([node], rows[:1], rows[1:], {"w": matrix})
+        data = bytes(tflite.write(onnx.load_from_string(model)).data)
+
+        spans = find_spans("m.tflite", {"m.tflite": data})
+
+        (large,) = (span for span in spans if span.length == matrix.nbytes)
+        body = data[large.offset : large.offset + large.length]
+        assert (large.width, large.is_float) == (4, True)
+        assert body in (matrix.tobytes(), matrix.T.tobytes())
 
     def test_safetensors_are_found(self) -> None:
         data = safetensors({"a": np.zeros(100, np.float16), "b": np.zeros(100, np.int64)})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PIECE = 2**16
 _CONNECT_TIMEOUT_S = 10.0
+_MAX_REDIRECTS = 3
 #: A server that sends nothing for so long has stalled.
 _STALL_TIMEOUT_S = 30.0
 
@@ -71,7 +72,8 @@ class _Http:
 
         self.location = location.rstrip("/")
         self._pool = urllib3.PoolManager(
-            timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=stall_timeout_s), retries=False
+            timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=stall_timeout_s),
+            retries=urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=_MAX_REDIRECTS),
         )
 
     def read(self, path: str, limit: int) -> bytes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +13,9 @@ import pytest
 import edge_infer
 from edge_infer.errors import BackendUnavailable, FetchError, StoreError, TrialError
 from edge_infer.manifest import PART_SIZE
+from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
+from edge_infer.sync.source import open_source
 from tests.sync.conftest import SIZE, Answer, Host, Publisher, take, weights
 
 if TYPE_CHECKING:
@@ -212,8 +216,6 @@ def test_two_updates_at_once_do_not_meet(publisher: Publisher, device: DeviceSto
 def test_a_folder_holds_one_model(publisher: Publisher, device: DeviceStore) -> None:
     publisher.publish(1)
     take(publisher.folder, device)
-    from edge_infer.sync.client import pull
-
     with pytest.raises(StoreError, match="holds model `linear`"):
         pull(str(publisher.folder), "other", device, lambda _path: None)
 
@@ -332,3 +334,39 @@ class TestOverHttp:
 
         assert (pulled.version, pulled.method) == ("2", "full")
         assert "404" in pulled.note
+
+    def test_a_redirect_to_another_place_is_followed(
+        self, publisher: Publisher, host: Host, device: DeviceStore
+    ) -> None:
+        publisher.publish(1)
+        shutil.copytree(publisher.folder / "packs", publisher.folder / "cdn")
+        host.change = lambda path, answer: (
+            Answer(302, {"Location": f"{host.url}/cdn/{path.removeprefix('packs/')}"}, b"")
+            if path.startswith("packs/")
+            else answer
+        )
+
+        assert take(host.url, device).changed
+
+    def test_a_redirect_in_a_circle_is_given_up(self, host: Host, device: DeviceStore) -> None:
+        host.change = lambda path, _answer: Answer(302, {"Location": f"{host.url}/{path}"}, b"")
+
+        with pytest.raises(FetchError, match="cannot be fetched"):
+            take(host.url, device)
+
+    def test_a_server_that_stalls_is_given_up(self, publisher: Publisher, host: Host, device: DeviceStore) -> None:
+        publisher.publish(1)
+        ended = threading.Event()
+
+        def stall(path: str, answer: Answer) -> Answer:
+            if path.startswith("packs/"):
+                ended.wait(30)
+            return answer
+
+        host.change = stall
+        try:
+            with pytest.raises(FetchError, match="timed out"):
+                pull(open_source(host.url, stall_timeout_s=0.1), "linear", device, lambda _path: None)
+        finally:
+            ended.set()
+        assert device.record().active is None

@@ -173,8 +173,8 @@ class _Pull:
         ended = record._replace(trial="", trials=0)
         try:
             self._trial(path)
-        except BackendUnavailable:
-            self._device.write(ended)  # the fault is not the model's
+        except (BackendUnavailable, OSError, MemoryError):
+            self._device.write(ended)  # the fault is this machine's, not the model's
             raise
         except Exception as error:
             self._device.write(ended._replace(refused=(*record.refused, wanted.bundle)[-16:]))

@@ -161,14 +161,17 @@ class TestTrial:
 
         assert take(publisher.folder, device, lambda _path: None, retry=True).changed
 
-    def test_a_missing_engine_is_not_the_models_fault(self, publisher: Publisher, device: DeviceStore) -> None:
+    @pytest.mark.parametrize("fault", [BackendUnavailable("no engine"), MemoryError(), OSError("disk")], ids=repr)
+    def test_a_fault_of_the_machine_is_not_the_models(
+        self, publisher: Publisher, device: DeviceStore, fault: Exception
+    ) -> None:
         publisher.publish(1)
 
-        def no_engine(_path: Path) -> None:
-            raise BackendUnavailable("no engine")
+        def fail(_path: Path) -> None:
+            raise fault
 
-        with pytest.raises(BackendUnavailable):
-            take(publisher.folder, device, no_engine)
+        with pytest.raises(type(fault)):
+            take(publisher.folder, device, fail)
 
         assert device.record().refused == ()
         assert take(publisher.folder, device).changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -114,8 +115,9 @@ class Host:
                 self.send_response(answer.status)
                 for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
                     self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(answer.body)
+                with contextlib.suppress(ConnectionError):  # a client that gave up
+                    self.end_headers()
+                    self.wfile.write(answer.body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 pass

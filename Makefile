@@ -14,7 +14,7 @@ setup: .venv/ready ## Build .venv with the three distributions and the npm packa
 	$(PYTHON) -m venv .venv && $(BIN)/python -m pip install -q uv
 	npm --prefix web ci --no-audit --no-fund
 	$(BIN)/python web/vendor.py
-	$(BIN)/uv pip install -q -e '.[onnxruntime,litert,reference,browser]' -e converters -e web --group dev
+	$(BIN)/uv pip install -q -e '.[onnxruntime,litert,reference,browser,sync]' -e converters -e web --group dev
 	touch $@
 
 demo: setup ## Convert the digits model, verify it, serve the page
@@ -42,7 +42,7 @@ web: setup ## Tests of the JavaScript in Node
 browser: setup ## Only the tests in a real Chromium
 	tests/setup.sh && $(BIN)/python -m pytest -m browser
 
-bench: setup ## The benchmarks, as ratios against their peers
+bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py
 
 docs: setup ## Write the generated pages of docs/reference again

@@ -30,13 +30,19 @@ _NOTE = "<!-- Written by docs/generate.py; do not edit. -->\n"
 
 def cli_page() -> str:
     """Return the help of every command."""
-    parts = [_NOTE, "# Commands\n", _help(cli.cli, "edge-infer")]
-    context = click.Context(cli.cli)
-    for name in cli.cli.list_commands(context):
-        command = cli.cli.get_command(context, name)
+    return "\n".join([_NOTE, "# Commands\n", _help(cli.cli, "edge-infer"), *_commands(cli.cli, "edge-infer")])
+
+
+def _commands(group: click.Group, path: str) -> Iterator[str]:
+    """Give heading and help of each command of a group, and of the groups in it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         assert command is not None
-        parts += [f"## edge-infer {name}\n", _help(command, f"edge-infer {name}")]
-    return "\n".join(parts)
+        yield f"## {path} {name}\n"
+        yield _help(command, f"{path} {name}")
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path} {name}")
 
 
 def _help(command: click.Command, path: str) -> str:

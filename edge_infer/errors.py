@@ -14,7 +14,13 @@
     │   ├── UnsupportedOperator  the target format lacks an operator
     │   └── AccuracyError        the result is not as good as was asked
     ├── SyncError                weights could not be fetched or stored
-    │   └── FetchError           a URL did not answer with the file
+    │   ├── FetchError           a URL did not answer with the file
+    │   ├── SignatureError       the store's metadata is not signed by the keys that are trusted
+    │   ├── ExpiredError         the store's metadata is too old to install from
+    │   ├── RollbackError        the store offers less than was seen already
+    │   ├── DeltaError           a pack is malformed, or does not give the file it promises
+    │   ├── TrialError           new weights failed their trial and were not taken
+    │   └── StoreError           a store or a device's folder is not what it must be, or is in use
     └── ServingError             the server cannot take the request
         ├── ModelNotFound        no such model or version
         ├── PayloadTooLarge      the request's body is over the limit
@@ -147,6 +153,42 @@ class FetchError(SyncError):
     """A URL did not answer with the file."""
 
     code = "fetch_error"
+
+
+class SignatureError(SyncError):
+    """The store's metadata is not signed by the keys that are trusted, or does not fit together."""
+
+    code = "signature_error"
+
+
+class ExpiredError(SyncError):
+    """The store's metadata is too old to install from; what runs already goes on running."""
+
+    code = "metadata_expired"
+
+
+class RollbackError(SyncError):
+    """The store offers less than was seen already."""
+
+    code = "rollback_refused"
+
+
+class DeltaError(SyncError):
+    """A pack is malformed, or does not give the file that it promises."""
+
+    code = "delta_error"
+
+
+class TrialError(SyncError):
+    """New weights failed their trial and were not taken."""
+
+    code = "trial_failed"
+
+
+class StoreError(SyncError):
+    """A store or a device's folder is not what it must be, or is in use."""
+
+    code = "store_error"
 
 
 class ServingError(EdgeInferError):

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "backends": "edge_infer.cli.backends:backends",
     "info": "edge_infer.cli.info:info",
+    "publish": "edge_infer.cli.publish:publish",
+    "pull": "edge_infer.cli.pull:pull",
     "run": "edge_infer.cli.run:run",
     "serve": "edge_infer.cli.serve:serve",
+    "store": "edge_infer.cli.store:store",
     "verify": "edge_infer.cli.verify:verify",
+    "watch": "edge_infer.cli.pull:watch",
 }
 _FROM_DISTRIBUTIONS = {"convert": "edge-infer-converters"}
 

@@ -1,0 +1,50 @@
+"""`edge-infer publish`: put a bundle into a store of static files, signed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from edge_infer.cli import options, output
+from edge_infer.cli.store import keys_option, require_sync
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("store", type=click.Path(path_type=Path))
+@click.option("--version", default=None, metavar="NAME", help="What to call it; default: the manifest's version.")
+@keys_option
+@options.as_json
+def publish(bundle: Path, store: Path, version: str | None, keys: Path, as_json: bool) -> None:
+    """Publish a BUNDLE folder into a STORE folder, which any web server can host.
+
+    Writes the full pack, the differences to the last three versions where they are worth it, and signs them. Make the
+    store and its keys first: `edge-infer store keys init STORE --keys DIR`.
+    """
+    require_sync()
+    from edge_infer.sync.publish import publish as publish_bundle
+    from edge_infer.sync.repository import Repository
+
+    done = publish_bundle(bundle, Repository(store), keys, version=version)
+    revision = done.revision
+    if as_json:
+        output.data_json(
+            {
+                "model": revision.model,
+                "version": revision.version,
+                "sequence": revision.sequence,
+                "bundle": revision.bundle,
+                "size": revision.size,
+                "full": revision.pack.size,
+                "deltas": [{"from": name, "size": size} for name, size in done.deltas],
+            }
+        )
+        return
+    full = revision.pack.size
+    rows = [("full", output.size(full), f"{full / revision.size:.1%}")]
+    for name, size in done.deltas:
+        share = "-" if size is None else f"{size / revision.size:.1%}"
+        rows.append((f"from {name}", "not worth it" if size is None else output.size(size), share))
+    output.table(["pack", "size", "of the files"], rows, right=["size", "of the files"])
+    output.talk(f"Published {revision.model} {revision.version} in {store}: {output.size(revision.size)} of files")

@@ -1,0 +1,120 @@
+"""`edge-infer pull` and `watch`: bring a device's folder to the newest version of a store, and keep it there."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edge_infer.cli import options, output
+from edge_infer.cli.store import require_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_infer.errors import EdgeInferError
+    from edge_infer.sync.client import Pulled
+
+
+def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `pull` and `watch` share."""
+    into = click.option("--into", required=True, type=click.Path(path_type=Path), help="The device's folder.")
+    root = click.option(
+        "--root",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="The store's first root.json, brought here by hand; default: trust what the store shows first.",
+    )
+    retry = click.option("--retry", is_flag=True, help="Try a version that failed its trial before.")
+    return click.argument("address", metavar="STORE/MODEL")(into(root(retry(options.model_choice(command)))))
+
+
+@click.command()
+@_device_options
+@options.as_json
+def pull(address: str, into: Path, root: Path | None, retry: bool, as_json: bool, **choice: Any) -> None:
+    """Bring a device's folder to the newest version of a model in a store.
+
+    STORE is a URL or a folder. What is here already is not fetched again; the new version runs its golden examples
+    before it becomes the active one. Load it from `edge-infer store status DIR`, or by `edge_infer.live.LiveSession`.
+    """
+    require_sync()
+    pulled = _pull(address, into, root, retry, choice)
+    if as_json:
+        output.data_json({**pulled._asdict(), "path": str(pulled.path)})
+        return
+    output.data(str(pulled.path))
+    _talk(pulled)
+
+
+@click.command()
+@_device_options
+@click.option("--interval", "interval_s", default=60.0, show_default=True, help="Mean seconds between two looks.")
+@click.option("--once", is_flag=True, help="Look once and exit.")
+def watch(
+    address: str, into: Path, root: Path | None, retry: bool, interval_s: float, once: bool, **choice: Any
+) -> None:
+    """Pull again and again: with jitter, and waiting longer while it fails.
+
+    Ctrl-C stops. One line for each change is printed: the version and the folder to load.
+    """
+    require_sync()
+    from edge_infer.sync.watch import watch as watch_store
+
+    def changed(pulled: Pulled) -> None:
+        output.data(f"{pulled.version} {pulled.path}")
+        _talk(pulled)
+
+    look = functools.partial(_pull, address, into, root, retry, choice)
+    if once:
+        pulled = look()
+        if pulled.changed:
+            changed(pulled)
+        else:
+            _talk(pulled)
+        return
+    try:
+        watch_store(look, interval_s=interval_s, stop=Event(), on_update=changed, on_error=_complain)
+    except KeyboardInterrupt:
+        output.talk("Stopped")
+
+
+def _complain(error: EdgeInferError) -> None:
+    output.warn(error.message, error.hint)
+
+
+def _pull(address: str, into: Path, root: Path | None, retry: bool, choice: dict[str, Any]) -> Pulled:
+    from edge_infer.live import trial
+    from edge_infer.sync.client import pull as pull_model
+    from edge_infer.sync.client import split_address
+    from edge_infer.sync.device import DeviceStore
+
+    store, model = split_address(address)
+    device = DeviceStore(into)
+    if root is None and not (into / "root.json").exists():
+        output.warn(f"Trusting the keys that {store} shows at this first pull", "name them with --root root.json")
+    with output.progress(f"Pulling {model}") as step:
+        return pull_model(
+            store,
+            model,
+            device,
+            lambda path: trial(path, **choice),
+            root=None if root is None else root.read_bytes(),
+            retry=retry,
+            progress=step,
+        )
+
+
+def _talk(pulled: Pulled) -> None:
+    if pulled.note:
+        output.warn(pulled.note)
+    if pulled.method == "none":
+        output.talk(f"{pulled.model} {pulled.version} is active already; nothing was fetched")
+        return
+    share = pulled.bytes_moved / pulled.bytes_full
+    output.talk(
+        f"{pulled.model} {pulled.version} is active: {output.size(pulled.bytes_moved)} fetched, "
+        f"{share:.1%} of a full download ({output.size(pulled.bytes_full)}); method {pulled.method}"
+    )

@@ -1,0 +1,141 @@
+"""`edge-infer store`: a publisher's keys and signatures, and the versions on a device."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_infer.cli import options, output
+from edge_infer.errors import SyncError
+
+if TYPE_CHECKING:
+    from edge_infer.sync.device import Installed
+
+keys_option = click.option(
+    "--keys",
+    default=Path("edge-infer-keys"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The folder of the publisher's private keys; never inside the store.",
+)
+_folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+def require_sync() -> None:
+    """Exit with 2 where the extra is not installed."""
+    missing = [name for name in ("tuf", "securesystemslib", "cryptography", "zstandard") if find_spec(name) is None]
+    if missing:
+        output.error(SyncError(f"Not installed: {', '.join(missing)}", hint="pip install 'edge-infer[sync]'"))
+        sys.exit(2)
+
+
+@click.group()
+def store() -> None:
+    """Keys and signatures of a store, versions on a device."""
+    require_sync()
+
+
+@store.group()
+def keys() -> None:
+    """The publisher's keys."""
+
+
+@keys.command()
+@click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+@keys_option
+def init(folder: Path, keys: Path) -> None:
+    """Make an empty STORE and its four keys (root, targets, snapshot, timestamp).
+
+    Keep root.pem offline: it is needed only to replace the others.
+    """
+    from edge_infer.sync.repository import Repository
+
+    if keys.resolve().is_relative_to(folder.resolve()):
+        raise click.UsageError(f"--keys {keys} lies inside the store, which is public")
+    Repository(folder).create(keys)
+    output.data(str(folder / "tuf" / "1.root.json"))
+    output.talk(f"Made the store {folder} and 4 keys in {keys}; give devices this root.json by hand to trust it")
+
+
+@store.command()
+@click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+@keys_option
+def refresh(folder: Path, keys: Path) -> None:
+    """Sign a STORE again, so that it does not expire: at least once a week."""
+    from edge_infer.sync.repository import Repository
+
+    until = Repository(folder).refresh(keys)
+    output.talk(f"Signed {folder} until {until:%Y-%m-%d}")
+
+
+@store.command()
+@_folder
+@options.as_json
+def status(folder: Path, as_json: bool) -> None:
+    """Show what is active on a device, what was before, and what was refused."""
+    from edge_infer.sync.device import DeviceStore
+
+    device = DeviceStore(folder)
+    record = device.record()
+
+    def described(one: Installed | None) -> dict[str, object] | None:
+        if one is None:
+            return None
+        path = str(device.version_path(one.bundle))
+        return {"version": one.version, "sequence": one.sequence, "bundle": one.bundle, "path": path}
+
+    if as_json:
+        document = {
+            "model": record.model,
+            "active": described(record.active),
+            "previous": described(record.previous),
+            "trial": record.trial,
+            "refused": list(record.refused),
+            "floor": record.floor._asdict(),
+        }
+        output.data_json(document)
+        return
+    for name, one in (("active", record.active), ("previous", record.previous)):
+        said = described(one)
+        output.data(f"{name:9} nothing" if said is None else f"{name:9} {said['version']}  {said['path']}")
+    for bundle in record.refused:
+        output.data(f"refused   {bundle[:12]}")
+    if record.trial:
+        output.data(f"trial     {record.trial[:12]} did not end, {record.trials} time(s)")
+
+
+@store.command()
+@_folder
+def rollback(folder: Path) -> None:
+    """Make the previous version on a device the active one; the other is not taken again."""
+    from edge_infer.sync.device import DeviceStore
+
+    active = DeviceStore(folder).rollback().active
+    output.talk(f"Version {active.version if active else ''} is active again")
+
+
+@store.command()
+@_folder
+def gc(folder: Path) -> None:
+    """Remove from a device what neither the active nor the previous version needs."""
+    from edge_infer.sync.device import DeviceStore
+
+    output.talk(f"Freed {output.size(DeviceStore(folder).collect())}")
+
+
+@store.command()
+@_folder
+def verify(folder: Path) -> None:
+    """Read every file on a device again and compare its sha256; exit with 1 where one is damaged."""
+    from edge_infer.sync.device import DeviceStore
+
+    wrong = DeviceStore(folder).verify()
+    for path in wrong:
+        output.data(path)
+    if wrong:
+        raise SyncError(f"{len(wrong)} damaged files", hint="edge-infer pull STORE/MODEL --into DIR repairs them")
+    output.talk("Every file is whole")

@@ -1,0 +1,189 @@
+"""A session whose weights are swapped while it runs: what joins `sync` and `session`."""
+
+from __future__ import annotations
+
+import contextlib
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.bundle import Bundle
+from edge_infer.errors import EdgeInferError, ExecutionError, InputError
+from edge_infer.loading import load
+from edge_infer.sync.client import Pulled, pull, split_address
+from edge_infer.sync.device import DeviceStore
+from edge_infer.sync.watch import watch
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from edge_infer.backends.base import Array
+    from edge_infer.session import Report, Session
+
+
+def trial(path: Path, **options: Any) -> None:
+    """Load a bundle and run its golden examples, where it has any.
+
+    Raises:
+        EdgeInferError: It does not load, or does not give its golden outputs.
+    """
+    bundle = Bundle.open(path)
+    load(bundle, self_test=bundle.manifest.examples is not None, **options).close()
+
+
+class LiveSession:
+    """A session on the active version of a device's folder, which follows it.
+
+    `run` and `run_async` are those of `Session`. A call that is under way ends on the weights that it began with.
+
+    Args:
+        folder: The device's folder, as `edge-infer pull --into` fills it.
+        **options: What `edge_infer.load` takes: `device`, `backend`, `variant`, `arrays`.
+
+    >>> live = LiveSession("device/digits")  # doctest: +SKIP
+    >>> live.follow("https://models.example.org/store/digits")  # doctest: +SKIP
+    >>> live.run({"image": image})  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        self._device = DeviceStore(folder)
+        self._options = options
+        self._lock = Lock()
+        self._current = _Counted(load(self._device.active(), **options))
+        self._stop = Event()
+        self._thread: Thread | None = None
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        into: Mapping[str, Array] | None = None,
+        keep: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Run the model once, as `Session.run` does."""
+        with self._held() as session:
+            return session.run(inputs, outputs, into=into, keep=keep)
+
+    async def run_async(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        into: Mapping[str, Array] | None = None,
+        keep: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Run the model once, as `Session.run_async` does."""
+        with self._held() as session:
+            return await session.run_async(inputs, outputs, into=into, keep=keep)
+
+    @property
+    def revision(self) -> str:
+        """The bundle revision of the weights that the next call runs on."""
+        return self._current.session.bundle.revision
+
+    def report(self) -> Report:
+        """Tell what the session really runs on."""
+        with self._held() as session:
+            return session.report()
+
+    def refresh(self) -> bool:
+        """Load the active version if it is another than the one that runs; tell whether it was."""
+        path = self._device.active()
+        if path.name == self.revision:
+            return False
+        new = _Counted(load(path, **self._options))
+        with self._lock:
+            old, self._current = self._current, new
+            old.retired = True
+            idle = old.users == 0
+        if idle:
+            old.session.close()
+        return True
+
+    def update(self, address: str) -> Pulled:
+        """Pull the newest version of STORE/MODEL, try it, and run on it from the next call on.
+
+        Raises:
+            SyncError: It could not be taken; the old weights go on running.
+        """
+        store, model = split_address(address)
+        pulled = pull(store, model, self._device, lambda path: trial(path, **self._options))
+        self.refresh()
+        return pulled
+
+    def follow(
+        self,
+        address: str,
+        *,
+        interval_s: float = 60.0,
+        on_update: Callable[[Pulled], None] | None = None,
+        on_error: Callable[[EdgeInferError], None] | None = None,
+    ) -> None:
+        """Update in a thread of its own, again and again, until the session is closed.
+
+        Args:
+            address: STORE/MODEL.
+            interval_s: The mean time between two looks.
+            on_update: Told each change, in that thread.
+            on_error: Told each failure, in that thread.
+
+        Raises:
+            InputError: It follows already.
+        """
+        if self._thread is not None:
+            raise InputError("This session follows a store already", hint="make another LiveSession")
+        self._thread = Thread(
+            target=watch,
+            args=(lambda: self.update(address),),
+            kwargs={"interval_s": interval_s, "stop": self._stop, "on_update": on_update, "on_error": on_error},
+            daemon=True,
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following and free the engine, after the calls that are under way."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            current = self._current
+            if current.retired:
+                return
+            current.retired = True
+            idle = current.users == 0
+        if idle:
+            current.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[Session]:
+        with self._lock:
+            held = self._current
+            if held.retired:
+                raise ExecutionError("This live session is closed")
+            held.users += 1
+        try:
+            yield held.session
+        finally:
+            with self._lock:
+                held.users -= 1
+                last = held.retired and held.users == 0
+            if last:
+                held.session.close()
+
+
+class _Counted:
+    """A session, and how many calls run on it: it is closed after the last one."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.users = 0
+        self.retired = False

@@ -1,0 +1,256 @@
+"""Pull: bring a device's folder to the revision that a store offers, always the old or the new one, whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import BackendUnavailable, DeltaError, FetchError, StoreError, TrialError
+from edge_infer.sync.device import DeviceStore, Installed, Record, require_whole
+from edge_infer.sync.download import download
+from edge_infer.sync.pack import unpack
+from edge_infer.sync.source import Source, open_source
+from edge_infer.sync.trust import FIRST_ROOT, MAX_ROOT_BYTES, newest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge_infer.sync.revision import File, Object, Revision
+
+#: A revision during whose trial the process died so often is refused; once may have been the power.
+MAX_TRIALS = 2
+
+
+class Pulled(NamedTuple):
+    """What a pull did.
+
+    Attributes:
+        model: The model's name.
+        version: The active version now.
+        bundle: Its bundle revision.
+        changed: Whether it became active by this pull.
+        method: `none`, `repair`, `local`, `delta` or `full`: what brought the files.
+        bytes_moved: The bytes of packs that were fetched.
+        bytes_full: The bytes of the full pack.
+        path: The bundle's folder.
+        note: Why a cheaper method was given up, else empty.
+    """
+
+    model: str
+    version: str
+    bundle: str
+    changed: bool
+    method: str
+    bytes_moved: int
+    bytes_full: int
+    path: Path
+    note: str = ""
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Split STORE/MODEL into the store's URL or folder and the model's name.
+
+    Raises:
+        StoreError: It has no `/`.
+    """
+    store, _, model = address.rstrip("/").rpartition("/")
+    if not store or not model:
+        raise StoreError(f"`{address}` names no model of a store", hint="edge-infer pull STORE/MODEL --into DIR")
+    return store, model
+
+
+def pull(
+    store: str | Source,
+    model: str,
+    device: DeviceStore,
+    trial: Callable[[Path], None],
+    *,
+    root: bytes | None = None,
+    retry: bool = False,
+    progress: Callable[[int], None] = lambda _bytes: None,
+) -> Pulled:
+    """Bring a device to the newest revision of a model.
+
+    Args:
+        store: The store's URL or folder.
+        model: The model's name.
+        device: The folder to bring up to date.
+        trial: Runs the new bundle, and raises where it does not work. A revision that fails is not tried again.
+        root: The root metadata to trust at the first pull; None takes the store's own.
+        retry: Whether to try a revision that failed before.
+        progress: Told the bytes that came, each time.
+
+    Raises:
+        SyncError: It could not be fetched, proven, stored or run; the old version is active as before.
+    """
+    source = open_source(store) if isinstance(store, str) else store
+    with device.locked():
+        return _Pull(source, model, device, trial, progress).run(root, retry=retry)
+
+
+class _Pull:
+    def __init__(
+        self,
+        source: Source,
+        model: str,
+        device: DeviceStore,
+        trial: Callable[[Path], None],
+        progress: Callable[[int], None],
+    ) -> None:
+        self._source = source
+        self._model = model
+        self._device = device
+        self._disk = device.disk
+        self._trial = trial
+        self._progress = progress
+        self._moved = 0
+
+    def run(self, root: bytes | None, *, retry: bool) -> Pulled:
+        device = self._device
+        record = device.record()
+        if record.model and record.model != self._model:
+            raise StoreError(f"`{device.folder}` holds model `{record.model}`, not `{self._model}`")
+        record = record._replace(model=self._model)
+        revision, floor = newest(self._source, self._model, device.folder / "tuf", self._root(root), record.floor)
+        if floor != record.floor:
+            record = record._replace(floor=floor)
+            device.write(record)
+        record = self._judge_unfinished(record)
+        wanted = Installed(revision.version, revision.sequence, revision.files)
+        if wanted.bundle in record.refused and not retry:
+            raise TrialError(
+                f"Version {wanted.version} of `{self._model}` failed its trial here before and is not taken",
+                hint="edge-infer pull --retry, or publish a better one",
+                version=wanted.version,
+            )
+        is_active = record.active is not None and record.active.bundle == wanted.bundle
+        if is_active and not device.damaged(wanted.files):
+            path = device.stage(wanted)
+            return self._result(revision, path, changed=False, method="none")
+        method, note = self._bring(revision, record)
+        path = device.stage(wanted)
+        if is_active:
+            return self._result(revision, path, changed=False, method="repair", note=note)
+        record = self._tried(record, wanted, path)
+        device.write(record._replace(active=wanted, previous=record.active, trial="", trials=0))
+        device.collect_locked()
+        return self._result(revision, path, changed=True, method=method, note=note)
+
+    def _result(self, revision: Revision, path: Path, *, changed: bool, method: str, note: str = "") -> Pulled:
+        return Pulled(
+            self._model,
+            revision.version,
+            revision.bundle,
+            changed,
+            method,
+            self._moved,
+            revision.pack.size,
+            path,
+            note,
+        )
+
+    def _root(self, given: bytes | None) -> bytes:
+        """Return the root metadata that is trusted: the one of the first pull, for ever."""
+        path = self._device.folder / "root.json"
+        if path.is_file():
+            return path.read_bytes()
+        root = given if given is not None else self._source.read(FIRST_ROOT, MAX_ROOT_BYTES)
+        self._disk.replace(path, root)
+        return root
+
+    def _judge_unfinished(self, record: Record) -> Record:
+        """Refuse a revision during whose trial this process died too often."""
+        if record.trial and record.trials >= MAX_TRIALS:
+            record = record._replace(refused=(*record.refused, record.trial)[-16:], trial="", trials=0)
+            self._device.write(record)
+        return record
+
+    def _tried(self, record: Record, wanted: Installed, path: Path) -> Record:
+        """Run the trial; the record says so before, for the case that the process dies of it."""
+        trials = record.trials + 1 if record.trial == wanted.bundle else 1
+        record = record._replace(trial=wanted.bundle, trials=trials)
+        self._device.write(record)
+        ended = record._replace(trial="", trials=0)
+        try:
+            self._trial(path)
+        except (BackendUnavailable, OSError, MemoryError):
+            self._device.write(ended)  # the fault is this machine's, not the model's
+            raise
+        except Exception as error:
+            self._device.write(ended._replace(refused=(*record.refused, wanted.bundle)[-16:]))
+            raise TrialError(
+                f"Version {wanted.version} of `{self._model}` failed its trial and is not taken: "
+                f"{getattr(error, 'message', error)}",
+                hint="the old version is active as before" if record.active else "nothing is installed",
+                version=wanted.version,
+            ) from error
+        return ended
+
+    # -- the files --
+
+    def _bring(self, revision: Revision, record: Record) -> tuple[str, str]:
+        """Bring the blobs of a revision; return by what, and why not by something cheaper."""
+        missing = self._device.damaged(revision.files)
+        if not missing:
+            return "local", ""
+        for file in missing:
+            self._disk.remove(self._device.blob(file.sha256))
+        note = ""
+        for delta, base in self._usable(revision, record):
+            try:
+                self._from_pack(delta, revision, {file.sha256 for file in base.files})
+            except (DeltaError, FetchError) as error:
+                note = f"delta given up: {error.message}"
+                self._disk.remove(self._device.partial / delta.sha256)
+            else:
+                return "delta", note
+        self._from_pack(revision.pack, revision, set())
+        return "full", note
+
+    def _usable(self, revision: Revision, record: Record) -> list[tuple[Object, Installed]]:
+        """Return the deltas whose base lies here whole, the smallest first."""
+        here = {one.bundle: one for one in (record.active, record.previous) if one is not None}
+        usable = [
+            (delta, here[delta.base])
+            for delta in revision.deltas
+            if delta.base in here and delta.size < revision.pack.size
+        ]
+        usable.sort(key=lambda one: one[0].size)
+        return [(delta, base) for delta, base in usable if not self._device.damaged(base.files)]
+
+    def _from_pack(self, pack: Object, revision: Revision, bases: set[str]) -> None:
+        device, disk = self._device, self._disk
+        target = device.partial / pack.sha256
+        self._moved += download(self._source, pack, target, disk, self._progress)
+        made = {file.path: device.partial / f"{pack.sha256}.{i}" for i, file in enumerate(revision.files)}
+
+        def base(digest: str) -> Path:
+            if digest not in bases:
+                raise DeltaError(f"The pack needs a base file {digest[:12]} that is not here")
+            return device.blob(digest)
+
+        def writer(path: str) -> Callable[[bytes], object]:
+            offset = 0
+            disk.remove(made[path])
+            disk.write(made[path], b"")
+
+            def write(data: bytes) -> None:
+                nonlocal offset
+                disk.write(made[path], data, offset)
+                offset += len(data)
+
+            return write
+
+        with target.open("rb") as file:
+            unpack(file, {one.path: one for one in revision.files}, base, writer)
+        for one in revision.files:
+            self._keep(made[one.path], one)
+        disk.sync(device.blobs)
+        disk.remove(target)
+
+    def _keep(self, path: Path, file: File) -> None:
+        """Make a file a blob: on the disk, read back, read-only, under its name."""
+        self._disk.sync(path)
+        require_whole(path, file)
+        self._disk.protect(path)
+        self._disk.rename(path, self._device.blob(file.sha256))

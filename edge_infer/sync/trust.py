@@ -1,0 +1,147 @@
+"""Who may publish: the metadata of The Update Framework (theupdateframework.github.io/specification), by python-tuf.
+
+python-tuf checks signatures, thresholds, expiry, and versions against its last files. Two things are added. It does not
+sync its files to the disk, and begins anew where one is lost, so the versions that were seen are kept in our own record
+too (`Floor`). And a device without a battery clock starts in 1970, where nothing has expired: the last signed time that
+was seen is a lower bound of now.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuf.api import exceptions
+from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
+from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
+
+from edge_infer.errors import ExpiredError, FetchError, RollbackError, SignatureError, SyncError
+from edge_infer.sync.revision import MAX_REVISION_BYTES, Revision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edge_infer.sync.source import Source
+
+ROLES = ("root", "timestamp", "snapshot", "targets")
+FIRST_ROOT = "tuf/1.root.json"
+MAX_ROOT_BYTES = 512_000
+
+
+class Floor(NamedTuple):
+    """What was seen already: the metadata's versions, the model's sequence, the last signed time in s since 1970."""
+
+    root: int = 0
+    timestamp: int = 0
+    snapshot: int = 0
+    targets: int = 0
+    sequence: int = 0
+    time_s: int = 0
+
+    def raised(self, other: Floor) -> Floor:
+        """Return the higher of both, field by field."""
+        return Floor(*map(max, self, other))
+
+
+def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor) -> tuple[Revision, Floor]:
+    """Return the revision of a model that the store offers now, proven, and the floor with it.
+
+    Args:
+        source: The store.
+        model: The model's name.
+        folder: Where python-tuf keeps its files.
+        root: The root metadata that is trusted.
+        floor: What was seen before.
+
+    Raises:
+        SignatureError: The metadata is not signed as it must be, or does not fit together.
+        ExpiredError: It is too old.
+        RollbackError: It is older than what was seen.
+        FetchError: It cannot be fetched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        updater = Updater(
+            str(folder),
+            "tuf/",
+            fetcher=_Fetcher(source),
+            config=UpdaterConfig(prefix_targets_with_hash=False),
+            bootstrap=root,
+        )
+        updater.refresh()
+        target = updater.get_targetinfo(model)
+    except exceptions.ExpiredMetadataError as error:
+        raise ExpiredError(
+            f"The store's metadata has expired: {error}", hint="on the publisher: edge-infer store refresh STORE"
+        ) from error
+    except (exceptions.BadVersionNumberError, exceptions.EqualVersionNumberError) as error:
+        raise RollbackError(f"The store offers older metadata than was seen: {error}") from error
+    except exceptions.DownloadError as error:
+        cause = error.__cause__ or error.__context__
+        raise FetchError(
+            cause.message if isinstance(cause, SyncError) else f"The store's metadata cannot be fetched: {error}",
+            hint=cause.hint if isinstance(cause, SyncError) else "",
+            status=getattr(error, "status_code", 0),
+        ) from error
+    except (exceptions.RepositoryError, ValueError, KeyError) as error:
+        raise SignatureError(
+            f"The store's metadata is refused: {error}", hint="is this the publisher whose root you trust?"
+        ) from error
+    seen, expires = _seen(folder)
+    _refuse_older(seen, floor)
+    if target is None:
+        raise FetchError(f"The store `{source.location}` has no model `{model}`", status=404)
+    digest = target.hashes.get("sha256", "")
+    data = source.read(f"revisions/{digest}.json", min(target.length, MAX_REVISION_BYTES))
+    try:
+        target.verify_length_and_hashes(data)
+    except exceptions.LengthOrHashMismatchError as error:
+        raise SignatureError(f"The revision of `{model}` is not the one that was signed: {error}") from error
+    revision = Revision.from_bytes(data)
+    if revision.model != model:
+        raise SignatureError(f"The store gives model `{revision.model}` for `{model}`")
+    seen = seen._replace(sequence=revision.sequence, time_s=revision.created)
+    _refuse_older(seen._replace(time_s=floor.time_s), floor)
+    bound = max(floor.time_s, revision.created)
+    if expires < bound:
+        raise ExpiredError(f"The store's metadata expired {bound - expires} s before the last time that was signed")
+    return revision, floor.raised(seen)
+
+
+def _refuse_older(seen: Floor, floor: Floor) -> None:
+    for name in (*ROLES, "sequence"):
+        got, least = getattr(seen, name), getattr(floor, name)
+        if got < least and not (name == "sequence" and got == 0):
+            raise RollbackError(
+                f"The store offers {name} {got}, expected at least {least}: that was seen already",
+                hint="the server holds an old copy, or somebody replays one",
+                expected=least,
+                got=got,
+            )
+
+
+def _seen(folder: Path) -> tuple[Floor, int]:
+    """Return the versions of the metadata that python-tuf has just verified, and when the first of it expires."""
+    found: dict[str, Root | Timestamp | Snapshot | Targets] = {
+        "root": Metadata[Root].from_file(str(folder / "root.json")).signed,
+        "timestamp": Metadata[Timestamp].from_file(str(folder / "timestamp.json")).signed,
+        "snapshot": Metadata[Snapshot].from_file(str(folder / "snapshot.json")).signed,
+        "targets": Metadata[Targets].from_file(str(folder / "targets.json")).signed,
+    }
+    expires = min(one.expires.replace(tzinfo=datetime.UTC).timestamp() for one in found.values())
+    return Floor(**{name: one.version for name, one in found.items()}), int(expires)
+
+
+class _Fetcher(FetcherInterface):
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def _fetch(self, url: str) -> Iterator[bytes]:
+        try:
+            yield from self._source.stream(url, 0)
+        except FetchError as error:
+            status = error.details.get("status", 0)
+            if status in (403, 404):
+                raise exceptions.DownloadHTTPError(error.message, status) from error
+            raise exceptions.DownloadError(error.message) from error

@@ -1,0 +1,60 @@
+"""The commands of weight sync, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tests.sync.conftest import write_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def typed(folder: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "edge_infer", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_publish_pull_roll_back_and_verify(tmp_path: Path) -> None:
+    typed(tmp_path, "store", "keys", "init", "store", "--keys", "keys")
+    write_version(tmp_path / "one", 1)
+    write_version(tmp_path / "two", 2)
+    typed(tmp_path, "publish", "one", "store", "--keys", "keys", "--version", "spring")
+
+    pulled = typed(tmp_path, "pull", "store/linear", "--into", "device")
+
+    assert (tmp_path / pulled.stdout.strip() / "manifest.json").is_file()
+    assert "linear spring is active" in pulled.stderr
+    assert "100.0% of a full download" in pulled.stderr
+
+    said: dict[str, Any] = json.loads(typed(tmp_path, "publish", "two", "store", "--keys", "keys", "--json").stdout)
+    assert said["deltas"][0]["from"] == "spring"
+    assert said["deltas"][0]["size"] < 0.6 * said["full"]
+    watched = typed(tmp_path, "watch", "store/linear", "--into", "device", "--once")
+    assert watched.stdout.startswith("2 ")
+    assert "method delta" in watched.stderr
+
+    typed(tmp_path, "store", "refresh", "store", "--keys", "keys")
+    typed(tmp_path, "store", "rollback", "device")
+    status: dict[str, Any] = json.loads(typed(tmp_path, "store", "status", "device", "--json").stdout)
+    assert (status["active"]["version"], status["previous"]) == ("spring", None)
+    assert "Freed" in typed(tmp_path, "store", "gc", "device").stderr
+    assert "whole" in typed(tmp_path, "store", "verify", "device").stderr
+
+    model = tmp_path / status["active"]["path"] / "onnx/model.onnx"
+    model.chmod(0o644)
+    model.write_bytes(b"")
+    assert "model.onnx" in typed(tmp_path, "store", "verify", "device", code=1).stdout
+
+
+def test_errors_say_what_to_type(tmp_path: Path) -> None:
+    assert "has no `tuf" in typed(tmp_path, "pull", "nowhere/linear", "--into", "device", code=1).stderr
+    write_version(tmp_path / "one", 1)
+    assert "store keys init" in typed(tmp_path, "publish", "one", "nowhere", code=1).stderr
+    inside = typed(tmp_path, "store", "keys", "init", "new", "--keys", "new/keys", code=2)
+    assert "inside the store" in inside.stderr

@@ -1,0 +1,375 @@
+"""Pull: the device has the old version or the new one, whole, and pays for what changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import edge_infer
+from edge_infer.errors import BackendUnavailable, FetchError, StoreError, TrialError
+from edge_infer.manifest import PART_SIZE
+from edge_infer.sync.client import pull
+from edge_infer.sync.device import DeviceStore
+from edge_infer.sync.source import open_source
+from tests.sync.conftest import SIZE, Answer, Host, Publisher, take, weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> DeviceStore:
+    return DeviceStore(tmp_path / "device")
+
+
+def answer_of(path: Path) -> Any:
+    """Run the bundle on the row of ones."""
+    with edge_infer.load(path) as session:
+        return session.run({"x": np.ones((1, SIZE), np.float32)})["y"]
+
+
+def test_the_first_pull_brings_a_bundle_that_runs(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+
+    pulled = take(publisher.folder, device)
+
+    assert (pulled.version, pulled.changed, pulled.method) == ("1", True, "full")
+    assert pulled.bytes_moved == pulled.bytes_full
+    np.testing.assert_allclose(answer_of(device.active()), weights(1).sum(0, keepdims=True), atol=1e-4)
+
+
+def test_an_update_moves_a_delta_that_is_smaller(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    take(publisher.folder, device)
+    publisher.publish(2)
+
+    pulled = take(publisher.folder, device)
+
+    assert (pulled.version, pulled.method) == ("2", "delta")
+    assert pulled.bytes_moved < 0.6 * pulled.bytes_full
+    assert device.verify() == []
+    np.testing.assert_allclose(answer_of(device.active()), weights(2).sum(0, keepdims=True), atol=1e-4)
+
+
+def test_a_device_that_slept_takes_the_delta_over_two_versions(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    take(publisher.folder, device)
+    publisher.publish(2)
+    published = publisher.publish(3)
+
+    assert [name for name, _ in published.deltas] == ["2", "1"]
+    assert take(publisher.folder, device).method == "delta"
+
+
+def test_nothing_is_fetched_twice(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    take(publisher.folder, device)
+
+    again = take(publisher.folder, device)
+
+    assert (again.changed, again.method, again.bytes_moved) == (False, "none", 0)
+
+
+def test_a_version_that_is_still_here_comes_from_the_disk(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    take(publisher.folder, device)
+    publisher.publish(2)
+    take(publisher.folder, device)
+    publisher.publish(1)
+
+    back = take(publisher.folder, device)
+
+    assert (back.version, back.method, back.bytes_moved) == ("1", "local", 0)
+
+
+def test_blobs_are_read_only_and_readers_keep_what_they_opened(publisher: Publisher, device: DeviceStore) -> None:
+    for version in (1, 2, 3):
+        publisher.publish(version)
+        pulled = take(publisher.folder, device)
+        if version == 1:
+            reader = (pulled.path / "onnx/model.onnx").open("rb")
+
+    assert all(path.stat().st_mode & 0o222 == 0 for path in device.blobs.iterdir())
+    with reader:
+        assert len(reader.read()) > SIZE * SIZE * 4
+    assert len(list((device.folder / "versions").iterdir())) == 2
+
+
+def test_damaged_files_are_found_and_repaired(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    path = take(publisher.folder, device).path / "onnx/model.onnx"
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff\xff")
+
+    assert str(path) in device.verify()
+    assert take(publisher.folder, device).method == "repair"
+    assert device.verify() == []
+
+
+def test_a_damaged_base_means_a_full_download(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    path = take(publisher.folder, device).path / "onnx/model.onnx"
+    path.chmod(0o644)
+    path.write_bytes(b"gone")
+    publisher.publish(2)
+
+    pulled = take(publisher.folder, device)
+
+    assert (pulled.version, pulled.method) == ("2", "full")
+    active = device.record().active
+    assert active is not None
+    assert device.damaged(active.files) == []
+
+
+class TestTrial:
+    def test_wrong_weights_are_not_taken_and_not_tried_again(self, publisher: Publisher, device: DeviceStore) -> None:
+        publisher.publish(1)
+        take(publisher.folder, device)
+        publisher.publish(2, wrong=True)
+
+        with pytest.raises(TrialError, match="not taken"):
+            take(publisher.folder, device)
+        with pytest.raises(TrialError, match="before"):
+            take(publisher.folder, device, lambda _path: pytest.fail("tried again"))
+
+        record = device.record()
+        assert record.active is not None
+        assert record.active.version == "1"
+        np.testing.assert_allclose(answer_of(device.active()), weights(1).sum(0, keepdims=True), atol=1e-4)
+
+    def test_a_better_version_after_a_wrong_one_is_taken(self, publisher: Publisher, device: DeviceStore) -> None:
+        publisher.publish(1)
+        take(publisher.folder, device)
+        publisher.publish(2, wrong=True)
+        with pytest.raises(TrialError):
+            take(publisher.folder, device)
+        publisher.publish(3)
+
+        assert take(publisher.folder, device).version == "3"
+
+    def test_retry_tries_a_refused_version(self, publisher: Publisher, device: DeviceStore) -> None:
+        publisher.publish(1, wrong=True)
+        with pytest.raises(TrialError, match="is not taken"):
+            take(publisher.folder, device)
+
+        assert take(publisher.folder, device, lambda _path: None, retry=True).changed
+
+    @pytest.mark.parametrize("fault", [BackendUnavailable("no engine"), MemoryError(), OSError("disk")], ids=repr)
+    def test_a_fault_of_the_machine_is_not_the_models(
+        self, publisher: Publisher, device: DeviceStore, fault: Exception
+    ) -> None:
+        publisher.publish(1)
+
+        def fail(_path: Path) -> None:
+            raise fault
+
+        with pytest.raises(type(fault)):
+            take(publisher.folder, device, fail)
+
+        assert device.record().refused == ()
+        assert take(publisher.folder, device).changed
+
+    def test_a_version_that_kills_the_process_twice_is_refused(self, publisher: Publisher, device: DeviceStore) -> None:
+        publisher.publish(1)
+        take(publisher.folder, device)
+        publisher.publish(2)
+
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                take(publisher.folder, device, lambda _path: os._exit(9))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+        with pytest.raises(TrialError, match="before"):
+            take(publisher.folder, device)
+        active = device.record().active
+        assert active is not None
+        assert active.version == "1"
+
+
+def test_rollback_makes_the_previous_version_active_and_keeps_it(publisher: Publisher, device: DeviceStore) -> None:
+    for version in (1, 2):
+        publisher.publish(version)
+        take(publisher.folder, device)
+
+    record = device.rollback()
+
+    assert record.active is not None
+    assert record.active.version == "1"
+    with pytest.raises(TrialError):
+        take(publisher.folder, device)
+    with pytest.raises(StoreError, match="no previous"):
+        device.rollback()
+
+
+def test_two_updates_at_once_do_not_meet(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+
+    with device.locked(), pytest.raises(StoreError, match="in use"):
+        take(publisher.folder, DeviceStore(device.folder))
+
+
+def test_a_folder_holds_one_model(publisher: Publisher, device: DeviceStore) -> None:
+    publisher.publish(1)
+    take(publisher.folder, device)
+    with pytest.raises(StoreError, match="holds model `linear`"):
+        pull(str(publisher.folder), "other", device, lambda _path: None)
+
+
+class TestOverHttp:
+    BIG = 800  # 2.6 MB: three parts
+
+    def cut(self, host: Host, keep: int) -> None:
+        """Break the first answer of a pack off."""
+        first = [True]
+
+        def change(path: str, answer: Answer) -> Answer:
+            if path.startswith("packs/") and first:
+                first.clear()
+                said = {**answer.headers, "Content-Length": str(len(answer.body))}
+                return Answer(answer.status, said, answer.body[:keep])
+            return answer
+
+        host.change = change
+
+    @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "no ranges"])
+    def test_a_download_that_was_cut_goes_on_at_its_part(
+        self, publisher: Publisher, host: Host, device: DeviceStore, ranges: bool
+    ) -> None:
+        publisher.publish(1, size=self.BIG)
+        host.ranges = ranges
+        self.cut(host, PART_SIZE + 1000)
+
+        pulled = take(host.url, device)
+
+        packs = [wanted for path, wanted in host.asked if path.startswith("packs/")]
+        assert packs == ["", f"bytes={PART_SIZE}-"]
+        assert pulled.bytes_moved <= pulled.bytes_full + 1000
+        assert device.verify() == []
+
+    def test_the_next_pull_uses_the_parts_that_came(
+        self, publisher: Publisher, host: Host, device: DeviceStore
+    ) -> None:
+        publisher.publish(1, size=self.BIG)
+        host.change = lambda path, answer: Answer(503, {}, b"") if path.startswith("packs/") else answer
+        with pytest.raises(FetchError, match="503"):
+            take(host.url, device)
+        self.cut(host, PART_SIZE + 1000)
+        original = host.change
+        host.change = lambda path, answer: (
+            original(path, answer) if not any(wanted for _, wanted in host.asked) else Answer(503, {}, b"")
+        )
+        host.asked.clear()
+        with pytest.raises(FetchError):
+            take(host.url, device)
+        host.change = lambda _path, answer: answer
+        host.asked.clear()
+
+        pulled = take(host.url, device)
+
+        assert [wanted for path, wanted in host.asked if path.startswith("packs/")] == [f"bytes={PART_SIZE}-"]
+        assert pulled.bytes_moved == pulled.bytes_full - PART_SIZE
+
+    def test_a_garbled_part_is_fetched_again_and_alone(
+        self, publisher: Publisher, host: Host, device: DeviceStore
+    ) -> None:
+        publisher.publish(1, size=self.BIG)
+        first = [True]
+
+        def change(path: str, answer: Answer) -> Answer:
+            if path.startswith("packs/") and first:
+                first.clear()
+                body = bytearray(answer.body)
+                body[PART_SIZE + 7] ^= 1
+                return answer._replace(body=bytes(body))
+            return answer
+
+        host.change = change
+        take(host.url, device)
+
+        assert [wanted for path, wanted in host.asked if path.startswith("packs/")] == ["", f"bytes={PART_SIZE}-"]
+        assert device.verify() == []
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda answer: answer._replace(body=b"<html>Please log in</html>"),
+            lambda answer: answer._replace(body=bytes(len(answer.body))),
+            lambda answer: answer._replace(headers={**answer.headers, "Content-Encoding": "gzip"}),
+            lambda answer: Answer(206, {"Content-Range": "bytes 5-9/10"}, answer.body),
+            lambda answer: answer._replace(status=403),
+        ],
+        ids=["captive portal", "right length, wrong bytes", "re-encoded", "wrong range", "forbidden"],
+    )
+    def test_a_bad_server_changes_nothing(
+        self, publisher: Publisher, host: Host, device: DeviceStore, change: object
+    ) -> None:
+        assert callable(change)
+        publisher.publish(1)
+        take(host.url, device)
+        publisher.publish(2)
+        host.change = lambda path, answer: change(answer) if path.startswith("packs/") else answer
+
+        with pytest.raises(FetchError):
+            take(host.url, device)
+
+        active = device.record().active
+        assert active is not None
+        assert active.version == "1"
+        assert device.verify() == []
+
+    def test_a_delta_that_is_missing_means_a_full_download_and_says_so(
+        self, publisher: Publisher, host: Host, device: DeviceStore
+    ) -> None:
+        publisher.publish(1)
+        take(host.url, device)
+        delta = publisher.publish(2).revision.deltas[0]
+        (publisher.folder / delta.path).unlink()
+
+        pulled = take(host.url, device)
+
+        assert (pulled.version, pulled.method) == ("2", "full")
+        assert "404" in pulled.note
+
+    def test_a_redirect_to_another_place_is_followed(
+        self, publisher: Publisher, host: Host, device: DeviceStore
+    ) -> None:
+        publisher.publish(1)
+        shutil.copytree(publisher.folder / "packs", publisher.folder / "cdn")
+        host.change = lambda path, answer: (
+            Answer(302, {"Location": f"{host.url}/cdn/{path.removeprefix('packs/')}"}, b"")
+            if path.startswith("packs/")
+            else answer
+        )
+
+        assert take(host.url, device).changed
+
+    def test_a_redirect_in_a_circle_is_given_up(self, host: Host, device: DeviceStore) -> None:
+        host.change = lambda path, _answer: Answer(302, {"Location": f"{host.url}/{path}"}, b"")
+
+        with pytest.raises(FetchError, match="cannot be fetched"):
+            take(host.url, device)
+
+    def test_a_server_that_stalls_is_given_up(self, publisher: Publisher, host: Host, device: DeviceStore) -> None:
+        publisher.publish(1)
+        ended = threading.Event()
+
+        def stall(path: str, answer: Answer) -> Answer:
+            if path.startswith("packs/"):
+                ended.wait(30)
+            return answer
+
+        host.change = stall
+        try:
+            with pytest.raises(FetchError, match="timed out"):
+                pull(open_source(host.url, stall_timeout_s=0.1), "linear", device, lambda _path: None)
+        finally:
+            ended.set()
+        assert device.record().active is None

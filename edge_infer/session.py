@@ -283,9 +283,9 @@ class PreparedCall:
             InputError: An input does not fit.
             ExecutionError: The engine failed.
         """
-        call = self._call
         if self._is_closed:
             raise InputError("The prepared call is closed", hint="prepare another")
+        call = self._call
         if inputs is not None:
             for name, value in self._check(inputs).items():
                 call.write(name, value)
@@ -293,7 +293,7 @@ class PreparedCall:
         if call.outputs is not self._outputs:
             self._outputs = call.outputs
             self._presented = present(call.outputs, self._arrays)
-        return dict(self._presented)
+        return self._presented.copy()
 
     def close(self) -> None:
         """Give back the buffers. A second call does nothing."""

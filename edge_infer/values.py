@@ -60,11 +60,13 @@ class InputChecker:
                 value = inputs[name]
                 if type(value) is ndarray:
                     # An array of the dtype and shape that the last check let through needs no second one.
-                    if (value.dtype, value.shape) != self._passed[name] or value.dtype.kind == "O":
+                    dtype, shape = self._passed[name]
+                    if value.dtype is not dtype or value.shape != shape:
                         self._check(spec, value.dtype.name, value.shape, value.dtype)
                         if value.dtype.kind == "O":
                             _check_texts(spec, value)
-                        self._passed[name] = (value.dtype, value.shape)
+                        else:
+                            self._passed[name] = (value.dtype, value.shape)
                     feeds[name] = value
                 else:
                     tensor = value if isinstance(value, Tensor) else self._wrap(spec, value)

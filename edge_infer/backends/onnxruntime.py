@@ -211,6 +211,7 @@ class OnnxRuntimeCall:
             self._binding.bind_input(spec.name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
             self._buffers[spec.name] = buffer
         self.inputs = MappingProxyType(self._buffers)
+        self._fill = {name: buffer.__setitem__ for name, buffer in self._buffers.items()}
         sizes = {
             dim: size
             for spec in inputs
@@ -243,12 +244,15 @@ class OnnxRuntimeCall:
 
     def write(self, name: str, value: Array) -> None:
         """Copy a value into an input buffer."""
-        self._buffers[name][...] = to_numpy(value.to_host()) if isinstance(value, Tensor) else value
+        if isinstance(value, Tensor):
+            value = to_numpy(value.to_host())
+        self._fill[name](..., value)
 
     def run(self) -> None:
         """Run the model on what the buffers hold."""
-        for name in self._allocated:
-            self._binding.bind_output(name, "cpu")  # else the buffer of the last run would have to fit
+        if self._allocated:
+            for name in self._allocated:
+                self._binding.bind_output(name, "cpu")  # else the buffer of the last run would have to fit
         try:
             self._run(self._binding)
         except Exception as error:
@@ -262,6 +266,7 @@ class OnnxRuntimeCall:
         self._binding.clear_binding_inputs()
         self._binding.clear_binding_outputs()
         self._buffers.clear()
+        self._fill.clear()
         self._bound.clear()
         self.outputs = {}
 

@@ -150,6 +150,12 @@ class InputChecker:
                 f"Input `{spec.name}` is a {type(value).__name__}, expected texts in nested lists or a numpy array",
                 input=spec.name,
             )
+        if hasattr(value, "mask"):  # its buffer is the data behind the mask
+            raise InputError(
+                f"Input `{spec.name}` is a masked array, whose mask a model does not see",
+                hint=f"pass `{spec.name}.filled(0)`",
+                input=spec.name,
+            )
         try:
             view = memoryview(value)
         except TypeError:

@@ -95,6 +95,11 @@ def test_every_kind_of_value_is_taken(echo: Session, value: Any) -> None:
         ({"x": [["a", "b", "c"]]}, "does not fit float32", "expected x"),
         ({"x": object()}, "is a object, expected an array", "expected x"),
         ({"x": None}, "is a NoneType, expected an array", "expected x"),
+        (
+            {"x": np.ma.masked_array([[1, 2, 3]], [[False, True, False]], np.float32)},
+            "is a masked array",
+            "x.filled(0)",
+        ),
         ({"x": np.float64(0.5)}, "has dtype float64, expected float32", "astype"),
         ({"x": array("B", bytes(12))}, "has dtype uint8, expected float32", "astype"),
     ],

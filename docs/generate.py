@@ -46,7 +46,10 @@ def _commands(group: click.Group, path: str) -> Iterator[str]:
 
 
 def _help(command: click.Command, path: str) -> str:
-    context = click.Context(command, info_name=path, max_content_width=100, terminal_width=100)
+    names = cli.cli.context_settings["help_option_names"]  # a context without a parent does not inherit them
+    context = click.Context(
+        command, info_name=path, max_content_width=100, terminal_width=100, help_option_names=list(names)
+    )
     return f"```text\n{command.get_help(context)}\n```\n"
 
 

@@ -43,7 +43,7 @@ _FILE = click.Path(path_type=Path)
     type=click.Choice(["onnx", "tflite", "both"]),
     default="both",
     show_default=True,
-    help="Which formats. TFLite is written in fp32.",
+    help="Which formats.",
 )
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import ConversionError
+from edge_infer.errors import ConversionError, EdgeInferError
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.calibration import CalibrationSet
     from edge_infer_converters.recipe import VariantPlan
     from edge_infer_converters.sources.onnx import SourceModel
+    from edge_infer_converters.targets.tflite import FloatGraph
 
 
 class Encoded(NamedTuple):
@@ -41,11 +42,50 @@ class Encoded(NamedTuple):
     outputs: tuple[TensorSpec, ...] | None = None
 
 
+class TFLiteWriter:
+    """Writes the TFLite variants of a model, which is turned into TFLite operators once.
+
+    Args:
+        model: The model as it came.
+        cleaned: The same after `clean_up`.
+    """
+
+    def __init__(self, model: SourceModel, cleaned: onnx.ModelProto) -> None:
+        self._model = model
+        self._cleaned = cleaned
+        self._graph: FloatGraph | None = None
+        self._failure: EdgeInferError | None = None
+
+    @property
+    def graph(self) -> FloatGraph:
+        """The model in TFLite operators.
+
+        Raises:
+            UnsupportedOperator: It uses what TFLite is not written for.
+            ConversionError: Its sizes are not fixed.
+        """
+        from edge_infer_converters.targets.tflite import FloatGraph
+
+        if self._failure is not None:
+            raise self._failure
+        if self._graph is None:
+            try:
+                self._graph = FloatGraph.of_onnx(self._cleaned, self._model.name)
+            except EdgeInferError as error:
+                self._failure = error
+                raise
+        return self._graph
+
+    def encode(self, plan: VariantPlan, ranges: CalibrationSet) -> Encoded:
+        """Make the file that a plan asks for; see `encode`."""
+        return _tflite(plan, self.graph, self._model, ranges)
+
+
 def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, ranges: CalibrationSet) -> Encoded:
     """Make the file that a plan asks for.
 
     Args:
-        plan: The format and precision.
+        plan: The precision of an ONNX file.
         model: The model as it came.
         cleaned: The same after `clean_up`.
         ranges: The inputs that give int8 its ranges.
@@ -54,8 +94,6 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
         ConversionError: It cannot be made of this model.
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
-    if plan.format == "tflite":
-        return _tflite(model, cleaned)
     if plan.precision == model.precision:
         options = engine_options(cleaned) if plan.precision == "fp16" else None
         return Encoded(onnx_target.write(cleaned), options=options)
@@ -85,16 +123,22 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     return Encoded(onnx_target.write(rewrite(prepared, weights, choice)), f"{count} of {len(weights)} weights in int4")
 
 
-def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:
-    from edge_infer_converters.targets import tflite
-
-    written = tflite.write(cleaned, model.name)
-    note = f"{len(written.operators)} operators"
+def _tflite(plan: VariantPlan, graph: FloatGraph, model: SourceModel, ranges: CalibrationSet) -> Encoded:
+    """Write a TFLite graph in the precision that a plan asks for."""
+    word = plan.word or plan.precision
+    written = graph.write(word, ranges.calls)
+    if word != "fp32" and len(written.data) >= graph.nbytes:
+        raise ConversionError(
+            f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
+        )
+    notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
+    if word == "int8":
+        notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
     if not written.is_batch_fixed:
-        return Encoded(written.data, note)
+        return Encoded(written.data, ", ".join(notes))
     batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
     inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
-    return Encoded(written.data, f"{note}, batch fixed to 1", None, inputs, outputs)
+    return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
 def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:

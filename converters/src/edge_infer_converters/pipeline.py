@@ -23,7 +23,7 @@ from edge_infer_converters import html_report, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
-from edge_infer_converters.encode import Encoded, encode
+from edge_infer_converters.encode import Encoded, TFLiteWriter, encode
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
@@ -173,7 +173,10 @@ class _Run:
         self, calibration: FilePath | None, evaluation: FilePath | None
     ) -> tuple[CalibrationSet, CalibrationSet]:
         """Return the inputs to measure on, and those that give int8 its ranges."""
-        wants_ranges = any(plan.id == "onnx/int8" for plan in self._recipe.plans(self.model.precision))
+        wants_ranges = any(
+            plan.word != "int8-dynamic" and plan.precision == "int8"
+            for plan in self._recipe.plans(self.model.precision)
+        )
         ranges = None if calibration is None else read_set(calibration, self.model.inputs)
         data = None if evaluation is None else read_set(evaluation, self.model.inputs)
         if ranges is None and data is None:
@@ -231,12 +234,15 @@ class _Run:
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
         cleaned = clean_up(self.model.proto)
+        writer = TFLiteWriter(self.model, cleaned)
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
         for plan in self._recipe.plans(self.model.precision):
             try:
-                if plan.precision == "mixed":
+                if plan.format == "tflite":
+                    encoded = writer.encode(plan, ranges)
+                elif plan.precision == "mixed":
                     golden = min(GOLDEN_EXAMPLES, len(data.calls))
                     arguments = (cleaned, data, outputs, metric, self._recipe.budget, golden, self._reporter)
                     encoded = self._search(MixedSearch(*arguments), ranges)
@@ -318,7 +324,10 @@ class _Run:
         return Encoded(self.mixed.data)
 
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
+        is_said = error.message in self.not_made.values()
         self.not_made[id_] = error.message
+        if is_said:  # what keeps a format from being written keeps all its precisions
+            return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
 
     def _random_inputs(self) -> CalibrationSet:

@@ -54,6 +54,11 @@ _ALL = (
     VariantPlan("onnx", "int4", "onnx/model_q4.onnx", ("any",), {}),
     VariantPlan("onnx", "mixed", "onnx/model_mixed.onnx", ("any",), {}),
     VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
+    VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
+    VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
+    VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
+    VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
+    VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )
 
 

@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
 from edge_infer.backends.tflite_file import is_whole
@@ -60,10 +60,17 @@ class LiteRTBackend:
         """Do nothing: it starts when it is imported."""
 
     def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
-        """Load a model; see `Backend.prepare`. The engine takes no options."""
+        """Load a model; see `Backend.prepare`.
+
+        The option `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its
+        own scales turn floats into these integers and back, so that it can be measured and used like any other.
+        """
         del device
-        if options:
-            raise InputError(f"litert takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
+        if set(options) - {"interface"} or options.get("interface", "float") != "float":
+            raise InputError(
+                f"litert takes the option `interface`, which is `float`; `{variant.id}` has {dict(options)}",
+                variant=variant.id,
+            )
         found = _installed()
         try:
             interpreter_class = import_module(f"{found[0] if found else ''}.interpreter").Interpreter
@@ -81,7 +88,7 @@ class LiteRTBackend:
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
-        return LiteRTModel(interpreter_class, content, variant)
+        return LiteRTModel(interpreter_class, content, variant, is_float=bool(options))
 
 
 class LiteRTModel:
@@ -89,15 +96,17 @@ class LiteRTModel:
 
     is_thread_safe = False
 
-    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant) -> None:
+    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant, *, is_float: bool = False) -> None:
         threads = min(_MAX_THREADS, available_cpus())
         self._make: Callable[[], Any] = lambda: interpreter_class(model_content=content, num_threads=threads)
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()
             self._interpreter.allocate_tensors()
             self._inputs, self._outputs = _named_details(self._interpreter)
-        self.inputs = tuple(_spec(name, detail) for name, detail in self._inputs.items())
-        self.outputs = tuple(_spec(name, detail) for name, detail in self._outputs.items())
+        every = (*self._inputs.items(), *self._outputs.items())
+        self._scales = {name: scale for name, detail in every if (scale := _scale(detail))} if is_float else {}
+        self.inputs = tuple(_spec(name, detail, name in self._scales) for name, detail in self._inputs.items())
+        self.outputs = tuple(_spec(name, detail, name in self._scales) for name, detail in self._outputs.items())
         self.placement = Placement("cpu", threads, ("LiteRT",))
         self._shapes = {name: tuple(detail["shape"]) for name, detail in self._inputs.items()}
 
@@ -106,14 +115,17 @@ class LiteRTModel:
     ) -> dict[str, Array]:
         """Run the model; see `Runnable.run`. It has no memory of its own to keep tensors in: they are host tensors."""
         del keep
-        arrays = {name: _as_array(value) for name, value in feeds.items()}
+        arrays = {name: _quantized(_as_array(value), self._scales.get(name)) for name, value in feeds.items()}
         interpreter = self._interpreter
         with _translated("run the model", ExecutionError):
             self._resize({name: array.shape for name, array in arrays.items()})
             for name, array in arrays.items():
                 interpreter.set_tensor(self._inputs[name]["index"], array)
             interpreter.invoke()
-            results = {name: interpreter.get_tensor(self._outputs[name]["index"]) for name in outputs}
+            results = {
+                name: _dequantized(interpreter.get_tensor(self._outputs[name]["index"]), self._scales.get(name))
+                for name in outputs
+            }
         for name, target in into.items():
             fill(name, target, results[name])
             results[name] = target
@@ -126,7 +138,7 @@ class LiteRTModel:
             for name, shape in shapes.items():
                 interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
             interpreter.allocate_tensors()
-        return LiteRTCall(interpreter, self._inputs, self._outputs)
+        return LiteRTCall(interpreter, self._inputs, self._outputs, self._scales)
 
     def close(self) -> None:
         """Give back the interpreter's memory."""
@@ -153,18 +165,23 @@ class LiteRTModel:
 class LiteRTCall:
     """A run on an interpreter of its own with fixed shapes."""
 
-    def __init__(self, interpreter: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, interpreter: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any], scales: Mapping[str, _Scale]
+    ) -> None:
         import numpy
 
         self._interpreter = interpreter
         self._copy = numpy.copyto
+        self._scales = scales
         self._inputs = [(detail["index"], name) for name, detail in inputs.items()]
         self._outputs = [(detail["index"], name) for name, detail in outputs.items()]
         self.inputs: dict[str, Array] = {
-            name: numpy.zeros_like(interpreter.get_tensor(index)) for index, name in self._inputs
+            name: numpy.zeros_like(_dequantized(interpreter.get_tensor(index), scales.get(name)))
+            for index, name in self._inputs
         }
         self.outputs: dict[str, Array] = {
-            name: numpy.zeros_like(interpreter.get_tensor(index)) for index, name in self._outputs
+            name: numpy.zeros_like(_dequantized(interpreter.get_tensor(index), scales.get(name)))
+            for index, name in self._outputs
         }
 
     def write(self, name: str, value: Array) -> None:
@@ -176,10 +193,10 @@ class LiteRTCall:
         interpreter = self._interpreter
         with _translated("run the model", ExecutionError):
             for index, name in self._inputs:
-                interpreter.set_tensor(index, self.inputs[name])
+                interpreter.set_tensor(index, _quantized(self.inputs[name], self._scales.get(name)))
             interpreter.invoke()
             for index, name in self._outputs:
-                result = interpreter.get_tensor(index)
+                result = _dequantized(interpreter.get_tensor(index), self._scales.get(name))
                 if result.shape == self.outputs[name].shape:
                     self._copy(self.outputs[name], result)
                 else:
@@ -211,11 +228,42 @@ def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return inputs, outputs
 
 
-def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
+class _Scale(NamedTuple):
+    """What the integers of an input or output stand for: step * (integer - zero)."""
+
+    step: float
+    zero: int
+    dtype: Any
+
+
+def _scale(detail: Mapping[str, Any]) -> _Scale | None:
+    step, zero = detail["quantization"]
+    return _Scale(step, zero, detail["dtype"]) if step else None
+
+
+def _quantized(array: Array, scale: _Scale | None) -> Any:
+    if scale is None:
+        return array
+    import numpy
+
+    limits = numpy.iinfo(scale.dtype)
+    values = numpy.rint(numpy.asarray(array) / scale.step) + scale.zero
+    return numpy.clip(values, limits.min, limits.max).astype(scale.dtype)
+
+
+def _dequantized(array: Any, scale: _Scale | None) -> Any:
+    if scale is None:
+        return array
+    import numpy
+
+    return (array.astype(numpy.float32) - numpy.float32(scale.zero)) * numpy.float32(scale.step)
+
+
+def _spec(name: str, detail: Mapping[str, Any], is_float: bool = False) -> TensorSpec:
     import numpy
 
     try:
-        dtype = DType.parse(numpy.dtype(detail["dtype"]).name)
+        dtype = DType.FLOAT32 if is_float else DType.parse(numpy.dtype(detail["dtype"]).name)
     except InputError as error:
         raise UnsupportedModel(
             f"`{name}` is {detail['dtype']}, expected a tensor of a known dtype", tensor=name

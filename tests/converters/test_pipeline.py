@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
 import edge_infer
@@ -460,3 +461,26 @@ def test_an_engine_that_crashes_costs_its_variant_only(tmp_path: Path, monkeypat
 
     assert crashing(tmp_path, ["onnx/fp32", "onnx/int8", "tflite/fp32"]) == ["onnx/int8"]
     assert crashing(tmp_path, ["onnx/fp32", "tflite/fp32"]) == []
+
+
+def test_an_integer_interface_is_for_microcontrollers_and_is_measured_with_floats(
+    write_model: WriteModel, tmp_path: Path
+) -> None:
+    data = mlp_data(tmp_path / "data.npz")
+    recipe = Recipe(("tflite",), ("fp32", "int8"), tflite_io="int8")
+
+    result = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", calibration=data, evaluation=data, recipe=recipe)
+
+    (measured,) = (one for one in result.variants if one.variant.id == "tflite/int8")
+    assert measured.quality.verdict.word == "ok"
+    variant = Bundle.open(tmp_path / "m.bundle").manifest.variant("tflite/int8")
+    assert variant.targets == ("mcu", "pi")
+    interpreter = Interpreter(model_path=str(tmp_path / "m.bundle" / variant.file))
+    assert interpreter.get_input_details()[0]["dtype"] == np.int8
+    with edge_infer.load(tmp_path / "m.bundle", variant="tflite/int8", arrays="numpy") as session:
+        x = np.load(data)["x"][:1]
+        assert [spec.dtype for spec in (*session.inputs, *session.outputs)] == ["float32", "float32"]
+        want = run_onnx(zoo.mlp(), {"x": x})["logits"]
+        np.testing.assert_allclose(session.run({"x": x})["logits"], want, atol=0.2)
+        with session.prepare({"x": (1, 64)}) as call:
+            np.testing.assert_array_equal(call({"x": x})["logits"], session.run({"x": x})["logits"])

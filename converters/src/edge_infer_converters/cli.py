@@ -45,6 +45,13 @@ _FILE = click.Path(path_type=Path)
     show_default=True,
     help="Which formats.",
 )
+@click.option(
+    "--tflite-io",
+    type=click.Choice(["float", "int8"]),
+    default="float",
+    show_default=True,
+    help="Inputs and outputs of tflite/int8: int8 is for microcontrollers.",
+)
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
@@ -62,6 +69,7 @@ def convert(
     max_size: str | None,
     metric: str | None,
     format_: str,
+    tflite_io: str,
     report: Path | None,
     keep_all: bool,
     force: bool,
@@ -95,7 +103,7 @@ def convert(
         )
         budget.check(has_evaluation=evaluation is not None)
         asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())
-        recipe = Recipe(formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget)
+        recipe = Recipe(formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget, tflite_io)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     result = pipeline.convert(

@@ -126,7 +126,7 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
 def _tflite(plan: VariantPlan, graph: FloatGraph, model: SourceModel, ranges: CalibrationSet) -> Encoded:
     """Write a TFLite graph in the precision that a plan asks for."""
     word = plan.word or plan.precision
-    written = graph.write(word, ranges.calls)
+    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
     if word != "fp32" and len(written.data) >= graph.nbytes:
         raise ConversionError(
             f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"

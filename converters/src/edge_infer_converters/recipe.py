@@ -16,6 +16,7 @@ FORMATS = ("onnx", "tflite")
 PRECISIONS = ("fp32", "fp16", "int8")
 #: What can be asked for: `auto` stands for `AUTO`, `int8-dynamic` takes the ranges of values from each call.
 WORDS = (*PRECISIONS, "int8-dynamic", "int4", "mixed", "auto")
+INTERFACES = ("float", "int8")
 AUTO = ("fp32", "fp16", "int8", "mixed")
 
 
@@ -30,6 +31,7 @@ class VariantPlan:
         targets: The kinds of place that it is for.
         options: Per backend, the engine settings that parity needs.
         word: What it is asked for as, where that is not its precision.
+        integer_interface: Whether its float inputs and outputs become int8 too.
     """
 
     format: str
@@ -38,6 +40,7 @@ class VariantPlan:
     targets: tuple[str, ...]
     options: Mapping[str, Mapping[str, str]]
     word: str = ""
+    integer_interface: bool = False
 
     @property
     def id(self) -> str:
@@ -61,6 +64,16 @@ _ALL = (
     VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )
 
+# The same with integers in and out. Our adapter turns floats into them and back; LiteRT.js refuses such a file.
+_INTEGER_INTERFACE = VariantPlan(
+    "tflite",
+    "int8",
+    "tflite/model_int8.tflite",
+    ("mcu", "pi"),
+    {"litert": {"interface": "float"}},
+    integer_interface=True,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -71,16 +84,19 @@ class Recipe:
         precisions: Which precisions, of `WORDS`.
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
+        tflite_io: `float`, or `int8` for inputs and outputs of `tflite/int8` as microcontrollers want them.
     """
 
     formats: tuple[str, ...] = FORMATS
     precisions: tuple[str, ...] = PRECISIONS
     keep_all: bool = False
     budget: Budget = field(default_factory=Budget)
+    tflite_io: str = "float"
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
+        _check((self.tflite_io,), INTERFACES, "TFLite interface")
         if not self.plans("fp32"):
             raise InputError(
                 f"There is nothing to make: {listed(list(self.formats))} is not written in "
@@ -98,7 +114,10 @@ class Recipe:
             file = f"onnx/model_{source_precision}.onnx"
             return (VariantPlan("onnx", source_precision, file, ("any",), {}),)
         words = set(self.precisions) | (set(AUTO) if "auto" in self.precisions else set())
-        return tuple(plan for plan in _ALL if plan.format in self.formats and (plan.word or plan.precision) in words)
+        chosen = [plan for plan in _ALL if plan.format in self.formats and (plan.word or plan.precision) in words]
+        if self.tflite_io == "int8":
+            chosen = [_INTEGER_INTERFACE if plan.id == _INTEGER_INTERFACE.id else plan for plan in chosen]
+        return tuple(chosen)
 
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:

@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
-from edge_infer.backends.tflite_file import is_whole
 from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import Tensor, TensorSpec
+from edge_infer.tflite_file import is_whole
 from edge_infer.values import fill, to_numpy
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer import InputError, UnsupportedModel
-from edge_infer.backends.tflite_file import is_whole
+from edge_infer.tflite_file import is_whole
 from edge_infer_converters.targets.tflite import write
 from tests import zoo
 

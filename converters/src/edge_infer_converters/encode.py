@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import ConversionError, EdgeInferError
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.sources.onnx import make_session
+from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
@@ -47,13 +48,13 @@ class TFLiteWriter:
 
     Args:
         model: The model as it came.
-        cleaned: The same after `clean_up`.
+        cleaned: The same after `clean_up`, or None of a TFLite file.
     """
 
-    def __init__(self, model: SourceModel, cleaned: onnx.ModelProto) -> None:
+    def __init__(self, model: SourceModel | TFLiteSource, cleaned: onnx.ModelProto | None) -> None:
         self._model = model
         self._cleaned = cleaned
-        self._graph: FloatGraph | None = None
+        self._graph: FloatGraph | None = model.graph if isinstance(model, TFLiteSource) else None
         self._failure: EdgeInferError | None = None
 
     @property
@@ -69,6 +70,8 @@ class TFLiteWriter:
         if self._failure is not None:
             raise self._failure
         if self._graph is None:
+            if self._cleaned is None:
+                raise ConversionError("The model is no TFLite file")
             try:
                 self._graph = FloatGraph.of_onnx(self._cleaned, self._model.name)
             except EdgeInferError as error:
@@ -78,6 +81,8 @@ class TFLiteWriter:
 
     def encode(self, plan: VariantPlan, ranges: CalibrationSet) -> Encoded:
         """Make the file that a plan asks for; see `encode`."""
+        if isinstance(self._model, TFLiteSource) and plan.word == "" and plan.precision == self._model.precision:
+            return Encoded(self._model.data, f"{len(self._model.graph.graph.operators)} operators, as it came")
         return _tflite(plan, self.graph, self._model, ranges)
 
 
@@ -123,7 +128,7 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     return Encoded(onnx_target.write(rewrite(prepared, weights, choice)), f"{count} of {len(weights)} weights in int4")
 
 
-def _tflite(plan: VariantPlan, graph: FloatGraph, model: SourceModel, ranges: CalibrationSet) -> Encoded:
+def _tflite(plan: VariantPlan, graph: FloatGraph, model: SourceModel | TFLiteSource, ranges: CalibrationSet) -> Encoded:
     """Write a TFLite graph in the precision that a plan asks for."""
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)

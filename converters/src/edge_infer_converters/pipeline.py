@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer import codec
-from edge_infer.dtypes import DType
 from edge_infer.errors import (
     AccuracyError,
     BackendError,
@@ -18,8 +17,7 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer.tensors import Tensor
-from edge_infer_converters import html_report, validate
+from edge_infer_converters import golden, html_report, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
@@ -32,7 +30,9 @@ from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, decibels, step
 from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources import tflite as tflite_source
 from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.trial import crashing
 
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     FilePath = str | os.PathLike[str]
 
-GOLDEN_EXAMPLES = 32
 #: More calibration data than this change no range and take time.
 MAX_CALIBRATION_CALLS = 512
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -69,7 +68,8 @@ def convert(
     """Convert an ONNX model into a bundle, each variant measured against the model as it came.
 
     Args:
-        model: The `.onnx` file, or `package.module:function` that makes a model (`sources.factory.open_source`).
+        model: The `.onnx` or `.tflite` file, or `package.module:function` that makes a model
+            (`sources.factory.open_source`).
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
@@ -98,18 +98,16 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = open_source(model)
-        reporter.talk(
-            step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
-        )
-        if broken := not_a_number(origin.proto):
+        origin = tflite_source.load(model) if Path(model).suffix == tflite_source.SUFFIX else open_source(model)
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
+        if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
 
-        writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
+        writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
         made = run.make(ranges, data, outputs, metric)
@@ -149,7 +147,7 @@ class _Run:
 
     def __init__(
         self,
-        model: source.SourceModel,
+        model: source.SourceModel | TFLiteSource,
         name: str,
         version: str,
         recipe: Recipe,
@@ -158,7 +156,11 @@ class _Run:
     ) -> None:
         self.model = model
         self.name = name
-        self.reference = source.Reference(model)
+        self.reference: source.Reference | tflite_source.Reference
+        if isinstance(model, TFLiteSource):
+            self.reference, self._plans = tflite_source.Reference(model), recipe.tflite_plans(model.precision)
+        else:
+            self.reference, self._plans = source.Reference(model), recipe.plans(model.precision)
         self.not_made: dict[str, str] = {}
         self.mixed: MixedModel | None = None
         self.missed = ""
@@ -167,15 +169,14 @@ class _Run:
         self._writer = writer
         self._reporter = reporter
         # The source itself: without it there is nothing to compare with, so it stays whatever is measured.
-        self._source_id = f"onnx/{model.precision}"
+        self._source_id = f"{'tflite' if isinstance(model, TFLiteSource) else 'onnx'}/{model.precision}"
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None
     ) -> tuple[CalibrationSet, CalibrationSet]:
         """Return the inputs to measure on, and those that give int8 its ranges."""
-        wants_ranges = any(
-            plan.word != "int8-dynamic" and plan.precision == "int8"
-            for plan in self._recipe.plans(self.model.precision)
+        wants_ranges = self.model.precision == "fp32" and any(
+            plan.word != "int8-dynamic" and plan.precision == "int8" for plan in self._plans
         )
         ranges = None if calibration is None else read_set(calibration, self.model.inputs)
         data = None if evaluation is None else read_set(evaluation, self.model.inputs)
@@ -233,21 +234,22 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        cleaned = clean_up(self.model.proto)
-        writer = TFLiteWriter(self.model, cleaned)
+        model = self.model
+        cleaned = None if isinstance(model, TFLiteSource) else clean_up(model.proto)
+        writer = TFLiteWriter(model, cleaned)
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
-        for plan in self._recipe.plans(self.model.precision):
+        for plan in self._plans:
             try:
-                if plan.format == "tflite":
+                if plan.format == "tflite" or cleaned is None or isinstance(model, TFLiteSource):
                     encoded = writer.encode(plan, ranges)
                 elif plan.precision == "mixed":
-                    golden = min(GOLDEN_EXAMPLES, len(data.calls))
-                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, golden, self._reporter)
+                    count = min(golden.EXAMPLES, len(data.calls))
+                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, count, self._reporter)
                     encoded = self._search(MixedSearch(*arguments), ranges)
                 else:
-                    encoded = encode(plan, self.model, cleaned, ranges)
+                    encoded = encode(plan, model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise
@@ -279,7 +281,7 @@ class _Run:
         metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
-        golden = min(GOLDEN_EXAMPLES, len(data.calls))
+        count = min(golden.EXAMPLES, len(data.calls))
         measured: list[ConvertedVariant] = []
         fatal = crashing(self._writer.folder, [variant.id for variant, _ in made])
         for variant, nbytes in made:
@@ -287,7 +289,7 @@ class _Run:
                 if variant.id in fatal:
                     raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
                 budget = self._recipe.budget
-                quality = validate.measure(self._writer.folder, variant, data, outputs, golden, metric, budget)
+                quality = validate.measure(self._writer.folder, variant, data, outputs, count, metric, budget)
             except BackendError as error:
                 self._leave_out(variant.id, error)
                 self._writer.drop(variant.file)
@@ -348,24 +350,13 @@ class _Run:
         ) from failure
 
 
-def _golden(
-    calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
-) -> list[codec.Example]:
-    pairs = list(zip(calls, outputs, strict=True))[:GOLDEN_EXAMPLES]
-    return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
+def _count(model: source.SourceModel | TFLiteSource) -> str:
+    if isinstance(model, TFLiteSource):
+        return f"{len(model.graph.graph.operators)} operators"
+    return f"{len(model.proto.graph.node)} nodes"
 
 
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: _tensor(array) for name, array in arrays.items()}
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    if array.dtype.kind in "OU":
-        return Tensor([str(text) for text in array.reshape(-1)], DType.STRING, array.shape)
-    return Tensor(array.tobytes(), DType.parse(array.dtype), array.shape)
-
-
-def _checked_name(name: str | None, model: source.SourceModel) -> str:
+def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:
     if name is None:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-._")[:128] or "model"
     if not _NAME.fullmatch(name):

@@ -119,6 +119,13 @@ class Recipe:
             chosen = [_INTEGER_INTERFACE if plan.id == _INTEGER_INTERFACE.id else plan for plan in chosen]
         return tuple(chosen)
 
+    def tflite_plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
+        """List the variants to make of a TFLite file; one that is quantized already is kept as it is."""
+        if source_precision != "fp32":
+            file = f"tflite/model_{source_precision}.tflite"
+            return (VariantPlan("tflite", source_precision, file, ("any",), {}),)
+        return tuple(plan for plan in self.plans("fp32") if plan.format == "tflite")
+
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:
     for word in given:

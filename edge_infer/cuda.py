@@ -79,7 +79,7 @@ _HERE = Machine()
 @cache
 def driver_here() -> Driver | CudaUnavailable:
     """Return this machine's driver, or why there is none; asked once in a process."""
-    return _driver(_HERE)
+    return driver_of(_HERE)
 
 
 def why_not(libraries: Path, machine: Machine | None = None) -> CudaUnavailable | None:
@@ -95,7 +95,7 @@ def why_not(libraries: Path, machine: Machine | None = None) -> CudaUnavailable 
     fault = _package_fault(libraries, machine or _HERE)
     if fault is not None:
         return fault
-    driver = driver_here() if machine is None else _driver(machine)
+    driver = driver_here() if machine is None else driver_of(machine)
     if isinstance(driver, CudaUnavailable):
         return driver
     built_for = built_for_cuda(libraries)
@@ -127,7 +127,7 @@ def check(libraries: Path, index: int, *, provider: str = "cuda", machine: Machi
     fault = why_not(libraries, machine)
     if fault is not None:
         raise fault
-    driver = _driver(place)
+    driver = driver_of(place)
     if isinstance(driver, Driver) and index >= len(driver.devices):
         shown = ", ".join(f"cuda:{i} is {name}" for i, name in enumerate(driver.devices))
         raise CudaUnavailable(
@@ -175,12 +175,13 @@ def _package_fault(libraries: Path, machine: Machine) -> CudaUnavailable | None:
     )
 
 
-def _driver(machine: Machine) -> Driver | CudaUnavailable:
+def driver_of(machine: Machine) -> Driver | CudaUnavailable:
+    """Return a machine's driver, or why there is none that shows a device."""
     try:
         driver = machine.driver()
     except OSError as error:
         return CudaUnavailable(
-            f"There is no NVIDIA driver: {error}",
+            f"There is no NVIDIA driver ({str(error).partition(':')[0]} cannot be loaded)",
             hint="install it until `nvidia-smi` works; a container also wants `docker run --gpus all`",
             fault="no-driver",
         )

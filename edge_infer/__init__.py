@@ -7,17 +7,22 @@ result = session.run({"image": image})
 print(result["logits"].argmax())
 """
 
+from typing import TYPE_CHECKING, Any
+
 from edge_infer.bundle import Bundle
 from edge_infer.dtypes import DType
 from edge_infer.errors import (
     BackendError,
     BackendUnavailable,
     BundleError,
+    CudaUnavailable,
+    DeviceLost,
     EdgeInferError,
     ExecutionError,
     InputError,
     IntegrityError,
     ManifestError,
+    OutOfMemory,
     UnsupportedError,
     UnsupportedModel,
 )
@@ -26,6 +31,9 @@ from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import Tensor, TensorSpec
 
+if TYPE_CHECKING:
+    from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -33,13 +41,17 @@ __all__ = [
     "BackendUnavailable",
     "Bundle",
     "BundleError",
+    "CudaUnavailable",
     "DType",
+    "DeviceLost",
     "EdgeInferError",
     "ExecutionError",
     "InputError",
     "IntegrityError",
     "Manifest",
     "ManifestError",
+    "OnnxRuntimeOptions",
+    "OutOfMemory",
     "PreparedCall",
     "Report",
     "Session",
@@ -52,3 +64,12 @@ __all__ = [
     "load",
     "load_async",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what only few programs need when it is first asked for."""
+    if name == "OnnxRuntimeOptions":
+        from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+
+        return OnnxRuntimeOptions
+    raise AttributeError(f"module 'edge_infer' has no attribute {name!r}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from edge_infer.backends.base import Runnable
+    from edge_infer.backends.base import EngineOptions, Runnable
 
 ARRAYS = ("auto", "numpy", "tensor")
 
@@ -38,6 +38,7 @@ def load(
     strict: bool = False,
     self_test: bool = False,
     arrays: str = "auto",
+    options: EngineOptions | None = None,
 ) -> Session:
     """Load a model.
 
@@ -47,9 +48,11 @@ def load(
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
-        strict: Whether to raise where the first choice fails instead of taking the next one.
+        strict: Whether to raise where the first choice fails instead of taking the next one, or where some of the
+            model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
         self_test: Whether to run the bundle's golden examples first and compare.
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used.
 
     Raises:
         BundleError: The source is no bundle or model, or its files are not what they must be.
@@ -68,13 +71,15 @@ def load(
             "device": device != "auto",
             "backend": backend not in (None, "remote"),
             "variant": variant is not None,
+            "options": options is not None,
         }
         return _remote(str(source), wishes | {"self_test": self_test}, arrays=arrays, asked=device)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    device, backend = _place_of(options, device, backend)
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
         try:
-            runnable = _prepare(choice, bundle.model(choice.variant), strict=strict)
+            runnable = _prepare(choice, bundle.model(choice.variant), options, strict=strict)
         except (UnsupportedModel, BackendUnavailable) as error:
             _record(error, choice, failed, strict=strict)
         else:
@@ -91,6 +96,7 @@ async def load_async(
     strict: bool = False,
     self_test: bool = False,
     arrays: str = "auto",
+    options: EngineOptions | None = None,
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
     if not platform.in_browser():
@@ -103,6 +109,7 @@ async def load_async(
                 strict=strict,
                 self_test=self_test,
                 arrays=arrays,
+                options=options,
             )
         )
     _check_arrays(arrays)
@@ -115,13 +122,15 @@ async def load_async(
             strict=strict,
             self_test=self_test,
             arrays=arrays,
+            options=options,
         )
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
+    device, backend = _place_of(options, device, backend)
     await get_backend(backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
         try:
-            runnable = _prepare(choice, await bundle.model_async(choice.variant), strict=strict)
+            runnable = _prepare(choice, await bundle.model_async(choice.variant), options, strict=strict)
         except (UnsupportedModel, BackendUnavailable) as error:
             _record(error, choice, failed, strict=strict)
         else:
@@ -158,9 +167,30 @@ def _check_arrays(arrays: str) -> None:
         raise InputError("`arrays` is `numpy`, which is not installed here", hint="pip install numpy, or arrays='auto'")
 
 
-def _prepare(choice: Choice, model: Path | bytes, *, strict: bool) -> Runnable:
-    options = choice.variant.options.get(choice.backend, {})
-    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=options)
+def _place_of(options: EngineOptions | None, device: str, backend: str | None) -> tuple[str, str | None]:
+    """Return the device and the backend to choose from: those that the engine's options are for."""
+    if options is None:
+        return device, backend
+    if backend not in (None, options.backend):
+        raise InputError(
+            f"The options are for `{options.backend}`, the backend asked for is `{backend}`",
+            hint=f'backend="{options.backend}"',
+        )
+    if device == "auto" and options.device is not None:
+        device = options.device
+    return device, options.backend
+
+
+def _prepare(choice: Choice, model: Path | bytes, options: EngineOptions | None, *, strict: bool) -> Runnable:
+    settings = dict(choice.variant.options.get(choice.backend, {}))
+    for key in settings:
+        if key == "strict" or key.partition(".")[0] in ("user", "provider"):
+            raise ManifestError(f"The variant `{choice.variant.id}` sets `{key}`, which only a program may", got=key)
+    if options is not None:
+        settings |= options.settings()
+    if strict and (options is not None or choice.device.startswith("cuda")):
+        settings["strict"] = "1"
+    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
     placement = runnable.placement
     if strict and placement.device != choice.device.partition(":")[0]:
         runnable.close()

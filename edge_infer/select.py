@@ -84,10 +84,10 @@ def choices(
             continue
         state = reasons[name] = engine.availability()
         if state.ready and kind in ("auto", *state.devices):
-            place = state.devices[0] if device == "auto" else device
-            for candidate in _ordered(readable, place, variant is not None):
-                is_found = True
-                yield Choice(candidate, name, place)
+            for place in state.devices if device == "auto" else (device,):
+                for candidate in _ordered(readable, place, variant is not None):
+                    is_found = True
+                    yield Choice(candidate, name, place)
     if not is_found:
         raise _no_choice(manifest, device, backend, variants, reasons)
 
@@ -112,8 +112,7 @@ def _no_choice(
             formats=formats,
         )
     said = [
-        f"{name}: {state.reason}" if not state.ready else f"{name}: runs on {', '.join(state.devices)} only"
-        for name, state in reasons.items()
+        f"{name}: {state.reason or 'runs on ' + ', '.join(state.devices) + ' only'}" for name, state in reasons.items()
     ]
     hints = [state.hint for state in reasons.values() if state.hint]
     return BackendUnavailable(

@@ -6,7 +6,9 @@ import inspect
 
 import edge_infer
 
-LOAD = "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')"
+LOAD = (
+    "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto', options=None)"
+)
 SIGNATURES = {
     "load": LOAD,
     "load_async": LOAD,

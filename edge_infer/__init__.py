@@ -7,6 +7,9 @@ result = session.run({"image": image})
 print(result["logits"].argmax())
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from edge_infer.bundle import Bundle
 from edge_infer.dtypes import DType
 from edge_infer.errors import (
@@ -25,6 +28,9 @@ from edge_infer.loading import load, load_async
 from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import Tensor, TensorSpec
+
+if _TYPE_CHECKING:
+    from edge_infer.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -51,4 +57,14 @@ __all__ = [
     "Variant",
     "load",
     "load_async",
+    "tune",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import what few runs need when it is first asked for."""
+    if name == "tune":
+        from edge_infer.tuning import tune
+
+        return tune
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,6 +37,7 @@ class Report(NamedTuple):
         providers: The engine's own names of what computes, the preferred first.
         threads: The threads that one operator may use; 0 where the engine decides.
         fallbacks: What was tried first or asked for, and why it was not taken.
+        why: What decided on this variant and engine: `asked for`, or `rule`, `measured` or `budget` with the reason.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Report(NamedTuple):
     providers: tuple[str, ...]
     threads: int
     fallbacks: tuple[str, ...]
+    why: str
 
 
 class Session:
@@ -210,6 +212,7 @@ class Session:
             placement.providers,
             placement.threads,
             (*self._fallbacks, *placement.fallbacks),
+            self._choice.why,
         )
 
     def __repr__(self) -> str:

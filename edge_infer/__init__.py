@@ -7,7 +7,8 @@ result = session.run({"image": image})
 print(result["logits"].argmax())
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from edge_infer.bundle import Bundle
 from edge_infer.dtypes import DType
@@ -31,8 +32,9 @@ from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import Tensor, TensorSpec
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+    from edge_infer.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -63,13 +65,18 @@ __all__ = [
     "Variant",
     "load",
     "load_async",
+    "tune",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import what only few programs need when it is first asked for."""
+def __getattr__(name: str) -> _Any:
+    """Import what few runs need when it is first asked for."""
+    if name == "tune":
+        from edge_infer.tuning import tune
+
+        return tune
     if name == "OnnxRuntimeOptions":
         from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
 
         return OnnxRuntimeOptions
-    raise AttributeError(f"module 'edge_infer' has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

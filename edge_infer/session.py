@@ -37,6 +37,7 @@ class Report(NamedTuple):
         providers: The engine's own names of what computes, the preferred first.
         threads: The threads that one operator may use; 0 where the engine decides.
         fallbacks: What was tried first or asked for, and why it was not taken.
+        why: What decided on this variant and engine: `asked for`, or `rule`, `measured` or `budget` with the reason.
         nodes: How many of the model's nodes each provider computes; empty where the engine does not tell.
     """
 
@@ -49,6 +50,7 @@ class Report(NamedTuple):
     providers: tuple[str, ...]
     threads: int
     fallbacks: tuple[str, ...]
+    why: str
     nodes: tuple[tuple[str, int], ...] = ()
 
 
@@ -214,6 +216,7 @@ class Session:
             placement.providers,
             placement.threads,
             (*self._fallbacks, *placement.fallbacks),
+            self._choice.why,
             placement.nodes,
         )
 

@@ -33,6 +33,8 @@ class OnnxRuntimeBackend:
 
     name = "onnxruntime"
     formats = ("onnx",)
+    #: It takes the option `intra_op_threads`.
+    takes_threads = True
 
     def availability(self) -> Availability:
         """Say whether `onnxruntime` is installed, and whether it brings CUDA; imports nothing."""

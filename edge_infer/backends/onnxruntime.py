@@ -1,7 +1,9 @@
 """ONNX Runtime, natively: CPU and CUDA.
 
-Plain runs go through `InferenceSession.run`; kept tensors, `into` buffers and prepared calls through IO binding,
-which skips the checks and allocations of a run (3.8 us against 10.7 us on an identity model).
+Where numpy is not imported a model on the CPU goes by the C interface (`onnxruntime_c.py`), which needs neither numpy
+nor the Python binding. Elsewhere plain runs go through `InferenceSession.run`; kept tensors, `into` buffers and
+prepared calls through IO binding, which skips the checks and allocations of a run (3.8 us against 10.7 us on an
+identity model).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
+from edge_infer.backends.onnxruntime_error import described
 from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedError, UnsupportedModel
 from edge_infer.platform import installed_version
@@ -23,7 +26,8 @@ from edge_infer.values import as_array, to_numpy, to_tensor
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from edge_infer.backends.base import Array
+    from edge_infer.backends.base import Array, Runnable
+    from edge_infer.errors import EdgeInferError
     from edge_infer.manifest import Variant
 
 # ONNX Runtime's names of element types, and ONNX's numbers of those that numpy cannot carry into a session.
@@ -61,6 +65,10 @@ class OnnxRuntimeBackend:
             return Availability(False, reason="has no build for Pyodide; `ort-web` runs there")
         spec = find_spec("onnxruntime")
         if spec is None or spec.origin is None:
+            from edge_infer.backends.onnxruntime_api import library_path
+
+            if library_path() is not None:  # what `edge-infer slim` leaves of the package
+                return Availability(True, ("cpu",))
             return Availability(False, reason="not installed", hint="pip install 'edge-infer[onnxruntime]'")
         libraries = Path(spec.origin).parent / "capi"
         has_cuda = any(libraries.glob("*onnxruntime_providers_cuda*"))
@@ -68,18 +76,31 @@ class OnnxRuntimeBackend:
 
     def version(self) -> str:
         """Return the version of ONNX Runtime."""
-        return installed_version("onnxruntime", "onnxruntime", "onnxruntime-gpu")
+        number = installed_version("onnxruntime", "onnxruntime", "onnxruntime-gpu")
+        if number or not self.availability().ready:
+            return number
+        from edge_infer.backends.onnxruntime_api import load_api
+
+        return load_api().version
 
     async def start(self) -> None:
         """Do nothing: it starts when it is imported."""
 
-    def prepare(
-        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
-    ) -> OnnxRuntimeModel:
+    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
         """Load a model; see `Backend.prepare`."""
+        unfit: EdgeInferError | None = None
+        if device == "cpu" and "numpy" not in sys.modules:
+            from edge_infer.backends.onnxruntime_c import load_model
+
+            try:
+                return load_model(model, variant, options)
+            except (BackendUnavailable, UnsupportedError) as error:
+                unfit = error
         try:
             import onnxruntime
         except ImportError as error:
+            if unfit is not None:
+                raise unfit from error
             raise BackendUnavailable(
                 f"onnxruntime cannot be imported: {error}", hint="pip install --force-reinstall onnxruntime"
             ) from error
@@ -164,8 +185,11 @@ class OnnxRuntimeModel:
             for name, value in held.items():
                 binding.bind_ortvalue_input(name, value)
             for name in outputs:
-                if name in into:
-                    binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(into[name])))
+                target = into.get(name)
+                if isinstance(target, OrtTensor):
+                    binding.bind_ortvalue_output(name, target.value())
+                elif target is not None:
+                    binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(target)))
                 else:
                     binding.bind_output(name, "cpu")
             session.run_with_iobinding(binding)
@@ -210,7 +234,7 @@ class OnnxRuntimeCall:
             buffer = numpy.zeros(shapes[spec.name], str(spec.dtype))
             self._binding.bind_input(spec.name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
             self._buffers[spec.name] = buffer
-        self.inputs = MappingProxyType(self._buffers)
+        self.inputs: Mapping[str, Array] = MappingProxyType(self._buffers)
         self._fill = {name: buffer.__setitem__ for name, buffer in self._buffers.items()}
         sizes = {
             dim: size
@@ -360,18 +384,4 @@ def _translate(error: Exception, doing: str, error_class: type[UnsupportedModel 
         return error
     said = " ".join(str(error).split())
     text = said.split(": ", 2)[-1] if said.startswith("[ONNXRuntimeError]") else said
-    return error_class(
-        f"onnxruntime cannot {doing}: {text}", hint=_hint(kind.__name__, text), engine_error=kind.__name__
-    )
-
-
-def _hint(kind: str, text: str) -> str:
-    if kind == "InvalidProtobuf" or "No graph was found" in text:
-        return "the file is cut short or no ONNX model: fetch or export it again"
-    if "opset" in text or "IR version" in text:
-        return "pip install --upgrade onnxruntime, or export the model for an older opset"
-    if "is not a registered function/op" in text:
-        return "the model uses an operator that this engine lacks: export it without, or choose another backend"
-    if "Could not find an implementation" in text:
-        return "this engine lacks the operator for that dtype: try `backend='reference'`, or another precision"
-    return ""
+    return described(kind.__name__, text, doing, error_class)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Placement
 from edge_infer.backends.onnxruntime_api import OrtError, load_api
-from edge_infer.backends.onnxruntime_error import described
+from edge_infer.backends.onnxruntime_entries import session_entries
+from edge_infer.backends.onnxruntime_errors import described
 from edge_infer.dtypes import DType
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError, UnsupportedModel
 from edge_infer.tensors import EngineTensor, Tensor, TensorSpec
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import Array
     from edge_infer.backends.onnxruntime_api import Api
-    from edge_infer.manifest import Variant
 
 # ONNX's numbers of the element types: `TensorProto.DataType`.
 _DTYPES = {
@@ -67,34 +67,35 @@ class _Handle:
         self.api.release(self._kind, self.pointer)
 
 
-def load_model(model: Path | bytes, variant: Variant, options: Mapping[str, str]) -> OrtCModel:
+def load_model(model: Path | bytes, file: str | None, options: Mapping[str, str]) -> OrtCModel:
     """Load a model on the CPU.
 
     Args:
         model: The model file or its bytes.
-        variant: What it is.
-        options: The engine's settings.
+        file: What errors call it.
+        options: The engine's settings, as `Backend.prepare` takes them.
 
     Raises:
         BackendUnavailable: The library cannot be used here.
+        ManifestError: A setting is not one that a bundle may set.
         UnsupportedModel: The engine cannot load the model.
     """
+    entries = session_entries(options)
+    threads = int(options.get("intra_op_threads", 0))
     api = load_api()
     try:
         settings = _Handle(api, "SessionOptions", api.make("CreateSessionOptions"))
         api.call("SetSessionLogSeverityLevel", settings.pointer, 4)
-        for key, value in options.items():
-            if key == "intra_op_threads":
-                api.call("SetIntraOpNumThreads", settings.pointer, int(value))
-            else:
-                api.call("AddSessionConfigEntry", settings.pointer, key.encode(), value.encode())
+        api.call("SetIntraOpNumThreads", settings.pointer, threads)
+        for key, value in entries.items():
+            api.call("AddSessionConfigEntry", settings.pointer, key.encode(), value.encode())
         if isinstance(model, bytes):
             pointer = api.make("CreateSessionFromArray", api.env, model, len(model), settings.pointer)
         else:
             pointer = api.make("CreateSession", api.env, str(model).encode(), settings.pointer)
     except OrtError as error:
-        raise described(error.kind, error.text, f"load `{variant.file}`", UnsupportedModel) from error
-    return OrtCModel(_Handle(api, "Session", pointer), int(options.get("intra_op_threads", "0")))
+        raise described(error.kind, error.text, f"load `{file}`", UnsupportedModel) from error
+    return OrtCModel(_Handle(api, "Session", pointer), threads)
 
 
 class OrtCModel:

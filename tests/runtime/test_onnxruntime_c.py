@@ -38,7 +38,7 @@ def c_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load by the C interface, although the tests have imported numpy."""
 
     def prepare(_: Any, model: Any, variant: Any, *, device: str, options: Mapping[str, str]) -> OrtCModel:
-        return load_model(model, variant, options)
+        return load_model(model, variant.file, options)
 
     monkeypatch.setattr(OnnxRuntimeBackend, "prepare", prepare)
 

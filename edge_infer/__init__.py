@@ -7,8 +7,7 @@ result = session.run({"image": image})
 print(result["logits"].argmax())
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle import Bundle
 from edge_infer.dtypes import DType
@@ -16,11 +15,14 @@ from edge_infer.errors import (
     BackendError,
     BackendUnavailable,
     BundleError,
+    CudaUnavailable,
+    DeviceLost,
     EdgeInferError,
     ExecutionError,
     InputError,
     IntegrityError,
     ManifestError,
+    OutOfMemory,
     UnsupportedError,
     UnsupportedModel,
 )
@@ -29,7 +31,8 @@ from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import Tensor, TensorSpec
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
+    from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
     from edge_infer.tuning import tune
 
 __version__ = "0.1.0"
@@ -39,13 +42,17 @@ __all__ = [
     "BackendUnavailable",
     "Bundle",
     "BundleError",
+    "CudaUnavailable",
     "DType",
+    "DeviceLost",
     "EdgeInferError",
     "ExecutionError",
     "InputError",
     "IntegrityError",
     "Manifest",
     "ManifestError",
+    "OnnxRuntimeOptions",
+    "OutOfMemory",
     "PreparedCall",
     "Report",
     "Session",
@@ -61,10 +68,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    """Import what few runs need when it is first asked for."""
+def __getattr__(name: str) -> Any:
+    """Import what only few programs need when it is first asked for."""
+    if name == "OnnxRuntimeOptions":
+        from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+
+        return OnnxRuntimeOptions
     if name == "tune":
         from edge_infer.tuning import tune
 
         return tune
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module 'edge_infer' has no attribute {name!r}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from edge_infer.backends.base import EngineOptions
     from edge_infer.remembered import Measurement
 
 ARRAYS = ("auto", "numpy", "tensor")
@@ -36,6 +37,7 @@ class _Wishes(NamedTuple):
     strict: bool
     self_test: bool
     arrays: str
+    options: EngineOptions | None
 
 
 def load(
@@ -50,6 +52,7 @@ def load(
     strict: bool = False,
     self_test: bool = False,
     arrays: str = "auto",
+    options: EngineOptions | None = None,
 ) -> Session:
     """Load a model.
 
@@ -63,9 +66,12 @@ def load(
         latency_budget_ms: The time that a call may take: of the variants that were measured within it on this machine,
             the one nearest to the source is taken. Where nothing was measured, `tune` or warn.
         tune: Whether to measure the ways to run it first, where that has not been done on this machine.
-        strict: Whether to raise where the first choice fails instead of taking the next one.
+        strict: Whether to raise where the first choice fails instead of taking the next one, or where some of the
+            model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
         self_test: Whether to run the bundle's golden examples first and compare.
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
+            what was measured without them does not count.
 
     Raises:
         BundleError: The source is no bundle or model, or its files are not what they must be.
@@ -78,11 +84,12 @@ def load(
     >>> load("examples/digits/digits.onnx", backend="onnxruntime").inputs
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
-    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays)
+    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options)
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in _choices(bundle, wishes):
         try:
@@ -104,16 +111,18 @@ async def load_async(
     strict: bool = False,
     self_test: bool = False,
     arrays: str = "auto",
+    options: EngineOptions | None = None,
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
-    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays)
+    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options)
     if not platform.in_browser():
         return await platform.run_in_thread(lambda: load(source, **wishes._asdict()))
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
-    await get_backend(backend or "ort-web").start()
+    wishes = _placed(wishes)
+    await get_backend(wishes.backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in _choices(bundle, wishes):
         try:
@@ -135,6 +144,23 @@ def _check(wishes: _Wishes) -> None:
         raise InputError(f"`latency_budget_ms` is {budget}, expected more than 0", got=budget)
 
 
+def _placed(wishes: _Wishes) -> _Wishes:
+    """Return the wishes with the device and the backend that the engine's options are for."""
+    options, device, backend = wishes.options, wishes.device, wishes.backend
+    if options is None:
+        return wishes
+    if backend not in (None, options.backend):
+        raise InputError(
+            f"The options are for `{options.backend}`, the backend asked for is `{backend}`",
+            hint=f'backend="{options.backend}"',
+        )
+    if wishes.tune:
+        raise InputError("`tune` measures without an engine's options", hint="leave `options` or `tune` out")
+    if device == "auto" and options.device is not None:
+        device = options.device
+    return wishes._replace(device=device, backend=options.backend)
+
+
 def _choices(bundle: Bundle, wishes: _Wishes) -> Iterator[Choice]:
     """Give the ways to run a bundle here, the preferred first: by what was measured, else by rule."""
     return choices(
@@ -152,7 +178,9 @@ def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
     """Return what was measured of the bundle here; measure it where that was asked for and is not done."""
     name = bundle.manifest.name
     rows: tuple[Measurement, ...] = ()
-    if bundle.is_hashed or wishes.tune or may_be_remembered(name):
+    if wishes.options is not None:
+        return rows
+    if not bundle.is_bare or wishes.tune or may_be_remembered(name):
         rows = remembered(name, bundle.revision)
     if wishes.tune:
         from edge_infer.tuning import tune
@@ -202,6 +230,7 @@ def _opened(
         asked=wishes.device,
         fallbacks=fallbacks,
         self_test=wishes.self_test,
+        options=wishes.options,
     )
 
 
@@ -228,6 +257,7 @@ def _remote(url: str, wishes: _Wishes) -> Session:
         "threads": wishes.threads is not None,
         "latency_budget_ms": wishes.latency_budget_ms is not None,
         "tune": wishes.tune,
+        "options": wishes.options is not None,
         "self_test": wishes.self_test,
     }
     refused = [name for name, is_wished in wished.items() if is_wished]

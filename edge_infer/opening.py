@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from edge_infer.backends.base import Runnable
+    from edge_infer.backends.base import EngineOptions, Runnable
     from edge_infer.bundle import Bundle
     from edge_infer.select import Choice
 
@@ -29,6 +29,7 @@ def open_session(
     asked: str,
     fallbacks: Sequence[str] = (),
     self_test: bool = False,
+    options: EngineOptions | None = None,
 ) -> Session:
     """Make the session of one choice.
 
@@ -41,6 +42,7 @@ def open_session(
         asked: The device that the user asked for.
         fallbacks: What was tried before and failed, in words.
         self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
 
     Raises:
         UnsupportedModel: The engine cannot load it.
@@ -49,7 +51,7 @@ def open_session(
         InputError: The engine takes no number of threads; or there is nothing to test with.
         ExecutionError: The self-test did not give the golden outputs.
     """
-    runnable = _prepare(choice, model, strict=strict)
+    runnable = _prepare(choice, model, options, strict=strict)
     _check_specs(bundle, choice, runnable)
     session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
     return _self_tested(session) if self_test else session
@@ -60,11 +62,19 @@ def takes_threads(backend: str) -> bool:
     return bool(getattr(get_backend(backend), "takes_threads", False))
 
 
-def _prepare(choice: Choice, model: Path | bytes, *, strict: bool) -> Runnable:
-    options = {**_thread_option(choice), **choice.variant.options.get(choice.backend, {})}
+def _prepare(choice: Choice, model: Path | bytes, options: EngineOptions | None, *, strict: bool) -> Runnable:
+    own = choice.variant.options.get(choice.backend, {})
+    for key in own:
+        if key == "strict" or key.partition(".")[0] in ("user", "provider"):
+            raise ManifestError(f"The variant `{choice.variant.id}` sets `{key}`, which only a program may", got=key)
+    settings = {**_thread_option(choice), **own}
+    if options is not None:
+        settings |= options.settings()
     if choice.threads is not None:
-        options["intra_op_threads"] = str(choice.threads)
-    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=options)
+        settings["intra_op_threads"] = str(choice.threads)
+    if strict and (options is not None or choice.device.startswith("cuda")):
+        settings["strict"] = "1"
+    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
     placement = runnable.placement
     if strict and placement.device != choice.device.partition(":")[0]:
         runnable.close()

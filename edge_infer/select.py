@@ -117,14 +117,14 @@ def choices(
             continue
         state = reasons[name] = engine.availability()
         if state.ready and kind in ("auto", *state.devices):
-            place = state.devices[0] if device == "auto" else device
-            for candidate in _ordered(readable, place, variant is not None):
-                choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
-                if candidate.precision in _EMULATED[place.partition(":")[0]]:
-                    later.append(choice)
-                elif first is None or choice[:3] != first[:3]:
-                    is_found = True
-                    yield choice
+            for place in state.devices if device == "auto" else (device,):
+                for candidate in _ordered(readable, place, variant is not None):
+                    choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
+                    if candidate.precision in _EMULATED[place.partition(":")[0]]:
+                        later.append(choice)
+                    elif first is None or choice[:3] != first[:3]:
+                        is_found = True
+                        yield choice
     yield from later
     if not (is_found or later):
         raise _no_choice(manifest, device, backend, variants, reasons)
@@ -275,8 +275,7 @@ def _no_choice(
             formats=formats,
         )
     said = [
-        f"{name}: {state.reason}" if not state.ready else f"{name}: runs on {', '.join(state.devices)} only"
-        for name, state in reasons.items()
+        f"{name}: {state.reason or 'runs on ' + ', '.join(state.devices) + ' only'}" for name, state in reasons.items()
     ]
     hints = [state.hint for state in reasons.values() if state.hint]
     return BackendUnavailable(

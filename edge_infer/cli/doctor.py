@@ -45,10 +45,11 @@ def _examine(root: Path | None) -> list[Finding]:
     if root is not None:
         return examine_machine(root.resolve())
     from edge_infer.doctor.browser import examine_browser
+    from edge_infer.doctor.cuda import examine_cuda
     from edge_infer.doctor.engines import examine_engines
     from edge_infer.doctor.imports import examine_imports
 
-    return [*examine_machine(), *examine_engines(), *examine_imports(), *examine_browser()]
+    return [*examine_machine(), *examine_engines(), *examine_cuda(), *examine_imports(), *examine_browser()]
 
 
 def _show(findings: list[Finding]) -> None:

@@ -30,6 +30,7 @@ def open_session(
     asked: str,
     fallbacks: Sequence[str] = (),
     self_test: bool = False,
+    options: EngineOptions | None = None,
 ) -> Session:
     """Make the session of one choice.
 
@@ -43,6 +44,7 @@ def open_session(
         asked: The device that the user asked for.
         fallbacks: What was tried before and failed, in words.
         self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
 
     Raises:
         UnsupportedModel: The engine cannot load it.

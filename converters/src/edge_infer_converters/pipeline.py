@@ -34,6 +34,7 @@ from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.opset import to_opset
 from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = open_source(model)
+        origin = open_source(model, recipe.source)
         reporter.talk(
             step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
         )
@@ -230,7 +231,7 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        cleaned = clean_up(self.model.proto)
+        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))

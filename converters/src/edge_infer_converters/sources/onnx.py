@@ -13,6 +13,8 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.graphs import graphs_of, tensors_of
+from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.shapes import fix_shapes
 
 if TYPE_CHECKING:
     import os
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 #: What protobuf can hold in one message; larger models have their weights in files beside them.
 MAX_BYTES = 2**31 - 1
+NO_OPTIONS = SourceOptions()
 
 _DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.FLOAT32,
@@ -77,15 +80,17 @@ class SourceModel:
     nbytes: int
 
 
-def load(path: str | os.PathLike[str]) -> SourceModel:
+def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> SourceModel:
     """Read and check an ONNX file; weights in files beside it are read too.
 
     Args:
         path: The `.onnx` file.
+        options: The dimensions to fix.
 
     Raises:
         ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
         UnsupportedModel: It uses an operator, an operator set or a type that ONNX Runtime does not know.
+        InputError: The shapes do not fit it.
 
     >>> from edge_infer_converters.sources import onnx as source
     >>> model = source.load("digits.onnx")  # doctest: +SKIP
@@ -100,6 +105,7 @@ def load(path: str | os.PathLike[str]) -> SourceModel:
     if proto.ByteSize() > MAX_BYTES:
         raise _too_large(place, proto.ByteSize())
     _check_operators(proto, place)
+    proto = fix_shapes(proto, options.shapes)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initializers]
     model = SourceModel(

@@ -87,8 +87,8 @@ def convert(
 ) -> None:
     r"""Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
-    SOURCE is an .onnx file, or package.module:function that returns a torch module with example inputs, or a fitted
-    scikit-learn estimator.
+    SOURCE is an .onnx or .pt2 file, or package.module:function that returns a torch module with example inputs, a Keras
+    model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.
 

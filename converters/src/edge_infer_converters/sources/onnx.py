@@ -15,6 +15,7 @@ from edge_infer.tensors import TensorSpec
 from edge_infer_converters.graphs import graphs_of, tensors_of
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
+from edge_infer_converters.steps.plain_outputs import to_plain_outputs
 
 if TYPE_CHECKING:
     import os
@@ -105,7 +106,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
     if proto.ByteSize() > MAX_BYTES:
         raise _too_large(place, proto.ByteSize())
     _check_operators(proto, place)
-    proto = fix_shapes(proto, options.shapes)
+    proto = fix_shapes(to_plain_outputs(proto), options.shapes)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initializers]
     model = SourceModel(
@@ -172,8 +173,8 @@ def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
 def _parse(path: Path) -> onnx.ModelProto:
     if path.suffix in (".tflite", ".pt", ".pth", ".h5", ".keras", ".safetensors", ".pb"):
         raise ConversionError(
-            f"`{path}` is not an ONNX model; `convert` reads .onnx",
-            hint="export it to ONNX first: torch.onnx.export, tf2onnx, skl2onnx",
+            f"`{path}` is not an ONNX model; `convert` reads .onnx and .pt2",
+            hint="export it to ONNX first, or make it in Python: edge-infer convert module:function",
         )
     try:
         if path.is_file() and path.stat().st_size > MAX_BYTES:
@@ -285,9 +286,7 @@ def _spec(value: onnx.ValueInfoProto, kind: str, path: Path) -> TensorSpec:
         what = (which or "nothing").removesuffix("_type").replace("_", " ")
         raise UnsupportedModel(
             f"{kind} `{value.name}` of `{path}` is a {what}, expected a tensor",
-            hint="export without it: skl2onnx takes options={id(model): {'zipmap': False}}"
-            if what != "nothing"
-            else "",
+            hint="export it with plain tensors as inputs and outputs" if what != "nothing" else "",
             tensor=value.name,
         )
     tensor = value.type.tensor_type

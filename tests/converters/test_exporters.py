@@ -46,7 +46,7 @@ def lightgbm_regressor():
     return lightgbm.LGBMRegressor(n_estimators=5, verbose=-1, n_jobs=1).fit(X, X[:, 2])
 
 def lightgbm_booster():
-    return lightgbm.train({"verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, label=X[:, 2]), 5)
+    return lightgbm.train({"verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, label=X[:, 2].copy()), 5)
 """
 
 KERAS = """

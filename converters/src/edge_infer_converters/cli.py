@@ -95,8 +95,8 @@ def convert(
     \b
     edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
     """
-    from edge_infer.errors import InputError
-    from edge_infer_converters import Recipe, pipeline
+    from edge_infer.errors import InputError, UnsupportedOperator
+    from edge_infer_converters import Recipe, pipeline, support
     from edge_infer_converters.budget import Budget, parse_share, parse_size
     from edge_infer_converters.report import TerminalReporter, print_table
     from edge_infer_converters.sources.options import SourceOptions, parse_shapes
@@ -117,18 +117,23 @@ def convert(
         recipe = Recipe(formats, asked, keep_all, budget, tuple(dict.fromkeys(targets)) or ("any",), options)
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    result = pipeline.convert(
-        source,
-        target,
-        name=name,
-        calibration=calibration,
-        evaluation=evaluation,
-        labels=labels,
-        recipe=recipe,
-        force=force,
-        report=report,
-        reporter=TerminalReporter(),
-    )
+    try:
+        result = pipeline.convert(
+            source,
+            target,
+            name=name,
+            calibration=calibration,
+            evaluation=evaluation,
+            labels=labels,
+            recipe=recipe,
+            force=force,
+            report=report,
+            reporter=TerminalReporter(),
+        )
+    except UnsupportedOperator as error:
+        for line in support.table([support.Lack(**lack) for lack in error.details.get("lacks", ())]):
+            output.talk(line)
+        raise
     if as_json:
         output.data_json(result.to_json())
     else:

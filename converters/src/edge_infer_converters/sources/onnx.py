@@ -16,6 +16,7 @@ from edge_infer_converters.graphs import graphs_of, tensors_of
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
 from edge_infer_converters.steps.plain_outputs import to_plain_outputs
+from edge_infer_converters.support import native_lacks, unsupported
 
 if TYPE_CHECKING:
     import os
@@ -90,7 +91,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 
     Raises:
         ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
-        UnsupportedModel: It uses an operator, an operator set or a type that ONNX Runtime does not know.
+        UnsupportedOperator: It uses operators that ONNX Runtime does not know: all of them are named.
+        UnsupportedModel: It uses an operator set or a type that ONNX Runtime does not know.
         InputError: The shapes do not fit it.
 
     >>> from edge_infer_converters.sources import onnx as source
@@ -105,6 +107,16 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
     nbytes = place.stat().st_size + _load_external(proto, place)
     if proto.ByteSize() > MAX_BYTES:
         raise _too_large(place, proto.ByteSize())
+    try:
+        return _checked(proto, place, options, nbytes)
+    except UnsupportedModel as error:
+        # The checker and the engine name the first operator that they do not know, we all of them.
+        if lacks := native_lacks(proto):
+            raise unsupported(lacks) from error
+        raise
+
+
+def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
     _check_operators(proto, place)
     proto = fix_shapes(to_plain_outputs(proto), options.shapes)
     initializers = {tensor.name for tensor in proto.graph.initializer}

@@ -24,7 +24,6 @@ def open_session(
     choice: Choice,
     model: Path | bytes,
     *,
-    options: EngineOptions | None = None,
     strict: bool,
     arrays: str,
     asked: str,
@@ -38,7 +37,6 @@ def open_session(
         bundle: The bundle of the model.
         choice: The variant, the engine, the device and the threads.
         model: The variant's model file or its bytes.
-        options: The caller's settings of the engine.
         strict: Whether to raise where another device than the chosen one is used.
         arrays: What outputs are, as in `edge_infer.load`.
         asked: The device that the user asked for.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import onnx
 
 from edge_infer import codec
 from edge_infer.dtypes import DType
@@ -108,10 +111,12 @@ def convert(
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
+        output_spec = origin.outputs[0]
+        del origin
 
         writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
         if labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
+            writer.add(LABELS_NAME, read_labels(labels, output_spec))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -230,7 +235,7 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        cleaned = clean_up(self.model.proto)
+        cleaned = self._take_source()
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
@@ -261,6 +266,7 @@ class _Run:
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            del encoded  # the next variant needs the memory
         if not made:
             raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
         return made
@@ -307,6 +313,13 @@ class _Run:
     def write_manifest(self, variants: Sequence[Variant]) -> str:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
+
+    def _take_source(self) -> onnx.ModelProto:
+        """Return the cleaned source, and let go of the session and the model as it came: each is another copy."""
+        cleaned = clean_up(self.model.proto)
+        self.model = replace(self.model, proto=onnx.ModelProto())
+        del self.reference
+        return cleaned
 
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""

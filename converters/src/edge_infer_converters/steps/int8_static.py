@@ -21,7 +21,7 @@ from onnx import numpy_helper, version_converter
 from edge_infer.errors import ConversionError
 from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors
 from edge_infer_converters.steps.clean_up import clean_up
-from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.steps.fold_constants import fold_constants
 from edge_infer_converters.steps.shorten_names import shorten_names
 from edge_infer_converters.steps.small_constants import halve, share_scalars
@@ -118,7 +118,8 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
                 f"The model uses operator set {opset} and cannot be brought to {_PER_CHANNEL_OPSET}: {error}",
                 hint="export it with opset 13 or later",
             ) from error
-    prepared = fold_batch_norm(fold_constants(model))
+    prepared = fold_constants(model)
+    fold_batch_norm_in(prepared.graph)
     # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference.
     drop_stored_shapes(prepared.graph)
     _plain_gemm_weights(prepared.graph)

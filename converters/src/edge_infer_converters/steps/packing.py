@@ -44,14 +44,20 @@ def pack_slices(values: np.ndarray, axis: int) -> Packed:
         axis: The axis whose slices have scales of their own.
     """
     others = tuple(i for i in range(values.ndim) if i != axis)
-    largest = np.abs(values).max(axis=others, keepdims=True)
+    largest = np.maximum(values.max(axis=others, keepdims=True), -values.min(axis=others, keepdims=True))
     scales = halved(np.where(largest > 0, largest / 127, 1).astype(np.float32))
-    return Packed(np.clip(np.rint(values / scales), -127, 127).astype(np.int8), scales)
+    codes = np.empty(values.shape, np.int8)
+    step = max(1, _CHUNK // max(values[:1].size, 1))
+    for start in range(0, len(values), step):
+        part = slice(start, start + step)
+        codes[part] = np.clip(np.rint(values[part] / (scales[part] if axis == 0 else scales)), -127, 127)
+    return Packed(codes, scales)
 
 
 def unpack_slices(packed: Packed) -> np.ndarray:
     """Return the float32 values of 8-bit slices."""
-    values: np.ndarray = packed.codes.astype(np.float32) * packed.scales
+    values: np.ndarray = packed.codes.astype(np.float32)
+    values *= packed.scales
     return values
 
 

@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 
 from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors, graphs_of
 from edge_infer_converters.steps import packing
-from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.steps.fold_constants import fold_constants
 from edge_infer_converters.steps.shorten_names import shorten_names
 
@@ -83,7 +83,8 @@ class Weight:
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy in the form whose weights are packed: constants and batch normalization folded."""
-    prepared = fold_batch_norm(fold_constants(model))
+    prepared = fold_constants(model)
+    fold_batch_norm_in(prepared.graph)
     drop_stored_shapes(prepared.graph)
     return prepared
 
@@ -111,7 +112,7 @@ def weights_of(model: onnx.ModelProto) -> tuple[Weight, ...]:
         if int(np.prod(weight.shape)) < _MIN_ELEMENTS:
             continue
         values = numpy_helper.to_array(tensor)
-        largest = float(np.abs(values).max()) if np.isfinite(values).all() else np.inf
+        largest = max(float(values.max()), -float(values.min()))  # NaN where there is one
         if not np.isfinite(largest):
             continue
         usable = [e for e in weight.encodings if e != "fp16" or largest <= _LARGEST_HALF]

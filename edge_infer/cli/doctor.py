@@ -7,6 +7,7 @@ import sys
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.doctor.cuda import examine_cuda
 from edge_infer.doctor.engines import examine_engines
 
 
@@ -17,7 +18,7 @@ def doctor(as_json: bool) -> None:
 
     Each finding says what to type; exits with 1 on a problem.
     """
-    findings = examine_engines()
+    findings = [*examine_engines(), *examine_cuda()]
     if as_json:
         output.data_json({"findings": [finding._asdict() for finding in findings]})
     else:

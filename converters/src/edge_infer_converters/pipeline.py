@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import onnx
 
 from edge_infer import codec
 from edge_infer.dtypes import DType
@@ -42,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
-    import onnx
 
     from edge_infer.errors import EdgeInferError
 
@@ -109,15 +111,16 @@ def convert(
         if broken := not_a_number(origin.proto):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
-        cleaned = run.check_support()
+        del origin  # a copy of the weights
+        run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
 
         writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
         if labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
-        made = run.make(cleaned, ranges, data, outputs, metric)
+            writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
         revision = run.write_manifest([one.variant for one in measured if one.is_kept])
@@ -227,8 +230,8 @@ class _Run:
         is_asked = budget.metric is not None or budget.max_loss is not None
         return metric.name if is_asked or metric.name == "accuracy" else ""
 
-    def check_support(self) -> onnx.ModelProto:
-        """Say what is not supported where, before any work; return the model to convert, cleaned up."""
+    def check_support(self) -> None:
+        """Clean the model up and say what is not supported where, before any work."""
         cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
         plans = self._recipe.plans(self.model.precision)
         found = support.check(cleaned, self._recipe, [plan.format for plan in plans])
@@ -239,17 +242,17 @@ class _Run:
         for plan in plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
-        return cleaned
+        self.model = replace(self.model, proto=cleaned)
 
     def make(
         self,
-        cleaned: onnx.ModelProto,
         ranges: CalibrationSet,
         data: CalibrationSet,
         outputs: Sequence[Mapping[str, np.ndarray]],
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
+        cleaned = self._take_source()
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
@@ -282,6 +285,7 @@ class _Run:
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            del encoded  # the next variant needs the memory
         if not made:
             raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
         return made
@@ -328,6 +332,13 @@ class _Run:
     def write_manifest(self, variants: Sequence[Variant]) -> str:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
+
+    def _take_source(self) -> onnx.ModelProto:
+        """Return the cleaned source, and let go of the session: it is another copy."""
+        cleaned = self.model.proto
+        self.model = replace(self.model, proto=onnx.ModelProto())
+        del self.reference
+        return cleaned
 
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""

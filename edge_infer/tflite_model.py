@@ -7,6 +7,7 @@ numbers, types and operators are those of tensorflow/lite/schema/schema.fbs, ver
 from __future__ import annotations
 
 from math import prod
+from struct import error as struct_error
 from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -193,7 +194,7 @@ def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
         )
     try:
         return _read(content)
-    except (_ContradictionError, UnicodeDecodeError) as error:
+    except (_ContradictionError, UnicodeDecodeError, struct_error) as error:
         raise UnsupportedModel(f"`{name}` contradicts itself: {error}", hint="fetch or convert it again") from error
 
 

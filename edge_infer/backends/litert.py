@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
 from edge_infer.dtypes import DType
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel, listed
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.tflite_file import is_whole
@@ -38,6 +38,8 @@ class LiteRTBackend:
 
     name = "litert"
     formats = ("tflite",)
+    #: It takes the option `intra_op_threads`.
+    takes_threads = True
 
     def availability(self) -> Availability:
         """Say whether one of the packages is installed; imports neither."""
@@ -60,17 +62,20 @@ class LiteRTBackend:
         """Do nothing: it starts when it is imported."""
 
     def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
-        """Load a model; see `Backend.prepare`.
+        """Load a model; see `Backend.prepare`. The options are `intra_op_threads` and `interface`.
 
-        The option `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its
-        own scales turn floats into these integers and back, so that it can be measured and used like any other.
+        `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its own scales
+        turn floats into these integers and back, so that it can be measured and used like any other.
         """
         del device
-        if set(options) - {"interface"} or options.get("interface", "float") != "float":
+        unknown = [key for key in options if key not in ("intra_op_threads", "interface")]
+        if unknown:
+            raise InputError(f"litert takes no option {listed(unknown)}, as `{variant.id}` has", variant=variant.id)
+        if options.get("interface", "float") != "float":
             raise InputError(
-                f"litert takes the option `interface`, which is `float`; `{variant.id}` has {dict(options)}",
-                variant=variant.id,
+                f"litert knows the interface `float`, `{variant.id}` has `{options['interface']}`", variant=variant.id
             )
+        threads = int(options.get("intra_op_threads", 0)) or min(_MAX_THREADS, available_cpus())
         found = _installed()
         try:
             interpreter_class = import_module(f"{found[0] if found else ''}.interpreter").Interpreter
@@ -88,7 +93,7 @@ class LiteRTBackend:
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
-        return LiteRTModel(interpreter_class, content, variant, is_float=bool(options))
+        return LiteRTModel(interpreter_class, content, variant, threads, is_float="interface" in options)
 
 
 class LiteRTModel:
@@ -96,8 +101,9 @@ class LiteRTModel:
 
     is_thread_safe = False
 
-    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant, *, is_float: bool = False) -> None:
-        threads = min(_MAX_THREADS, available_cpus())
+    def __init__(
+        self, interpreter_class: Any, content: bytes, variant: Variant, threads: int, *, is_float: bool = False
+    ) -> None:
         self._make: Callable[[], Any] = lambda: interpreter_class(model_content=content, num_threads=threads)
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()

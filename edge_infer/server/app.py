@@ -25,6 +25,7 @@ from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -91,6 +92,7 @@ def create_app(
     device: str = "auto",
     limits: Limits | None = None,
     triton_metric_names: bool = False,
+    store: HostedStore | None = None,
 ) -> Application:
     """Make the application.
 
@@ -103,6 +105,7 @@ def create_app(
         device: What models run on, as `edge_infer.load` takes it.
         limits: Sizes, times and the number of workers.
         triton_metric_names: Whether `/metrics` has the names of Triton too.
+        store: The signed store to host, and where its devices report; None for none.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -136,6 +139,7 @@ def create_app(
             *PackageRoutes(assets).routes(),
             *InferenceRoutes(engine, endpoint, metrics).routes(),
             *DocumentationRoutes(engine.repository).routes(),
+            *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),
         ],
         middleware=[
             Middleware(AccessLog),

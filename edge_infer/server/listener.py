@@ -104,6 +104,11 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, and tell the application first: listeners to events are let go."""
+        self._app.drain()
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Be ready no more, refuse new requests, finish those that were accepted, exit."""
         self._app.drain()

@@ -414,7 +414,7 @@ def test_a_model_that_does_not_run_is_an_error_that_says_why(write_model: WriteM
     [
         ({"precisions": ("int9",)}, "Precision `int9` is not known"),
         ({"formats": ("onyx",)}, "Format `onyx` is not known"),
-        ({"precisions": ()}, "nothing to make"),
+        ({"targets": ("mcu",), "precisions": ("fp32",)}, "nothing to make"),
     ],
 )
 def test_a_recipe_of_what_cannot_be_made_is_refused(recipe: dict[str, Any], message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import ConversionError, EdgeInferError
+from edge_infer.errors import ConversionError
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.sources.tflite import TFLiteSource
@@ -43,47 +43,36 @@ class Encoded(NamedTuple):
     outputs: tuple[TensorSpec, ...] | None = None
 
 
-class TFLiteWriter:
-    """Writes the TFLite variants of a model, which is turned into TFLite operators once.
+def encode_tflite(
+    plan: VariantPlan, graph: FloatGraph, model: SourceModel | TFLiteSource, ranges: CalibrationSet
+) -> Encoded:
+    """Write a TFLite graph in the precision that a plan asks for.
 
     Args:
+        plan: The precision of a TFLite file.
+        graph: The model in TFLite operators.
         model: The model as it came.
-        cleaned: The same after `clean_up`, or None of a TFLite file.
+        ranges: The inputs that give int8 its ranges.
+
+    Raises:
+        ConversionError: It cannot be made of this model.
     """
-
-    def __init__(self, model: SourceModel | TFLiteSource, cleaned: onnx.ModelProto | None) -> None:
-        self._model = model
-        self._cleaned = cleaned
-        self._graph: FloatGraph | None = model.graph if isinstance(model, TFLiteSource) else None
-        self._failure: EdgeInferError | None = None
-
-    @property
-    def graph(self) -> FloatGraph:
-        """The model in TFLite operators.
-
-        Raises:
-            UnsupportedOperator: It uses what TFLite is not written for.
-            ConversionError: Its sizes are not fixed.
-        """
-        from edge_infer_converters.targets.tflite import FloatGraph
-
-        if self._failure is not None:
-            raise self._failure
-        if self._graph is None:
-            if self._cleaned is None:
-                raise ConversionError("The model is no TFLite file")
-            try:
-                self._graph = FloatGraph.of_onnx(self._cleaned, self._model.name)
-            except EdgeInferError as error:
-                self._failure = error
-                raise
-        return self._graph
-
-    def encode(self, plan: VariantPlan, ranges: CalibrationSet) -> Encoded:
-        """Make the file that a plan asks for; see `encode`."""
-        if isinstance(self._model, TFLiteSource) and plan.word == "" and plan.precision == self._model.precision:
-            return Encoded(self._model.data, f"{len(self._model.graph.graph.operators)} operators, as it came")
-        return _tflite(plan, self.graph, self._model, ranges)
+    if isinstance(model, TFLiteSource) and plan.word == "" and plan.precision == model.precision:
+        return Encoded(model.data, f"{len(graph.graph.operators)} operators, as it came")
+    word = plan.word or plan.precision
+    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
+    if word != "fp32" and len(written.data) >= graph.nbytes:
+        raise ConversionError(
+            f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
+        )
+    notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
+    if word == "int8":
+        notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
+    if not written.is_batch_fixed:
+        return Encoded(written.data, ", ".join(notes))
+    batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
+    inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
+    return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
 def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, ranges: CalibrationSet) -> Encoded:
@@ -126,24 +115,6 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     if not count:
         raise ConversionError("The model has no MatMul, Gemm or table with weights that int4 can hold")
     return Encoded(onnx_target.write(rewrite(prepared, weights, choice)), f"{count} of {len(weights)} weights in int4")
-
-
-def _tflite(plan: VariantPlan, graph: FloatGraph, model: SourceModel | TFLiteSource, ranges: CalibrationSet) -> Encoded:
-    """Write a TFLite graph in the precision that a plan asks for."""
-    word = plan.word or plan.precision
-    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
-    if word != "fp32" and len(written.data) >= graph.nbytes:
-        raise ConversionError(
-            f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
-        )
-    notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
-    if word == "int8":
-        notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
-    if not written.is_batch_fixed:
-        return Encoded(written.data, ", ".join(notes))
-    batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
-    inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
-    return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
 def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import onnx
 
 from edge_infer import codec
 from edge_infer.errors import (
@@ -17,11 +20,11 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer_converters import golden, html_report, validate
+from edge_infer_converters import golden, html_report, quality, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
-from edge_infer_converters.encode import Encoded, TFLiteWriter, encode
+from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
@@ -34,6 +37,7 @@ from edge_infer_converters.sources import tflite as tflite_source
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.opset import to_opset
 from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer.errors import EdgeInferError
+    from edge_infer_converters.targets.tflite import FloatGraph
 
     FilePath = str | os.PathLike[str]
 
@@ -68,8 +73,7 @@ def convert(
     """Convert an ONNX model into a bundle, each variant measured against the model as it came.
 
     Args:
-        model: The `.onnx` or `.tflite` file, or `package.module:function` that makes a model
-            (`sources.factory.open_source`).
+        model: The `.onnx` file, or `package.module:function` that makes a model (`sources.factory.open_source`).
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
@@ -85,6 +89,8 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named, before any
+            work.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -98,18 +104,21 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = tflite_source.load(model) if Path(model).suffix == tflite_source.SUFFIX else open_source(model)
+        is_tflite = Path(model).suffix == tflite_source.SUFFIX
+        origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
         if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
+        del origin  # a copy of the weights
+        run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
 
         writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
+            writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -129,7 +138,7 @@ def convert(
             tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
             run.missed,
         )
-        writer.write_quality(_quality(result, data, ranges, run.mixed))
+        writer.write_quality(quality.document(result, data, ranges, run.mixed))
         writer.commit()
     if report is not None:
         html_report.save(report, html_report.write(result, run.mixed))
@@ -170,6 +179,7 @@ class _Run:
         self._reporter = reporter
         # The source itself: without it there is nothing to compare with, so it stays whatever is measured.
         self._source_id = f"{'tflite' if isinstance(model, TFLiteSource) else 'onnx'}/{model.precision}"
+        self._graph: FloatGraph | None = model.graph if isinstance(model, TFLiteSource) else None
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None
@@ -226,6 +236,23 @@ class _Run:
         is_asked = budget.metric is not None or budget.max_loss is not None
         return metric.name if is_asked or metric.name == "accuracy" else ""
 
+    def check_support(self) -> None:
+        """Clean the model up and say what is not supported where, before any work."""
+        if isinstance(self.model, TFLiteSource):
+            return
+        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
+        plans = self._plans
+        found = support.check(cleaned, self._recipe, [plan.format for plan in plans], self.model.name)
+        self._graph = found.graph
+        for line in support.table(found.lacks) if found.lacks else ():
+            self._reporter.talk(line)
+        if any(support.PAGE in lack.where for lack in found.lacks):
+            self._reporter.warn("The page's engine cannot run this model", "--target pi, --target cuda")
+        for plan in plans:
+            if plan.format == "tflite" and found.tflite is not None:
+                self._leave_out(plan.id, found.tflite)
+        self.model = replace(self.model, proto=cleaned)
+
     def make(
         self,
         ranges: CalibrationSet,
@@ -234,22 +261,24 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        model = self.model
-        cleaned = None if isinstance(model, TFLiteSource) else clean_up(model.proto)
-        writer = TFLiteWriter(model, cleaned)
+        cleaned = self._take_source()
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
-        for plan in self._plans:
+        # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
+        for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
+            if plan.id in self.not_made:
+                continue
             try:
-                if plan.format == "tflite" or cleaned is None or isinstance(model, TFLiteSource):
-                    encoded = writer.encode(plan, ranges)
+                if plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                    encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
+                    self._graph = None
                     count = min(golden.EXAMPLES, len(data.calls))
                     arguments = (cleaned, data, outputs, metric, self._recipe.budget, count, self._reporter)
                     encoded = self._search(MixedSearch(*arguments), ranges)
                 else:
-                    encoded = encode(plan, model, cleaned, ranges)
+                    encoded = encode(plan, self.model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise
@@ -269,6 +298,9 @@ class _Run:
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            del encoded  # the next variant needs the memory
+        order = [plan.id for plan in self._plans]
+        made.sort(key=lambda one: order.index(one[0].id))
         if not made:
             raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
         return made
@@ -316,6 +348,20 @@ class _Run:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
 
+    def _tflite_graph(self) -> FloatGraph:
+        if self._graph is None:
+            raise AssertionError("what keeps TFLite from being written has left its variants out")
+        return self._graph
+
+    def _take_source(self) -> onnx.ModelProto:
+        """Return the cleaned source, and let go of the session: it is another copy."""
+        if isinstance(self.model, TFLiteSource):
+            return onnx.ModelProto()  # all its variants are TFLite
+        cleaned = self.model.proto
+        self.model = replace(self.model, proto=onnx.ModelProto())
+        del self.reference
+        return cleaned
+
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
         self.mixed = job.run(ranking)
@@ -362,25 +408,6 @@ def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) ->
     if not _NAME.fullmatch(name):
         raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
     return name
-
-
-def _quality(
-    result: Conversion, data: CalibrationSet, ranges: CalibrationSet, mixed: MixedModel | None
-) -> dict[str, Any]:
-    """Describe what was measured, on which data and machine: `quality.json`."""
-    searched = {} if mixed is None else {"search": mixed.to_json()}
-    return {
-        "revision": result.revision,
-        "machine": validate.describe_machine(),
-        "evaluation": {"origin": data.origin, "sha256": data.sha256, "calls": len(data.calls)},
-        "calibration": {"origin": ranges.origin, "sha256": ranges.sha256, "calls": len(ranges.calls)},
-        "variants": {
-            one.variant.id: {"size": one.nbytes, "is_kept": one.is_kept, **one.quality.to_json()}
-            for one in result.variants
-        },
-        "not_made": result.not_made,
-        **searched,
-    }
 
 
 def _describe(data: CalibrationSet) -> str:

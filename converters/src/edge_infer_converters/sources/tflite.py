@@ -14,6 +14,7 @@ import numpy as np
 from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
 from edge_infer.tensors import TensorSpec
+from edge_infer_converters.sources.options import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,14 +61,16 @@ class TFLiteSource:
         return len(self.data)
 
 
-def load(path: str | os.PathLike[str]) -> TFLiteSource:
+def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> TFLiteSource:
     """Read and check a `.tflite` file.
 
     Args:
         path: The file.
+        options: What is asked of the source, which a TFLite file cannot give.
 
     Raises:
         ConversionError: There is no such file.
+        InputError: Dimensions are to be fixed, or an operator set is asked for.
         UnsupportedModel: It is no TFLite file, is cut short or contradicts itself, cannot be written back, or LiteRT
             crashes on it.
         UnsupportedOperator: It has operators that are not TFLite's own.
@@ -75,6 +78,8 @@ def load(path: str | os.PathLike[str]) -> TFLiteSource:
     from edge_infer_converters.targets.tflite import reading
 
     place = Path(path)
+    if options is not None and options != SourceOptions():
+        raise InputError("--shape and --opset are for ONNX models: a TFLite file is kept as it is", got=place.name)
     try:
         data = place.read_bytes()
     except OSError as error:

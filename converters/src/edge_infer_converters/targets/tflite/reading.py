@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +56,12 @@ def read(content: bytes, name: str) -> FloatGraph:
     for i, operator in enumerate(file.operators):
         inputs = [tensors[place] if place >= 0 else None for place in operator.inputs]
         outputs = [tensors[place] for place in operator.outputs]
-        options = _options(packed.Operators(i), operator.code)
+        try:
+            options = _options(packed.Operators(i), operator.code)
+        except (struct.error, TypeError, ValueError, IndexError) as error:  # flatbuffers raises what Python raises
+            raise UnsupportedModel(
+                f"`{name}` contradicts itself: the options of {operator.code} lie outside"
+            ) from error
         graph.operators.append(Operator(operator.code, inputs, outputs, options, operator.version))
     return FloatGraph(graph, name.removesuffix(".tflite"))
 

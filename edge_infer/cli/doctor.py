@@ -11,13 +11,20 @@ from edge_infer.doctor.engines import examine_engines
 
 
 @click.command()
+@click.argument("url", required=False, metavar="[URL]")
 @options.as_json
-def doctor(as_json: bool) -> None:
-    """Look for what keeps models from running well here.
+def doctor(url: str | None, as_json: bool) -> None:
+    """Look for what keeps models from running well here, or on the server at URL.
 
-    Each finding says what to type; exits with 1 on a problem.
+    Each finding says what to type; exits with 1 on a problem. A server is tried with some hundred small requests; an
+    API key is read from EDGE_INFER_API_KEY.
     """
-    findings = examine_engines()
+    if url is None:
+        findings = examine_engines()
+    else:
+        from edge_infer.doctor.live_server import examine_server
+
+        findings = examine_server(url)
     if as_json:
         output.data_json({"findings": [finding._asdict() for finding in findings]})
     else:

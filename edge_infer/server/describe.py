@@ -54,6 +54,7 @@ def configuration(model: LoadedModel) -> dict[str, Any]:
             "device": {"string_value": report.device},
             "variant": {"string_value": report.variant},
             "batching": {"string_value": model.probe.reason or f"measured: up to {size} rows"},
+            "max_queue_size": {"string_value": str(limits.max_queue_size)},
         },
     }
     if size > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Metrics:
         self._triton_names = triton_names
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # memory, CPU seconds, open files; nothing where there is no /proc
+        GCCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """Write all metrics."""

@@ -43,6 +43,12 @@ class UnsupportedMediaType(errors.ServingError):
     code = "unsupported_media_type"
 
 
+class ShuttingDown(errors.ServingError):
+    """The server is stopping and takes no more requests."""
+
+    code = "shutting_down"
+
+
 class InternalError(errors.ServingError):
     """A fault of the server; its log has the traceback."""
 

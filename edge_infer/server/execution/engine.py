@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from edge_infer import platform
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 4
+#: How long the answer to "which version is the highest" is trusted: finding it out reads manifests.
+_CHOICE_S = 0.5
 
 
 def default_workers() -> int:
@@ -41,6 +44,8 @@ class Engine:
         self.is_draining = False
         self._active: dict[ServedModel, LoadedModel] = {}
         self._loading: dict[ServedModel, asyncio.Task[LoadedModel]] = {}
+        self._chosen: dict[tuple[str, str | None], ServedModel] = {}
+        self._chosen_until = 0.0
 
     def active(self) -> list[LoadedModel]:
         """List the models that take requests."""
@@ -64,12 +69,30 @@ class Engine:
             BundleError: The files are wrong.
             BackendError: No engine can run it here.
         """
+        model = self.current(name, version)
+        if model is not None:
+            return model
         served = await self.find(name, version)
         if served.is_unloaded:
             raise _unloaded(name)
         model = self._active.get(served)
         if model is None:
-            return await self.load(served)
+            model = await self.load(served)
+        self._chosen[name, version] = served
+        return self._watched(served, model)
+
+    def current(self, name: str, version: str | None = None) -> LoadedModel | None:
+        """Return the model that takes requests where that is known without waiting for anything, else None."""
+        now = monotonic()
+        if now > self._chosen_until:
+            self._chosen.clear()
+            self._chosen_until = now + _CHOICE_S
+        served = self._chosen.get((name, version))
+        model = self._active.get(served) if served is not None else None
+        return None if served is None or model is None else self._watched(served, model)
+
+    def _watched(self, served: ServedModel, model: LoadedModel) -> LoadedModel:
+        """Begin to load the model's successor where it changed on disk; return the model."""
         if served.is_stale() and served not in self._loading:
             self._load_soon(served).add_done_callback(_log_failure)
         return model
@@ -111,6 +134,7 @@ class Engine:
                 model.session.close()
                 raise _unloaded(served.name)
             old = self._active.get(served)
+            self._chosen.clear()
             if old is not model:
                 self._active[served] = model
                 self.dispatcher.add(model)
@@ -124,6 +148,7 @@ class Engine:
         """Let a model finish what it has and give back its memory; new requests are refused."""
         served.is_unloaded = True
         served.forget()
+        self._chosen.clear()
         model = self._active.pop(served, None)
         if model is not None:
             self.dispatcher.retire(model)

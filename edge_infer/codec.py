@@ -42,9 +42,9 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _MAX_HEADER_BYTES = 100 * 10**6
 
 
-#: In front of each message of a stream of requests (docs/guide/serve.md): the client's number of the request, and the
-#: bytes of JSON that follow, both little-endian; the tensors' bytes come behind the JSON.
-FRAME = Struct("<II")
+#: In front of each request and answer on a stream (docs/guide/serve.md): the client's number of the request, the bytes
+#: of JSON that follow, and the bytes of tensors behind the JSON, all little-endian.
+FRAME = Struct("<III")
 
 
 def write_tensors(tensors: Mapping[str, Tensor]) -> bytes:

@@ -2,6 +2,9 @@
 
     edge_infer.load("http://127.0.0.1:8080/v2/models/digits")
 
+`ws://` in the place of `http://` sends all requests over one WebSocket, many at once (`remote_stream`). A server that
+wants an API key gets that of the environment, `EDGE_INFER_API_KEY`.
+
 Tensors travel as bytes behind the JSON (the extension for binary tensors). A server that is full says when to come
 back, and is asked again then. Any v2 server will do; errors of ours arrive as the class that they left as.
 """
@@ -9,6 +12,7 @@ back, and is asked again then. Any v2 server will do; errors of ours arrive as t
 from __future__ import annotations
 
 import json
+import os
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.backends.base import Array
+    from edge_infer.backends.remote_stream import StreamConnection
     from edge_infer.manifest import Variant
 
 _DATATYPES = {
@@ -101,7 +106,7 @@ class RemoteModel:
     """A model on a server.
 
     Args:
-        url: `http://HOST/v2/models/NAME`, with or without `/versions/VERSION`.
+        url: `http://HOST/v2/models/NAME`, with or without `/versions/VERSION`; `ws://` for a stream.
         post: Sends a body: (url, body, headers, timeout in seconds) -> reply. None for this place's own way.
         pause: Waits some seconds.
 
@@ -118,11 +123,14 @@ class RemoteModel:
         post: Callable[[str, bytes, dict[str, str], float], Reply] | None = None,
         pause: Callable[[float], None] = sleep,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._connections = _Connections()
+        url = url.rstrip("/")
+        self._url = f"http{url[2:]}" if url.startswith("ws") else url
+        key = os.environ.get("EDGE_INFER_API_KEY")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._connections = _connections(url, self._headers)
         self._post = post or (_post_in_page if platform.in_browser() else self._connections.post)
         self._pause = pause
-        document = _json(platform.fetch(self._url), self._url)
+        document = _json(platform.fetch(self._url, headers=self._headers), self._url)
         try:
             self.name = str(document["name"])
             self.version = str((document.get("versions") or ["1"])[-1])
@@ -153,7 +161,7 @@ class RemoteModel:
     def _ask(self, body: bytes, headers: dict[str, str]) -> Reply:
         """Send a request, and again where the server was full; inference may be repeated without harm."""
         end = monotonic() + _TIMEOUT_S
-        headers = {**headers, "Content-Type": "application/octet-stream"}
+        headers = {**self._headers, **headers, "Content-Type": "application/octet-stream"}
         for attempt in range(1, _ATTEMPTS + 1):
             reply = self._post(f"{self._url}/infer", body, headers, max(1.0, end - monotonic()))
             if reply.status == _OK:
@@ -245,6 +253,17 @@ class _Connections:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _connections(url: str, headers: dict[str, str]) -> _Connections | StreamConnection:
+    """Make what carries requests natively: connections of HTTP, or one stream."""
+    if not url.startswith("ws"):
+        return _Connections()
+    if platform.in_browser():
+        raise UnsupportedError("Python in a page has no streams", hint=f"http{url[2:]}")
+    from edge_infer.backends.remote_stream import StreamConnection
+
+    return StreamConnection(url, headers)
 
 
 def _post_in_page(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Reply:

@@ -17,7 +17,7 @@ from edge_infer.errors import BundleError, ServingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
+_NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 
 
 @click.command()
@@ -59,6 +59,16 @@ _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 @click.option(
     "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
 )
+@click.option(
+    "--max-in-flight",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most requests of one WebSocket that wait or run; more are not read.",
+)
+@click.option(
+    "--max-streams", default=1024, show_default=True, type=click.IntRange(0), help="The most WebSockets at once."
+)
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -91,6 +101,8 @@ def serve(
     max_queue_size: int,
     max_wait_ms: float,
     max_body_mb: int,
+    max_in_flight: int,
+    max_streams: int,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -126,7 +138,15 @@ def serve(
         isolated=not no_isolation,
         cache_folder=_cache_folder() / "encoded",
         device=device,
-        limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
+        limits=Limits(
+            workers,
+            batch,
+            max_body_mb * 2**20,
+            cache_bytes=cache_mb * 2**20,
+            cache_ttl_s=cache_ttl_s,
+            max_streams=max_streams,
+            max_in_flight=max_in_flight,
+        ),
         triton_metric_names=triton_metric_names,
     )
     listening = listen(host, port)

@@ -18,6 +18,7 @@ from edge_infer.server.execution.engine import Engine, default_workers
 from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
 from edge_infer.server.inference import InferenceRoutes
 from edge_infer.server.ingestion.endpoint import InferEndpoint
+from edge_infer.server.ingestion.events import EventEndpoint
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.stream import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
 from edge_infer.server.ingestion.targets import Targets
@@ -72,12 +73,20 @@ class Application:
     """
 
     def __init__(
-        self, engine: Engine, endpoint: InferEndpoint, streams: StreamEndpoint, routes: Starlette, limits: Limits
+        self,
+        engine: Engine,
+        endpoint: InferEndpoint,
+        events: EventEndpoint,
+        streams: StreamEndpoint,
+        routes: Starlette,
+        limits: Limits,
     ) -> None:
         self.engine = engine
         self.limits = limits
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
+        self._events = events
+        self._event_targets = Targets("/infer_stream")
         self._streams = streams
         self._stream_targets = Targets("/stream")
         self._routes = routes
@@ -88,6 +97,10 @@ class Application:
             target = self._infer_targets.find(scope["path"])
             if target is not None:
                 await self._endpoint(scope, receive, send, target)
+                return
+            target = self._event_targets.find(scope["path"])
+            if target is not None:
+                await self._events(scope, receive, send, target)
                 return
         elif scope["type"] == "websocket":
             target = self._stream_targets.find(scope["path"])
@@ -144,10 +157,12 @@ def create_app(
         cache_bytes=limits.cache_bytes,
         cache_ttl_s=limits.cache_ttl_s,
     )
+    headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
+    events = EventEndpoint(engine, limits.max_body_bytes, headers)
     streams = StreamEndpoint(
         engine,
         parsers,
-        [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()],
+        headers,
         max_streams=limits.max_streams,
         max_in_flight=limits.max_in_flight,
     )
@@ -177,4 +192,4 @@ def create_app(
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
-    return Application(engine, endpoint, streams, routes, limits)
+    return Application(engine, endpoint, events, streams, routes, limits)

@@ -102,6 +102,7 @@ _OPERATIONS = [
     ("/v2/models/{name}/config", "get", "How a model is batched and where it runs"),
     ("/v2/models/{name}/stats", "get", "What was counted of a model"),
     ("/v2/models/{name}/infer", "post", "Run a model"),
+    ("/v2/models/{name}/infer_stream", "post", "Run a model with state step by step; each step is a server-sent event"),
     ("/v2/models/{name}/versions/{version}", "get", "Inputs and outputs of a version"),
     ("/v2/models/{name}/versions/{version}/ready", "get", "Load a version and say that it is ready"),
     ("/v2/models/{name}/versions/{version}/config", "get", "How a version is batched and where it runs"),

@@ -29,7 +29,9 @@ __all__ = ["gate"]
 
 
 def stream(url: str, name: str = "tiny", **options: Any) -> ClientConnection:
-    return connect(f"{url.replace('http', 'ws')}/v2/models/{name}/stream", compression=None, max_size=None, **options)
+    place = f"{url.replace('http', 'ws')}/v2/models/{name}/stream"
+    connection: ClientConnection = connect(place, compression=None, max_size=None, **options)
+    return connection
 
 
 def row(value: float, rows: int = 1) -> bytes:
@@ -37,20 +39,36 @@ def row(value: float, rows: int = 1) -> bytes:
 
 
 def raw(number: int, value: float) -> bytes:
-    return FRAME.pack(number, 0) + row(value)
+    return FRAME.pack(number, 0, 12) + row(value)
 
 
 def framed(number: int, document: dict[str, Any], tail: bytes = b"") -> bytes:
     head = json.dumps(document).encode()
-    return FRAME.pack(number, len(head)) + head + tail
+    return FRAME.pack(number, len(head), len(tail)) + head + tail
+
+
+def frames(data: bytes | str) -> Iterator[tuple[int, Any, bytes]]:
+    """Of each frame of a message its number, its JSON (None for a raw one), and its bytes."""
+    assert isinstance(data, bytes)
+    while data:
+        number, length, size = FRAME.unpack_from(data)
+        document = json.loads(data[12 : 12 + length]) if length else None
+        yield number, document, data[12 + length : 12 + length + size]
+        data = data[12 + length + size :]
 
 
 def answer(data: bytes | str) -> tuple[int, Any, bytes]:
-    """A frame's number, its JSON (None for a raw one), and its bytes."""
-    assert isinstance(data, bytes)
-    number, length = FRAME.unpack_from(data)
-    document = json.loads(data[8 : 8 + length]) if length else None
-    return number, document, data[8 + length :]
+    """The only frame of a message."""
+    (found,) = frames(data)
+    return found
+
+
+def answers_of(connection: ClientConnection, count: int) -> list[tuple[int, Any, bytes]]:
+    """So many answers, however many messages they come in."""
+    found: list[tuple[int, Any, bytes]] = []
+    while len(found) < count:
+        found += frames(connection.recv(30))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +86,15 @@ def test_many_requests_are_in_flight_and_each_answer_has_its_number(server: Serv
     with stream(server.url) as connection:
         for number in range(500):
             connection.send(raw(number, number))
-        found = dict([answer(connection.recv())[::2] for _ in range(500)])
+        found = {number: tail for number, _, tail in answers_of(connection, 500)}
     assert found == {number: row(number) for number in range(500)}
+
+
+def test_a_message_may_hold_many_requests(server: ServerThread) -> None:
+    with stream(server.url) as connection:
+        connection.send(b"".join(raw(number, number) for number in range(700)))  # more than may be in flight
+        found = {number: tail for number, _, tail in answers_of(connection, 700)}
+    assert found == {number: row(number) for number in range(700)}
 
 
 def test_json_and_binary_tensors_come_as_over_http(server: ServerThread) -> None:
@@ -92,7 +117,7 @@ def test_an_error_is_an_answer_and_the_stream_goes_on(server: ServerThread) -> N
         number, document, _ = answer(connection.recv())
         assert (number, document["code"], document["status"]) == (1, "input_error", 400)
         assert document["hint"]
-        connection.send(FRAME.pack(2, 0) + b"12345")
+        connection.send(FRAME.pack(2, 0, 5) + b"12345")
         assert answer(connection.recv())[1]["code"] == "input_error"
         connection.send(raw(3, 4.0))
         assert answer(connection.recv()) == (3, None, row(4.0))
@@ -102,7 +127,10 @@ def test_an_error_is_an_answer_and_the_stream_goes_on(server: ServerThread) -> N
     ("message", "code"),
     [
         (b"", 1007),
-        (b"1234567", 1007),
+        (b"12345678901", 1007),
+        (FRAME.pack(1, 0, 13) + row(1), 1007),
+        (FRAME.pack(1, 2**32 - 1, 2**32 - 1) + b"{}", 1007),
+        (raw(1, 1.0) + b"more", 1007),
         ("text", 1003),
         (b"x" * (2**20 + 1), 1009),
     ],
@@ -121,11 +149,10 @@ def test_what_is_no_frame_ends_the_stream_and_harms_nobody(
 
 
 HOSTILE = {
-    "JSON beyond the frame": FRAME.pack(1, 2**32 - 1) + b"{}",
-    "JSON cut": FRAME.pack(1, 3) + b'{"i',
-    "not UTF-8": FRAME.pack(1, 2) + b"\xff\xfe",
-    "deep": FRAME.pack(1, 50_000) + b"[" * 50_000,
-    "large and wrong": FRAME.pack(1, 200_000) + b"[" * 200_000,
+    "JSON cut": FRAME.pack(1, 3, 0) + b'{"i',
+    "not UTF-8": FRAME.pack(1, 2, 0) + b"\xff\xfe",
+    "deep": FRAME.pack(1, 50_000, 0) + b"[" * 50_000,
+    "large and wrong": FRAME.pack(1, 200_000, 0) + b"[" * 200_000,
     "no input": framed(1, {"inputs": [{}]}),
     "sizes that lie": framed(
         1, {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 99}}]}
@@ -133,7 +160,7 @@ HOSTILE = {
     "a tail nobody names": framed(
         1, {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}, b"more"
     ),
-    "no bytes at all": FRAME.pack(1, 0) + b"123",
+    "no row": FRAME.pack(1, 0, 3) + b"123",
 }
 
 
@@ -152,10 +179,9 @@ def test_random_frames_never_end_the_server(server: ServerThread) -> None:
     random = numpy.random.default_rng(7)
     with stream(server.url) as connection:
         for number in range(300):
-            length = int(random.integers(0, 40))
-            body = random.bytes(length)
-            connection.send(FRAME.pack(number, int(random.integers(1, 60))) + body)
-        numbers = {answer(connection.recv(30))[0] for _ in range(300)}
+            length, size = (int(value) for value in random.integers(1, 40, 2))
+            connection.send(FRAME.pack(number, length, size) + random.bytes(length + size))
+        numbers = {number for number, _, _ in answers_of(connection, 300)}
     assert numbers == set(range(300))
 
 
@@ -194,7 +220,7 @@ def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, 
         other.send(raw(0, 100.0))
         wait_until_queued(server, 4)  # the other's came after all of these, and no more of these is there
         gate.open.set()
-        assert sorted(answer(connection.recv(30))[0] for _ in range(10)) == list(range(10))
+        assert sorted(number for number, _, _ in answers_of(connection, 10)) == list(range(10))
         assert answer(other.recv(30))[2] == row(100.0)
 
 
@@ -224,7 +250,7 @@ def test_the_requests_of_a_client_that_left_do_not_run(tmp_path: Path, gate: Gat
             wait_until_queued(server, 1)
         gate.open.set()
         connection.send(raw(2, 2.0))
-        assert {answer(connection.recv(30))[0] for _ in range(2)} == {0, 2}
+        assert {number for number, _, _ in answers_of(connection, 2)} == {0, 2}
     assert 9.0 not in gate.values
 
 
@@ -234,15 +260,16 @@ def test_sigterm_answers_what_a_stream_has_in_flight(tmp_path: Path) -> None:
     with started(tmp_path, "--web-root", ".", "--log-format", "none") as (process, url, _):
         assert Client(url)("/v2/models/first/ready").status == 200
         with stream(url, "first") as connection:
-            sent, answers = 0, {}
+            sent, is_told = 0, False
+            answers: dict[int, Any] = {}
             stop = threading.Event()
 
             def read() -> None:
                 try:
                     for data in connection:
-                        number, document, tail = answer(data)
-                        answers[number] = document["code"] if document else tail
-                        if len(answers) == 300:
+                        for number, document, tail in frames(data):
+                            answers[number] = document["code"] if document else tail
+                        if len(answers) >= 300:
                             stop.set()
                 except ConnectionClosed:
                     pass
@@ -253,8 +280,8 @@ def test_sigterm_answers_what_a_stream_has_in_flight(tmp_path: Path) -> None:
                 while sent < 100_000:
                     connection.send(raw(sent, sent))
                     sent += 1
-                    if stop.is_set():
-                        stop.clear()
+                    if stop.is_set() and not is_told:
+                        is_told = True
                         process.send_signal(signal.SIGTERM)
             except ConnectionClosed:
                 pass

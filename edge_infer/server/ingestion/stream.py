@@ -1,8 +1,9 @@
 """Streams: `/v2/models/NAME/stream`, a WebSocket that carries many requests at once.
 
-A binary message is eight bytes (`edge_infer.codec.FRAME`: the client's number of the request, the bytes of JSON), the
-JSON of a v2 request, and the bytes of its tensors; without JSON it is nothing but the bytes of the only input. The
-answer has the same number and form, and an error is its JSON. Answers come as they are done, in no order.
+A message is binary and holds one or more frames. A frame is twelve bytes (`edge_infer.codec.FRAME`: the client's
+number of the request, the bytes of JSON, the bytes of tensors), the JSON of a v2 request, and the bytes of its tensors;
+without JSON it is nothing but the bytes of the only input. The answer has the same number and form; an error is JSON.
+Answers come as they are done, in no order; those of a batch come in one message, which saves most of what it costs.
 
 Each stream may have so many requests in flight; beyond that its messages are not read, so that TCP slows the client
 down. A message costs no task and no future: what a batch has computed is written by one writer for each stream.
@@ -41,6 +42,8 @@ MAX_IN_FLIGHT = 256
 MAX_STREAMS = 1024
 #: JSON of more bytes is parsed in a thread.
 _LARGE_BYTES = 64 * 2**10
+#: Answers are joined up to this many bytes: clients refuse long messages, Python's `websockets` from 1 MiB on.
+_MAX_MESSAGE_BYTES = 2**18
 #: WebSocket close codes, RFC 6455 section 7.4.1.
 _GOING_AWAY, _NO_TEXT, _BAD_PAYLOAD = 1001, 1003, 1007
 _HEAD = FRAME.size
@@ -171,14 +174,23 @@ class _Stream:
             if data is None:
                 await self._close(_NO_TEXT, "messages are binary frames")
                 return
-            if len(data) < _HEAD:
-                await self._close(_BAD_PAYLOAD, f"a message has {len(data)} bytes, a frame has at least {_HEAD}")
-                return
-            number, json_length = FRAME.unpack_from(data)
-            self._begin(number, data[_HEAD:], json_length)
-            while self._in_flight >= self._max_in_flight and not self._is_gone:
-                self._has_room.clear()
-                await self._has_room.wait()
+            size, offset = len(data), 0
+            while True:
+                start = offset + _HEAD
+                if start > size:
+                    await self._close(_BAD_PAYLOAD, "a frame is cut short")
+                    return
+                number, json_length, tensor_length = FRAME.unpack_from(data, offset)
+                offset = start + json_length + tensor_length
+                if offset > size:
+                    await self._close(_BAD_PAYLOAD, "a frame is longer than its message")
+                    return
+                self._begin(number, data[start:offset], json_length)
+                while self._in_flight >= self._max_in_flight and not self._is_gone:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+                if offset == size:
+                    break
 
     async def _close(self, code: int, reason: str) -> None:
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
@@ -283,18 +295,20 @@ class _Stream:
             self._fail(model, number, result, start)
             return
         written_at = perf_counter()
+        body: bytes | memoryview
         try:
             if is_raw and len(model.outputs) == 1:
-                data: bytes = FRAME.pack(number, 0) + octets(result.outputs[model.outputs[0].name])
+                body = octets(result.outputs[model.outputs[0].name])
+                json_length = 0
             else:
-                body, json_length = write_answer(model.name, model.version, asked, result.outputs, model.outputs)
-                data = FRAME.pack(number, len(body) if json_length is None else json_length) + body
+                body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs)
+                json_length = len(body) if length is None else length
         except Exception as error:
             self._fail(model, number, error, start)
             return
         now = perf_counter()
         model.statistics.answered(result.timings, now - written_at, now - start)
-        self._put(data)
+        self._put(FRAME.pack(number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, number: int, error: Exception, start: float) -> None:
         if not isinstance(error, EdgeInferError):
@@ -304,7 +318,7 @@ class _Stream:
             model.statistics.failed(error.code, perf_counter() - start)
         document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
         body = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "replace")
-        self._put(FRAME.pack(number, len(body)) + body)
+        self._put(FRAME.pack(number, len(body), 0) + body)
 
     # -- answers --
 
@@ -319,7 +333,7 @@ class _Stream:
                 await self._has_done.wait()
                 self._has_done.clear()
                 done, self._done = self._done, []
-                for data in done:
+                for data in joined(done):
                     await self._send({"type": "websocket.send", "bytes": data})
                 self._in_flight -= len(done)
                 self._has_room.set()
@@ -331,3 +345,22 @@ class _Stream:
             self._is_gone = True
             self._has_room.set()
             self._is_empty.set()
+
+
+def joined(frames: list[bytes], most: int = _MAX_MESSAGE_BYTES) -> list[bytes]:
+    """Join frames to messages of at most so many bytes; a frame that has more is a message of its own.
+
+    >>> joined([b"aa", b"bb", b"cccc"], 4)
+    [b'aabb', b'cccc']
+    """
+    if sum(map(len, frames)) <= most:
+        return [b"".join(frames)]
+    messages: list[list[bytes]] = [[]]
+    size = 0
+    for frame in frames:
+        if size and size + len(frame) > most:
+            messages.append([])
+            size = 0
+        messages[-1].append(frame)
+        size += len(frame)
+    return [b"".join(message) for message in messages]

@@ -28,6 +28,7 @@ from edge_infer.errors import (
     FetchError,
     QueueFull,
     ServingError,
+    Unauthorized,
     UnsupportedError,
     UnsupportedModel,
     error_from_json,
@@ -59,7 +60,9 @@ _NAMES = {dtype: name for name, dtype in _DATATYPES.items()}
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 5
 _MAX_WAIT_S = 30.0
-_OK, _UNAVAILABLE = 200, 503
+_OK = 200
+#: Come back later: over a share, or full.
+_LATER = (429, 503)
 
 
 class Reply(NamedTuple):
@@ -167,7 +170,7 @@ class RemoteModel:
             if reply.status == _OK:
                 return reply
             wait_s = _retry_after(reply.headers.get("retry-after"))
-            if reply.status != _UNAVAILABLE or attempt == _ATTEMPTS or monotonic() + wait_s > end:
+            if reply.status not in _LATER or attempt == _ATTEMPTS or monotonic() + wait_s > end:
                 break
             self._pause(wait_s)
         raise _error(reply, self._url)
@@ -320,7 +323,7 @@ def _error(reply: Reply, url: str) -> EdgeInferError:
         document, text = {}, f"status {reply.status}"
     if isinstance(document, dict) and "code" in document:
         return error_from_json(document)
-    kind = {400: ExecutionError, 503: QueueFull}.get(reply.status, ServingError)
+    kind = {400: ExecutionError, 401: Unauthorized, 429: QueueFull, 503: QueueFull}.get(reply.status, ServingError)
     return kind(f"{url} answers: {text}", status=reply.status)
 
 

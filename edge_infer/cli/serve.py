@@ -69,6 +69,13 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 @click.option(
     "--max-streams", default=1024, show_default=True, type=click.IntRange(0), help="The most WebSockets at once."
 )
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="A TOML file of pools, routes, canaries, fast variants and tenants.",
+)
+@click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -103,6 +110,8 @@ def serve(
     max_body_mb: int,
     max_in_flight: int,
     max_streams: int,
+    config: Path | None,
+    fast_variant: str,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -122,6 +131,7 @@ def serve(
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
+    from edge_infer.server.settings import Settings, read_settings
 
     models = name_models(list(bundles) or sorted(Path().glob("*.bundle")))
     try:
@@ -131,6 +141,9 @@ def serve(
             raise
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
+    settings = read_settings(config) if config is not None else Settings()
+    if fast_variant:
+        settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
     batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms)
     app = create_app(
         models,
@@ -148,6 +161,7 @@ def serve(
             max_in_flight=max_in_flight,
         ),
         triton_metric_names=triton_metric_names,
+        settings=settings,
     )
     listening = listen(host, port)
     url = url_of(listening)

@@ -19,6 +19,7 @@ from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_heade
 from edge_infer.server.inference import InferenceRoutes
 from edge_infer.server.ingestion.endpoint import InferEndpoint
 from edge_infer.server.ingestion.events import EventEndpoint
+from edge_infer.server.ingestion.keys import ApiKeys, KeyGuard
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.stream import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
 from edge_infer.server.ingestion.targets import Targets
@@ -29,6 +30,7 @@ from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -127,6 +129,7 @@ def create_app(
     device: str = "auto",
     limits: Limits | None = None,
     triton_metric_names: bool = False,
+    settings: Settings | None = None,
 ) -> Application:
     """Make the application.
 
@@ -139,6 +142,7 @@ def create_app(
         device: What models run on, as `edge_infer.load` takes it.
         limits: Sizes, times and the number of workers.
         triton_metric_names: Whether `/metrics` has the names of Triton too.
+        settings: Pools, routes, variants and tenants.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -147,22 +151,29 @@ def create_app(
         with suppress(BundleError):
             web_root = find_web_root()
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
-    engine = Engine(ModelRepository(places, device, limits.batch), limits.workers or default_workers(), limits.hang_s)
+    settings = settings or Settings()
+    keys = ApiKeys(settings.tenants)
+    repository = ModelRepository(places, device, limits.batch, settings.fast_variants)
+    engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
+    for name, canary in settings.canaries.items():
+        engine.try_version(name, canary)
     parsers = Parsers()
     endpoint = InferEndpoint(
         engine,
         limits.max_body_bytes,
         standard_headers(isolated=isolated),
         parsers,
+        keys,
         cache_bytes=limits.cache_bytes,
         cache_ttl_s=limits.cache_ttl_s,
     )
     headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
-    events = EventEndpoint(engine, limits.max_body_bytes, headers)
+    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys)
     streams = StreamEndpoint(
         engine,
         parsers,
         headers,
+        keys,
         max_streams=limits.max_streams,
         max_in_flight=limits.max_in_flight,
     )
@@ -188,6 +199,7 @@ def create_app(
             Middleware(AccessLog),
             Middleware(ResponseHeaders, isolated=isolated),
             Middleware(Problems),
+            Middleware(KeyGuard, keys=keys),
         ],
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,

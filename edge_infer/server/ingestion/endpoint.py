@@ -20,6 +20,7 @@ from edge_infer.server.headers import access
 from edge_infer.server.ingestion.bodies import read_body, unpack
 from edge_infer.server.ingestion.elements import DATATYPES
 from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
+from edge_infer.server.ingestion.keys import ApiKeys
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.waiting import ask, departure
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.scheduling.request import Answer
+    from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
 #: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.
@@ -45,12 +47,13 @@ _NO_TIME = Timings(0.0, 0.0, 0.0, 0)
 
 
 class _Written(NamedTuple):
-    """An answer before it is sent."""
+    """An answer before it is sent; one of the fast variant is not kept for later."""
 
     body: bytes
     headers: list[tuple[bytes, bytes]]
     timings: Timings
     serialization_s: float
+    is_kept: bool = True
 
 
 class InferEndpoint:
@@ -61,6 +64,7 @@ class InferEndpoint:
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
         parsers: Reads requests for a model.
+        keys: Tells who asks.
         cache_bytes: The room for the answers of each model that may be sent again; 0 for none.
         cache_ttl_s: How long they may be.
     """
@@ -71,6 +75,7 @@ class InferEndpoint:
         max_body_bytes: int,
         headers: dict[str, str],
         parsers: Parsers | None = None,
+        keys: ApiKeys | None = None,
         *,
         cache_bytes: int = 0,
         cache_ttl_s: float = 60.0,
@@ -80,6 +85,7 @@ class InferEndpoint:
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._headers.append((b"cache-control", b"no-store"))
         self._parsers = parsers or Parsers()
+        self._keys = keys or ApiKeys()
         self._cache_bytes = cache_bytes
         self._cache_ttl_s = cache_ttl_s
         self._caches: dict[LoadedModel, ResultCache[_Written]] = {}
@@ -94,16 +100,20 @@ class InferEndpoint:
         try:
             if self._engine.is_draining:
                 raise ShuttingDown("The server is stopping", hint="ask another, or come back")
+            tenant = self._keys.tenant_of(scope["headers"])
             head = RequestHead(scope["headers"])
-            model = self._engine.current(*target) or await self._engine.get(*target)
-            refusal = model.batcher.refusal(self._engine.dispatcher.scheduler.workers, head.priority)
+            name, version = target
+            model = self._engine.current(name, version, tenant.name)
+            if model is None:
+                model = await self._engine.get(name, version, tenant.name)
+            refusal = model.batcher.refusal(model.dispatcher.workers, head.priority, tenant)
             if refusal is not None:
                 model.statistics.rejected(refusal.code)
                 model = None
                 raise refusal
-            while not (is_held := self._engine.dispatcher.hold(model)):
-                model = await self._engine.get(*target)
-            written = await self._infer(model, head, receive, start)
+            while not (is_held := model.dispatcher.hold(model)):
+                model = await self._engine.get(name, version, tenant.name)
+            written = await self._infer(model, head, receive, start, tenant)
             body, headers = written.body, written.headers
             total = perf_counter() - start
             model.statistics.answered(written.timings, written.serialization_s, total)
@@ -114,7 +124,7 @@ class InferEndpoint:
             status, body, headers = self._failed(error, model, start)
         finally:
             if is_held and model is not None:
-                self._engine.dispatcher.finished(model)
+                model.dispatcher.finished(model)
         headers += self._headers
         headers.append((b"content-length", b"%d" % len(body)))
         if head is not None:
@@ -141,12 +151,14 @@ class InferEndpoint:
             model.statistics.failed(error.code, perf_counter() - start)
         return problem_parts(error)
 
-    async def _infer(self, model: LoadedModel, head: RequestHead, receive: Receive, start: float) -> _Written:
+    async def _infer(
+        self, model: LoadedModel, head: RequestHead, receive: Receive, start: float, tenant: Tenant
+    ) -> _Written:
         head.check_media_type()
         body = await read_body(receive, head.content_length, self._max_body_bytes)
         cache = self._cache_of(model)
         if cache is None:
-            return await self._compute(model, head, body, receive, start)
+            return await self._compute(model, head, body, receive, start, tenant)
         key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
         kept = cache.get(key)
         if kept is not None:
@@ -163,8 +175,9 @@ class InferEndpoint:
         cache.in_flight[key] = mine
         written: _Written | None = None
         try:
-            written = await self._compute(model, head, body, receive, start)
-            cache.put(key, written.body, written.headers)
+            written = await self._compute(model, head, body, receive, start, tenant)
+            if written.is_kept:
+                cache.put(key, written.body, written.headers)
             return written._replace(headers=list(written.headers))
         finally:
             if cache.in_flight.get(key) is mine:
@@ -182,7 +195,7 @@ class InferEndpoint:
         return cache
 
     async def _compute(
-        self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float
+        self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float, tenant: Tenant
     ) -> _Written:
         is_large = len(body) >= _LARGE_BYTES
         if head.content_encoding:
@@ -196,7 +209,7 @@ class InferEndpoint:
         else:
             is_large = is_large and (head.json_length is None or head.json_length >= _LARGE_BYTES)
             asked = await _maybe_in_thread(is_large, parser.parse, body, head.json_length)
-        answer = await ask(self._engine.dispatcher, model, asked, head, start, departure(receive))
+        answer = await ask(model, asked, head, start, departure(receive), tenant)
         written_at = perf_counter()
         answer_is_large = any(value.size >= _LARGE_BYTES // 8 for value in answer.outputs.values())
         if head.is_raw and head.json_length is None and len(model.outputs) == 1:
@@ -210,11 +223,15 @@ class InferEndpoint:
                 asked,
                 answer.outputs,
                 model.outputs,
+                answer.variant,
             )
             headers = [(b"content-type", JSON.encode() if json_length is None else OCTETS.encode())]
             if json_length is not None:
                 headers.append((b"inference-header-content-length", b"%d" % json_length))
-        return _Written(data, headers, answer.timings, perf_counter() - written_at)
+        if answer.variant:
+            headers.append((b"model-variant", answer.variant.encode()))
+        is_kept = answer.variant in ("", model.variant)
+        return _Written(data, headers, answer.timings, perf_counter() - written_at, is_kept)
 
 
 async def _maybe_in_thread(is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.ingestion.keys import ApiKeys
+    from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
 #: The most steps of one request.
@@ -126,10 +128,12 @@ class EventEndpoint:
         engine: The models.
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
+        keys: Tells who asks.
     """
 
-    def __init__(self, engine: Engine, max_body_bytes: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, engine: Engine, max_body_bytes: int, headers: list[tuple[bytes, bytes]], keys: ApiKeys) -> None:
         self._engine = engine
+        self._keys = keys
         self._max_body_bytes = max_body_bytes
         self._headers = [*headers, (b"cache-control", b"no-store")]
 
@@ -141,21 +145,22 @@ class EventEndpoint:
         try:
             if self._engine.is_draining:
                 raise ShuttingDown("The server is stopping", hint="ask another, or come back")
+            tenant = self._keys.tenant_of(scope["headers"])
             head = RequestHead(scope["headers"])
             head.check_media_type()
-            model = await self._engine.get(*target)
-            while not (is_held := self._engine.dispatcher.hold(model)):
-                model = await self._engine.get(*target)
+            model = await self._engine.get(*target, tenant.name)
+            while not (is_held := model.dispatcher.hold(model)):
+                model = await self._engine.get(*target, tenant.name)
             body = await read_body(receive, head.content_length, self._max_body_bytes)
             plan = parse_plan(unpack(body, head.content_encoding, self._max_body_bytes), model.inputs, model.outputs)
             is_begun = True
             await self._begin(head, send)
-            await self._run(model, head, plan, receive, send)
+            await self._run(model, head, plan, tenant, receive, send)
         except Exception as error:
             await self._fail(error, send, is_begun=is_begun)
         finally:
             if is_held and model is not None:
-                self._engine.dispatcher.finished(model)
+                model.dispatcher.finished(model)
 
     async def _begin(self, head: RequestHead, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *self._headers]
@@ -163,7 +168,9 @@ class EventEndpoint:
             headers.append((b"x-request-id", head.request_id))
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
-    async def _run(self, model: LoadedModel, head: RequestHead, plan: Plan, receive: Receive, send: Send) -> None:
+    async def _run(
+        self, model: LoadedModel, head: RequestHead, plan: Plan, tenant: Tenant, receive: Receive, send: Send
+    ) -> None:
         is_gone = departure(receive)
         inputs = dict(plan.request.inputs)
         wanted = plan.request.outputs
@@ -175,9 +182,11 @@ class EventEndpoint:
             start = perf_counter()
             current = {name: value[step] if name in plan.sequence else value for name, value in inputs.items()}
             asked = plan.request._replace(inputs=current, outputs=needed)
-            answer = await ask(self._engine.dispatcher, model, asked, head, start, is_gone)
+            answer = await ask(model, asked, head, start, is_gone, tenant)
             written_at = perf_counter()
-            data, _ = write_answer(model.name, model.version, plan.request, answer.outputs, model.outputs)
+            data, _ = write_answer(
+                model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant
+            )
             now = perf_counter()
             model.statistics.answered(answer.timings, now - written_at, now - start)
             await send(_event(b"step", data))

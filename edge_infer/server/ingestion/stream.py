@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.codec import FRAME
-from edge_infer.errors import EdgeInferError, QueueFull, ServingError
+from edge_infer.errors import EdgeInferError, QueueFull
 from edge_infer.server.execution.running import batch_key
 from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.ingestion.keys import ApiKeys
     from edge_infer.server.ingestion.parsers import Parsers
     from edge_infer.server.protocol import InferRequest
     from edge_infer.server.scheduling.request import Answer
+    from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
 #: How many requests of one stream may be in flight, and how many streams there may be.
@@ -56,6 +58,7 @@ class StreamEndpoint:
         engine: The models.
         parsers: Reads requests for a model.
         headers: What every answer of HTTP carries.
+        keys: Tells who asks.
         max_streams: How many streams there may be.
         max_in_flight: How many requests of one may be in flight.
     """
@@ -65,6 +68,7 @@ class StreamEndpoint:
         engine: Engine,
         parsers: Parsers,
         headers: list[tuple[bytes, bytes]],
+        keys: ApiKeys,
         *,
         max_streams: int = MAX_STREAMS,
         max_in_flight: int = MAX_IN_FLIGHT,
@@ -72,6 +76,7 @@ class StreamEndpoint:
         self._engine = engine
         self._parsers = parsers
         self._headers = headers
+        self._keys = keys
         self._max_streams = max_streams
         self._max_in_flight = max_in_flight
         self._streams: set[_Stream] = set()
@@ -91,13 +96,14 @@ class StreamEndpoint:
                     hint="send many requests over one stream",
                     expected=self._max_streams,
                 )
+            tenant = self._keys.tenant_of(scope["headers"])
             head = RequestHead(scope["headers"])
-            await self._engine.get(*target)
+            await self._engine.get(*target, tenant.name)
         except Exception as error:
             await self._refuse(error, send)
             return
         await send({"type": "websocket.accept"})
-        stream = _Stream(self._engine, self._parsers, target, head, receive, send, self._max_in_flight)
+        stream = _Stream(self._engine, self._parsers, target, head, tenant, receive, send, self._max_in_flight)
         self._streams.add(stream)
         try:
             await stream.run()
@@ -127,12 +133,13 @@ class _Stream:
         parsers: Parsers,
         target: tuple[str, str | None],
         head: RequestHead,
+        tenant: Tenant,
         receive: Receive,
         send: Send,
         max_in_flight: int,
     ) -> None:
         self._engine = engine
-        self._dispatcher = engine.dispatcher
+        self._tenant = tenant
         self._parsers = parsers
         self._name, self._version = target
         self._priority, self._timeout_s = head.priority, head.timeout_s
@@ -201,7 +208,7 @@ class _Stream:
         start = perf_counter()
         self._in_flight += 1
         self._is_empty.clear()
-        model = self._engine.current(self._name, self._version)
+        model = self._engine.current(self._name, self._version, self._tenant.name)
         if model is None or json_length >= _LARGE_BYTES:
             task = asyncio.create_task(self._ask_slowly(number, body, json_length, start))
             self._tasks.add(task)
@@ -212,7 +219,7 @@ class _Stream:
     async def _ask_slowly(self, number: int, body: bytes, json_length: int, start: float) -> None:
         """Ask a model that must be loaded first, or with JSON that takes long to parse."""
         try:
-            model = await self._engine.get(self._name, self._version)
+            model = await self._engine.get(self._name, self._version, self._tenant.name)
             parser = self._parsers.of(model)
             asked = None
             if json_length >= _LARGE_BYTES:
@@ -231,8 +238,8 @@ class _Stream:
         start: float,
         asked: InferRequest | None = None,
     ) -> None:
-        dispatcher = self._dispatcher
-        refusal: ServingError | None = model.batcher.refusal(dispatcher.scheduler.workers, self._priority)
+        dispatcher = model.dispatcher
+        refusal = model.batcher.refusal(dispatcher.workers, self._priority, self._tenant)
         if self._engine.is_draining:
             refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
         if refusal is not None or not dispatcher.hold(model):
@@ -256,6 +263,7 @@ class _Stream:
                 priority=asked.priority or self._priority,
                 deadline=start + timeout_s if timeout_s else inf,
                 is_gone=self._left,
+                tenant=self._tenant,
             )
             if timeout_s:
                 self._watch(request, timeout_s)
@@ -290,7 +298,7 @@ class _Stream:
         start: float,
         result: Answer | EdgeInferError,
     ) -> None:
-        self._dispatcher.finished(model)
+        model.dispatcher.finished(model)
         if isinstance(result, EdgeInferError):
             self._fail(model, number, result, start)
             return
@@ -301,7 +309,9 @@ class _Stream:
                 body = octets(result.outputs[model.outputs[0].name])
                 json_length = 0
             else:
-                body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs)
+                body, length = write_answer(
+                    model.name, model.version, asked, result.outputs, model.outputs, result.variant
+                )
                 json_length = len(body) if length is None else length
         except Exception as error:
             self._fail(model, number, error, start)

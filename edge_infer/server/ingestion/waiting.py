@@ -9,33 +9,34 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import EdgeInferError, QueueFull
 from edge_infer.server.execution.running import batch_key
 from edge_infer.server.scheduling.request import Answer, Request
+from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.server.execution.dispatcher import Dispatcher
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.ingestion.head import RequestHead
     from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.scheduling.shares import Tenant
 
 
 async def ask(
-    dispatcher: Dispatcher,
     model: LoadedModel,
     asked: InferRequest,
     head: RequestHead,
     start: float,
     is_gone: Callable[[], bool] | None = None,
+    tenant: Tenant = ANYONE,
 ) -> Answer:
     """Run a request in one of the model's next batches.
 
     Args:
-        dispatcher: Runs batches.
         model: The model, held by the caller.
         asked: What is asked.
         head: Its headers, which may name a priority and a timeout too.
         start: When it came.
         is_gone: Tells whether the client left.
+        tenant: Who asks.
 
     Raises:
         QueueFull: There is no room.
@@ -61,9 +62,10 @@ async def ask(
         priority=asked.priority or head.priority,
         deadline=start + timeout_s if timeout_s else inf,
         is_gone=is_gone,
+        tenant=tenant,
     )
     try:
-        dispatcher.submit(model, request)
+        model.dispatcher.submit(model, request)
     except QueueFull as error:
         model.statistics.rejected(error.code)
         raise

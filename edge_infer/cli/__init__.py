@@ -24,6 +24,7 @@ _COMMANDS = {
     "run": "edge_infer.cli.run:run",
     "serve": "edge_infer.cli.serve:serve",
     "store": "edge_infer.cli.store:store",
+    "tune": "edge_infer.cli.tune:tune",
     "verify": "edge_infer.cli.verify:verify",
     "watch": "edge_infer.cli.pull:watch",
 }

@@ -7,6 +7,7 @@ import sys
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.doctor.cuda import examine_cuda
 from edge_infer.doctor.engines import examine_engines
 
 
@@ -20,7 +21,7 @@ def doctor(url: str | None, as_json: bool) -> None:
     API key is read from EDGE_INFER_API_KEY.
     """
     if url is None:
-        findings = examine_engines()
+        findings = [*examine_engines(), *examine_cuda()]
     else:
         from edge_infer.doctor.live_server import examine_server
 

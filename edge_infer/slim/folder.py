@@ -33,7 +33,19 @@ if TYPE_CHECKING:
 LIBRARY = "libonnxruntime.so"
 _MARK = "__main__.py"
 # What a device with one model does not need; all of it needs packages, or a network.
-_LEFT_OUT = ("browser", "cli", "compat", "doctor", "server", "slim", "sync", "__main__.py", "live.py", "tuning.py")
+_LEFT_OUT = (
+    "bench",
+    "browser",
+    "cli",
+    "compat",
+    "doctor",
+    "server",
+    "slim",
+    "sync",
+    "__main__.py",
+    "live.py",
+    "tuning.py",
+)
 # A zip's time of change, so that the same input gives the same bytes.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 

@@ -19,7 +19,7 @@ from edge_infer.errors import (
 )
 from edge_infer.manifest import Variant
 from edge_infer.tensors import Tensor
-from edge_infer_converters import html_report, validate
+from edge_infer_converters import html_report, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
@@ -34,6 +34,7 @@ from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.opset import to_opset
 from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
+    import onnx
 
     from edge_infer.errors import EdgeInferError
 
@@ -85,6 +87,8 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named, before any
+            work.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -98,13 +102,14 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = open_source(model)
+        origin = open_source(model, recipe.source)
         reporter.talk(
             step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
         )
         if broken := not_a_number(origin.proto):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
+        cleaned = run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
@@ -112,7 +117,7 @@ def convert(
         writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
-        made = run.make(ranges, data, outputs, metric)
+        made = run.make(cleaned, ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
         revision = run.write_manifest([one.variant for one in measured if one.is_kept])
@@ -222,19 +227,35 @@ class _Run:
         is_asked = budget.metric is not None or budget.max_loss is not None
         return metric.name if is_asked or metric.name == "accuracy" else ""
 
+    def check_support(self) -> onnx.ModelProto:
+        """Say what is not supported where, before any work; return the model to convert, cleaned up."""
+        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
+        plans = self._recipe.plans(self.model.precision)
+        found = support.check(cleaned, self._recipe, [plan.format for plan in plans])
+        for line in support.table(found.lacks) if found.lacks else ():
+            self._reporter.talk(line)
+        if any(support.PAGE in lack.where for lack in found.lacks):
+            self._reporter.warn("The page's engine cannot run this model", "--target pi, --target cuda")
+        for plan in plans:
+            if plan.format == "tflite" and found.tflite is not None:
+                self._leave_out(plan.id, found.tflite)
+        return cleaned
+
     def make(
         self,
+        cleaned: onnx.ModelProto,
         ranges: CalibrationSet,
         data: CalibrationSet,
         outputs: Sequence[Mapping[str, np.ndarray]],
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        cleaned = clean_up(self.model.proto)
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
         for plan in self._recipe.plans(self.model.precision):
+            if plan.id in self.not_made:
+                continue
             try:
                 if plan.precision == "mixed":
                     golden = min(GOLDEN_EXAMPLES, len(data.calls))

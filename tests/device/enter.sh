@@ -61,7 +61,7 @@ mount --rbind /dev "$root/dev"
 mount --bind "$shared" "$root/work"
 
 chroot=$(command -v chroot)
-env -i QEMU_CPU="$cpu" HOME=/tmp LANG=C.UTF-8 TERM=dumb PATH=/opt/site/bin:/usr/bin \
+env -i QEMU_CPU="$cpu" HOME=/tmp LANG=C.UTF-8 TERM=dumb CI=1 PATH=/opt/site/bin:/usr/bin \
   LD_LIBRARY_PATH=/usr/lib/arm-linux-gnueabihf/blas:/usr/lib/arm-linux-gnueabihf/lapack \
   PYTHONPATH=/work/tree:/work/tree/converters/src:/opt/site PYTHONDONTWRITEBYTECODE=1 PI_MACHINE="$machine" \
   "$chroot" "$root" "$@"

@@ -5,18 +5,24 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edge_infer.cli import options, output
 from edge_infer.cli.store import require_sync
+from edge_infer.notify import Watchdog, notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.sync.client import Pulled
+
+
+#: A whole model over a line of 1 Mbit/s takes this long at 450 MB.
+_LONGEST_LOOK_S = 3600.0
 
 
 def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +67,7 @@ def watch(
     Ctrl-C stops. One line for each change is printed: the version and the folder to load.
     """
     require_sync()
+    from edge_infer.sync.watch import MAX_BACKOFF, wait_s
     from edge_infer.sync.watch import watch as watch_store
 
     def changed(pulled: Pulled) -> None:
@@ -75,10 +82,23 @@ def watch(
         else:
             _talk(pulled)
         return
+    # A look may take long on a thin line, and waits grow while the store does not answer; beyond both it hangs.
+    patience_s = _LONGEST_LOOK_S + wait_s(interval_s, MAX_BACKOFF, 1.0)
+    last = [monotonic()]
+
+    def alive_look() -> Pulled:
+        last[0] = monotonic()
+        return look()
+
+    watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
+    notify("READY=1")
     try:
-        watch_store(look, interval_s=interval_s, stop=Event(), on_update=changed, on_error=_complain)
+        watch_store(alive_look, interval_s=interval_s, stop=Event(), on_update=changed, on_error=_complain)
     except KeyboardInterrupt:
         output.talk("Stopped")
+    finally:
+        notify("STOPPING=1")
+        watchdog.close()
 
 
 def _complain(error: EdgeInferError) -> None:

@@ -13,6 +13,7 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.errors import BundleError, ServingError
+from edge_infer.notify import Watchdog, answers, notify
 from edge_infer.platform import cache_folder
 
 if TYPE_CHECKING:
@@ -167,7 +168,12 @@ def serve(
     listening = listen(host, port)
     url = url_of(listening)
 
+    watchdogs: list[Watchdog] = []
+
     def announce() -> None:
+        # The service is alive as long as its event loop answers; asked from a thread, as any client would.
+        notify("READY=1")
+        watchdogs.append(Watchdog(lambda: answers(f"{url}/v2/health/live")))
         what = ", ".join(models) if models else "no model"
         output.talk(f"Serving {url} ({what}); Ctrl-C stops")
         if not models:
@@ -176,7 +182,12 @@ def serve(
             click.launch(url)
 
     _log_to_output(log_format)
-    serve_on(app, listening, announce)
+    try:
+        serve_on(app, listening, announce)
+    finally:
+        notify("STOPPING=1")
+        for watchdog in watchdogs:
+            watchdog.close()
     output.talk("Stopped")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_infer import platform
 from edge_infer.bundle import Bundle
@@ -12,6 +12,7 @@ from edge_infer.errors import (
     ExecutionError,
     InputError,
     ManifestError,
+    UnsupportedError,
     UnsupportedModel,
     listed,
 )
@@ -42,8 +43,9 @@ def load(
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there.
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there, or a model of a signed store,
+            `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -70,6 +72,8 @@ def load(
             "variant": variant is not None,
         }
         return _remote(str(source), wishes | {"self_test": self_test}, arrays=arrays, asked=device)
+    if _is_of_store(source):
+        source = _pulled(str(source), device=device, backend=backend, variant=variant, arrays=arrays)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
@@ -127,6 +131,29 @@ async def load_async(
         else:
             return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
     raise failed[0][1]
+
+
+def _is_of_store(source: object) -> bool:
+    """Tell whether a source is a model of a signed store."""
+    return isinstance(source, str) and source.startswith("edge+")
+
+
+def _pulled(address: str, **options: Any) -> Path:
+    """Bring the newest version of a model of a store into the user's cache; return its bundle folder.
+
+    Where that cannot be had, the version of the last time is taken, with a warning.
+    """
+    if platform.in_browser():
+        raise UnsupportedError(
+            "Python in a page does not read signed stores", hint="in JavaScript: createSession('edge+/store/MODEL')"
+        )
+    from edge_infer.sync.cache import bring
+
+    def tried(path: Path) -> None:
+        bundle = Bundle.open(path)
+        load(bundle, self_test=bundle.manifest.examples is not None, **options).close()
+
+    return bring(address, tried).active()
 
 
 def _is_remote(source: object) -> bool:

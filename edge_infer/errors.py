@@ -7,9 +7,12 @@
     ├── InputError (ValueError)  the caller's tensors or arguments do not fit
     ├── BackendError             an engine failed
     │   ├── BackendUnavailable   it is not installed, or cannot work here
+    │   │   └── CudaUnavailable  CUDA cannot work here, or not all of the model would run on it
     │   ├── UnsupportedModel     it cannot load this model
     │   ├── UnsupportedError     it cannot do what was asked of it
     │   └── ExecutionError       it failed while running
+    │       ├── OutOfMemory      the device has no memory left for it
+    │       └── DeviceLost       the device failed, and does not come back in this process
     ├── ConversionError          a model could not be converted
     │   ├── UnsupportedOperator  the target format lacks an operator
     │   └── AccuracyError        the result is not as good as was asked
@@ -107,6 +110,12 @@ class BackendUnavailable(BackendError):
     code = "backend_unavailable"
 
 
+class CudaUnavailable(BackendUnavailable):
+    """CUDA cannot work here, or not all of a model would run on it; `fault` says which in a word."""
+
+    code = "cuda_unavailable"
+
+
 class UnsupportedModel(BackendError):
     """An engine cannot load this model: not a model, an unknown operator, a version it does not know."""
 
@@ -123,6 +132,18 @@ class ExecutionError(BackendError):
     """An engine failed while it ran a model."""
 
     code = "execution_error"
+
+
+class OutOfMemory(ExecutionError):
+    """The device has no memory left for what the model needs."""
+
+    code = "out_of_memory"
+
+
+class DeviceLost(ExecutionError):
+    """The device failed: nothing runs on it any more until the process starts again."""
+
+    code = "device_lost"
 
 
 class ConversionError(EdgeInferError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import FetchError, UnsupportedError
@@ -71,9 +72,22 @@ def suspend(promise: Awaitable[T], instead: str) -> T:
 
 
 def available_cpus() -> int:
-    """Count the CPUs that this process may use: its affinity, which containers and `taskset` restrict."""
-    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    """Count the CPUs whose time this process may use: by its affinity and by the quota of its control group."""
+    from edge_infer.processors import usable_cpus
+
+    return usable_cpus()
+
+
+def cache_folder() -> Path:
+    """Return this user's folder for what can be made again; `EDGE_INFER_CACHE` names another."""
+    named = os.environ.get("EDGE_INFER_CACHE")
+    if named:
+        return Path(named)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "edge-infer"
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "edge-infer"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edge-infer"
 
 
 def installed_version(module: str, *distributions: str) -> str:

@@ -13,6 +13,7 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.errors import BundleError, ServingError
+from edge_infer.platform import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,7 +146,7 @@ def serve(
         models,
         root,
         isolated=not no_isolation,
-        cache_folder=_cache_folder() / "encoded",
+        cache_folder=cache_folder() / "encoded",
         device=device,
         limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
         triton_metric_names=triton_metric_names,
@@ -214,17 +215,6 @@ def _require_server() -> None:
         raise ServingError(
             f"The server needs {' and '.join(missing)}, which is not installed", hint="pip install 'edge-infer[server]'"
         )
-
-
-def _cache_folder() -> Path:
-    """Return the user's folder for what can be made again."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "edge-infer"
 
 
 def _has_desktop() -> bool:

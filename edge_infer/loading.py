@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer import platform
 from edge_infer.bundle import Bundle
-from edge_infer.errors import BackendUnavailable, EdgeInferError, InputError, UnsupportedModel, listed
+from edge_infer.errors import (
+    BackendUnavailable,
+    EdgeInferError,
+    InputError,
+    UnsupportedError,
+    UnsupportedModel,
+    listed,
+)
 from edge_infer.opening import open_session
 from edge_infer.registry import get_backend
 from edge_infer.remembered import may_be_remembered, remembered
@@ -57,8 +64,9 @@ def load(
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open).
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
+            model of a signed store, `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -88,6 +96,8 @@ def load(
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
+    if _is_of_store(source):
+        source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
     wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
@@ -120,6 +130,8 @@ async def load_async(
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
+    if _is_of_store(source):
+        source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
     wishes = _placed(wishes)
     await get_backend(wishes.backend or "ort-web").start()
@@ -130,6 +142,30 @@ async def load_async(
         except (UnsupportedModel, BackendUnavailable) as error:
             _record(error, choice, failed, wishes)
     raise failed[0][1]
+
+
+def _is_of_store(source: object) -> bool:
+    """Tell whether a source is a model of a signed store."""
+    return isinstance(source, str) and source.startswith("edge+")
+
+
+def _pulled(address: str, wishes: _Wishes) -> Path:
+    """Bring the newest version of a model of a store into the user's cache; return its bundle folder.
+
+    Where that cannot be had, the version of the last time is taken, with a warning.
+    """
+    if platform.in_browser():
+        raise UnsupportedError(
+            "Python in a page does not read signed stores", hint="in JavaScript: createSession('edge+/store/MODEL')"
+        )
+    from edge_infer.sync.cache import bring
+
+    def tried(path: Path) -> None:
+        bundle = Bundle.open(path)
+        has_examples = bundle.manifest.examples is not None
+        load(bundle, **wishes._replace(self_test=has_examples, tune=False)._asdict()).close()
+
+    return bring(address, tried).active()
 
 
 def _check(wishes: _Wishes) -> None:

@@ -92,7 +92,7 @@ def watch(
     from edge_infer.sync.client import split_address
     from edge_infer.sync.device import DeviceStore
     from edge_infer.sync.follow import Server, follow, reported, server_of
-    from edge_infer.sync.watch import LISTENING, MAX_BACKOFF, wait_s
+    from edge_infer.sync.watch import MAX_BACKOFF, wait_s
 
     _rename(into, name)
     store, model = split_address(address)
@@ -113,7 +113,7 @@ def watch(
             _talk(pulled)
         return
     # A look may take long on a thin line, and waits grow while the store does not answer; beyond both it hangs.
-    patience_s = _LONGEST_LOOK_S + wait_s(interval_s * LISTENING, MAX_BACKOFF, 1.0)
+    patience_s = _LONGEST_LOOK_S + wait_s(interval_s, MAX_BACKOFF, 1.0)
     last = [monotonic()]
 
     def alive_look() -> Pulled:

@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.server.assets import Assets
+from edge_infer.server.dashboard import DashboardRoutes
 from edge_infer.server.documentation import DocumentationRoutes
 from edge_infer.server.encodings import EncodedFiles
 from edge_infer.server.execution.engine import Engine, default_workers
@@ -194,6 +195,7 @@ def create_app(
             *PackageRoutes(assets).routes(),
             *InferenceRoutes(engine, endpoint, metrics).routes(),
             *DocumentationRoutes(engine.repository).routes(),
+            *DashboardRoutes(engine, streams, assets).routes(),
         ],
         middleware=[
             Middleware(AccessLog),

@@ -239,7 +239,7 @@ class _Stream:
         asked: InferRequest | None = None,
     ) -> None:
         dispatcher = model.dispatcher
-        refusal = model.batcher.refusal(dispatcher.workers, self._priority, self._tenant)
+        refusal = model.batcher.refusal(dispatcher.workers_for(model), self._priority, self._tenant)
         if self._engine.is_draining:
             refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
         if refusal is not None or not dispatcher.hold(model):

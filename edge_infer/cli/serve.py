@@ -80,6 +80,31 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     help="A TOML file of pools, routes, canaries, fast variants and tenants.",
 )
 @click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="A PEM file with the certificate's chain.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with its private key.")
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    help="Another server whose pages may ask, as https://shop.example; may be given again. `*` for all.",
+)
+@click.option(
+    "--max-connections", default=16384, show_default=True, type=click.IntRange(1), help="The most connections at once."
+)
+@click.option(
+    "--max-header-kb",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most KiB of headers.",
+)
+@click.option(
+    "--header-timeout-s",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="How long a request's headers may take to come.",
+)
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -125,6 +150,12 @@ def serve(
     max_streams: int,
     config: Path | None,
     fast_variant: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    cors_origins: tuple[str, ...],
+    max_connections: int,
+    max_header_kb: int,
+    header_timeout_s: float,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -144,7 +175,8 @@ def serve(
     _require_server()
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
-    from edge_infer.server.listener import listen, url_of
+    from edge_infer.server.ingestion.guard import DoorLimits
+    from edge_infer.server.listener import Tls, listen, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
@@ -182,13 +214,18 @@ def serve(
             cache_ttl_s=cache_ttl_s,
             max_streams=max_streams,
             max_in_flight=max_in_flight,
+            door=DoorLimits(max_connections, max_header_kb * 2**10, header_timeout_s),
         ),
         triton_metric_names=triton_metric_names,
         settings=settings,
         store=HostedStore(local[0] if local else None, fleet, report_token),
+        cors_origins=cors_origins,
     )
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    tls = Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     listening = listen(host, port)
-    url = url_of(listening)
+    url = url_of(listening, "http" if tls is None else "https")
 
     watchdogs: list[Watchdog] = []
 
@@ -207,7 +244,7 @@ def serve(
     if followed is not None:
         followed.start(app.engine.repository)
     try:
-        serve_on(app, listening, announce)
+        serve_on(app, listening, announce, tls)
     finally:
         notify("STOPPING=1")
         for watchdog in watchdogs:

@@ -58,7 +58,7 @@ def load(
 
     Args:
         source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there.
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open).
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -70,7 +70,8 @@ def load(
             model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
         self_test: Whether to run the bundle's golden examples first and compare.
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
-        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
+            what was measured without them does not count.
 
     Raises:
         BundleError: The source is no bundle or model, or its files are not what they must be.
@@ -87,8 +88,8 @@ def load(
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
-    wishes = _with_options(wishes)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in _choices(bundle, wishes):
         try:
@@ -119,8 +120,8 @@ async def load_async(
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
-    wishes = _with_options(wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
+    wishes = _placed(wishes)
     await get_backend(wishes.backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in _choices(bundle, wishes):
@@ -143,18 +144,21 @@ def _check(wishes: _Wishes) -> None:
         raise InputError(f"`latency_budget_ms` is {budget}, expected more than 0", got=budget)
 
 
-def _with_options(wishes: _Wishes) -> _Wishes:
-    """Return the wishes with the backend and the device that the engine's options are for."""
-    options = wishes.options
+def _placed(wishes: _Wishes) -> _Wishes:
+    """Return the wishes with the device and the backend that the engine's options are for."""
+    options, device, backend = wishes.options, wishes.device, wishes.backend
     if options is None:
         return wishes
-    if wishes.backend not in (None, options.backend):
+    if backend not in (None, options.backend):
         raise InputError(
-            f"The options are for `{options.backend}`, the backend asked for is `{wishes.backend}`",
+            f"The options are for `{options.backend}`, the backend asked for is `{backend}`",
             hint=f'backend="{options.backend}"',
         )
-    device = wishes.device if wishes.device != "auto" else options.device or "auto"
-    return wishes._replace(backend=options.backend, device=device)
+    if wishes.tune:
+        raise InputError("`tune` measures without an engine's options", hint="leave `options` or `tune` out")
+    if device == "auto" and options.device is not None:
+        device = options.device
+    return wishes._replace(device=device, backend=options.backend)
 
 
 def _choices(bundle: Bundle, wishes: _Wishes) -> Iterator[Choice]:
@@ -174,7 +178,9 @@ def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
     """Return what was measured of the bundle here; measure it where that was asked for and is not done."""
     name = bundle.manifest.name
     rows: tuple[Measurement, ...] = ()
-    if bundle.is_hashed or wishes.tune or may_be_remembered(name):
+    if wishes.options is not None:
+        return rows
+    if not bundle.is_bare or wishes.tune or may_be_remembered(name):
         rows = remembered(name, bundle.revision)
     if wishes.tune:
         from edge_infer.tuning import tune
@@ -219,12 +225,12 @@ def _opened(
         bundle,
         choice,
         model,
-        options=wishes.options,
         strict=wishes.strict,
         arrays=wishes.arrays,
         asked=wishes.device,
         fallbacks=fallbacks,
         self_test=wishes.self_test,
+        options=wishes.options,
     )
 
 
@@ -239,7 +245,9 @@ def _record(
 
 def _is_remote(source: object) -> bool:
     """Tell whether a source is a model on a v2 server."""
-    return isinstance(source, str) and "/v2/models/" in source and platform.is_url(source)
+    if not isinstance(source, str) or "/v2/models/" not in source:
+        return False
+    return platform.is_url(source) or source.startswith(("ws://", "wss://"))
 
 
 def _remote(url: str, wishes: _Wishes) -> Session:

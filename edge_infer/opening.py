@@ -24,12 +24,12 @@ def open_session(
     choice: Choice,
     model: Path | bytes,
     *,
-    options: EngineOptions | None = None,
     strict: bool,
     arrays: str,
     asked: str,
     fallbacks: Sequence[str] = (),
     self_test: bool = False,
+    options: EngineOptions | None = None,
 ) -> Session:
     """Make the session of one choice.
 
@@ -37,12 +37,12 @@ def open_session(
         bundle: The bundle of the model.
         choice: The variant, the engine, the device and the threads.
         model: The variant's model file or its bytes.
-        options: The caller's settings of the engine.
         strict: Whether to raise where another device than the chosen one is used.
         arrays: What outputs are, as in `edge_infer.load`.
         asked: The device that the user asked for.
         fallbacks: What was tried before and failed, in words.
         self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
 
     Raises:
         UnsupportedModel: The engine cannot load it.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from edge_infer import codec
-from edge_infer.dtypes import DType
 from edge_infer.errors import (
     AccuracyError,
     BackendError,
@@ -18,12 +20,12 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer.tensors import Tensor
 from edge_infer_converters import html_report, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.encode import Encoded, encode
+from edge_infer_converters.golden import golden_examples
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
-    import onnx
 
     from edge_infer.errors import EdgeInferError
 
@@ -87,8 +88,7 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
-        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named, before any
-            work.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -109,15 +109,16 @@ def convert(
         if broken := not_a_number(origin.proto):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
-        cleaned = run.check_support()
+        del origin  # a copy of the weights
+        run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
 
-        writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
+        writer.add(EXAMPLES_NAME, codec.write_examples(golden_examples(data.calls, outputs, GOLDEN_EXAMPLES)))
         if labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
-        made = run.make(cleaned, ranges, data, outputs, metric)
+            writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
         revision = run.write_manifest([one.variant for one in measured if one.is_kept])
@@ -227,29 +228,29 @@ class _Run:
         is_asked = budget.metric is not None or budget.max_loss is not None
         return metric.name if is_asked or metric.name == "accuracy" else ""
 
-    def check_support(self) -> onnx.ModelProto:
-        """Say what is not supported where, before any work; return the model to convert, cleaned up."""
+    def check_support(self) -> None:
+        """Clean the model up and say what is not supported where, before any work."""
         cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
         plans = self._recipe.plans(self.model.precision)
         found = support.check(cleaned, self._recipe, [plan.format for plan in plans])
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
-            self._reporter.warn("The page's engine cannot run this model", "--target pi, --target cuda")
+            self._reporter.warn("The page's engine cannot run this model", "--target pi")
         for plan in plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
-        return cleaned
+        self.model = replace(self.model, proto=cleaned)
 
     def make(
         self,
-        cleaned: onnx.ModelProto,
         ranges: CalibrationSet,
         data: CalibrationSet,
         outputs: Sequence[Mapping[str, np.ndarray]],
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
+        cleaned = self._take_source()
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
@@ -282,6 +283,7 @@ class _Run:
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            del encoded  # the next variant needs the memory
         if not made:
             raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
         return made
@@ -329,6 +331,13 @@ class _Run:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
 
+    def _take_source(self) -> onnx.ModelProto:
+        """Return the cleaned source, and let go of the session: it is another copy."""
+        cleaned = self.model.proto
+        self.model = replace(self.model, proto=onnx.ModelProto())
+        del self.reference
+        return cleaned
+
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""
         self.mixed = job.run(ranking)
@@ -358,23 +367,6 @@ class _Run:
             f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
             hint="give it real ones: --calibration FILE.npz",
         ) from failure
-
-
-def _golden(
-    calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
-) -> list[codec.Example]:
-    pairs = list(zip(calls, outputs, strict=True))[:GOLDEN_EXAMPLES]
-    return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
-
-
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: _tensor(array) for name, array in arrays.items()}
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    if array.dtype.kind in "OU":
-        return Tensor([str(text) for text in array.reshape(-1)], DType.STRING, array.shape)
-    return Tensor(array.tobytes(), DType.parse(array.dtype), array.shape)
 
 
 def _checked_name(name: str | None, model: source.SourceModel) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from edge_infer import codec
-from edge_infer.dtypes import DType
 from edge_infer.errors import (
     AccuracyError,
     BackendError,
@@ -21,12 +20,12 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer.tensors import Tensor
 from edge_infer_converters import html_report, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.encode import Encoded, encode
+from edge_infer_converters.golden import golden_examples
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
@@ -89,8 +88,7 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
-        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named, before any
-            work.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -117,7 +115,7 @@ def convert(
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
 
-        writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
+        writer.add(EXAMPLES_NAME, codec.write_examples(golden_examples(data.calls, outputs, GOLDEN_EXAMPLES)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         made = run.make(ranges, data, outputs, metric)
@@ -238,7 +236,7 @@ class _Run:
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
-            self._reporter.warn("The page's engine cannot run this model", "--target pi, --target cuda")
+            self._reporter.warn("The page's engine cannot run this model", "--target pi")
         for plan in plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
@@ -369,23 +367,6 @@ class _Run:
             f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
             hint="give it real ones: --calibration FILE.npz",
         ) from failure
-
-
-def _golden(
-    calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
-) -> list[codec.Example]:
-    pairs = list(zip(calls, outputs, strict=True))[:GOLDEN_EXAMPLES]
-    return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
-
-
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: _tensor(array) for name, array in arrays.items()}
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    if array.dtype.kind in "OU":
-        return Tensor([str(text) for text in array.reshape(-1)], DType.STRING, array.shape)
-    return Tensor(array.tobytes(), DType.parse(array.dtype), array.shape)
 
 
 def _checked_name(name: str | None, model: source.SourceModel) -> str:

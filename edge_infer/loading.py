@@ -58,7 +58,7 @@ def load(
 
     Args:
         source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there.
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open).
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -245,7 +245,9 @@ def _record(
 
 def _is_remote(source: object) -> bool:
     """Tell whether a source is a model on a v2 server."""
-    return isinstance(source, str) and "/v2/models/" in source and platform.is_url(source)
+    if not isinstance(source, str) or "/v2/models/" not in source:
+        return False
+    return platform.is_url(source) or source.startswith(("ws://", "wss://"))
 
 
 def _remote(url: str, wishes: _Wishes) -> Session:

@@ -25,6 +25,7 @@ _COMMANDS = {
     "pull": "edge_infer.cli.pull:pull",
     "run": "edge_infer.cli.run:run",
     "serve": "edge_infer.cli.serve:serve",
+    "slim": "edge_infer.cli.slim:slim",
     "store": "edge_infer.cli.store:store",
     "tune": "edge_infer.cli.tune:tune",
     "verify": "edge_infer.cli.verify:verify",

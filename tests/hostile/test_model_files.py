@@ -150,6 +150,17 @@ def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
+def test_weights_too_large_for_protobuf_are_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(external("weights.bin"))
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2**31)
+
+    with pytest.raises(ConversionError, match=r"has 2147\d{6} bytes with its weights, expected at most"):
+        convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
+
+    assert not (tmp_path / "out.bundle").exists()
+
+
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").mkdir()
 

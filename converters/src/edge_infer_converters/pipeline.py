@@ -89,8 +89,7 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
-        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named, before any
-            work.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -247,7 +246,7 @@ class _Run:
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
-            self._reporter.warn("The page's engine cannot run this model", "--target pi, --target cuda")
+            self._reporter.warn("The page's engine cannot run this model", "--target pi")
         for plan in plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)

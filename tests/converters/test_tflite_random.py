@@ -94,9 +94,9 @@ def test_random_graphs_in_int8_stay_near(model: bytes) -> None:
         return
 
     for call in calls:
-        error = np.abs(run_tflite(written.data, call)["y"] - run_onnx(model, call)["y"])
-        assert error.mean() < 0.03
-        assert error.max() < 0.5
+        difference = np.abs(run_tflite(written.data, call)["y"] - run_onnx(model, call)["y"])
+        assert difference.mean() < 0.03
+        assert difference.max() < 0.5
 
 
 @given(model=models())

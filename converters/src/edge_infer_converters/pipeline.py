@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from edge_infer.errors import (
 from edge_infer.manifest import Variant
 from edge_infer_converters import golden, html_report, quality, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
-from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
+from edge_infer_converters.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
@@ -118,6 +119,7 @@ def convert(
         writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -130,7 +132,7 @@ def convert(
             writer.size,
             tuple(measured),
             run.not_made,
-            _describe(data),
+            str(data),
             metric.name
             if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
             else "",
@@ -198,7 +200,7 @@ class _Run:
                 f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
                 + ", ".join(str(spec) for spec in self.model.inputs),
             )
-            ranges = self._random_inputs()
+            ranges = random_set_that_runs(self.model.inputs, self.reference.run)
         elif ranges is None and wants_ranges:
             self._reporter.warn(
                 "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
@@ -251,6 +253,11 @@ class _Run:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
         self.model = replace(self.model, proto=cleaned)
+
+    def describe(self, labels: bytes | None) -> None:
+        """Let the TFLite files say what they are."""
+        if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
 
     def make(
         self,
@@ -377,23 +384,6 @@ class _Run:
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
 
-    def _random_inputs(self) -> CalibrationSet:
-        """Draw inputs with which the model runs: free dimensions have limits that no spec tells."""
-        is_free = any(isinstance(dim, str) for spec in self.model.inputs for dim in spec.shape[1:])
-        failure: ConversionError | None = None
-        for size in RANDOM_SIZES if is_free else RANDOM_SIZES[:1]:
-            drawn = random_set(self.model.inputs, size)
-            try:
-                self.reference.run(drawn.calls[0])
-            except ConversionError as error:
-                failure = error
-                continue
-            return drawn
-        raise ConversionError(
-            f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
-            hint="give it real ones: --calibration FILE.npz",
-        ) from failure
-
 
 def _count(model: source.SourceModel | TFLiteSource) -> str:
     if isinstance(model, TFLiteSource):
@@ -407,7 +397,3 @@ def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) ->
     if not _NAME.fullmatch(name):
         raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
     return name
-
-
-def _describe(data: CalibrationSet) -> str:
-    return f"{len(data.calls)} random samples" if data.is_random else f"{len(data.calls)} samples of {data.origin}"

@@ -12,7 +12,7 @@ import onnx.inliner
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
-from edge_infer_converters.targets.tflite import flatbuffer
+from edge_infer_converters.targets.tflite import flatbuffer, metadata
 from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.targets.tflite.peephole import tidy
@@ -53,13 +53,25 @@ class FloatGraph:
 
     Args:
         graph: The graph; writing it changes nothing of it.
-        is_batch_fixed: Whether a free batch had to be set to 1.
         name: What to call it.
+        is_batch_fixed: Whether a free batch had to be set to 1.
+        entries: Metadata to write: the bytes of each entry.
+        files: Files to put behind the model.
     """
 
-    def __init__(self, graph: Graph, name: str = "model", *, is_batch_fixed: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        name: str = "model",
+        *,
+        is_batch_fixed: bool = False,
+        entries: Mapping[str, bytes] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.graph = graph
         self.name = name
+        self.entries = dict(entries or {})
+        self.files = dict(files or {})
         self.is_batch_fixed = is_batch_fixed
 
     @cached_property
@@ -88,6 +100,19 @@ class FloatGraph:
             graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES))
         tidy(graph)
         return cls(graph, name, is_batch_fixed=is_batch_fixed)
+
+    def describe(self, name: str, version: str, labels: Sequence[str] = ()) -> None:
+        """Let every file say what it is: metadata as TensorFlow Lite Support defines them.
+
+        Args:
+            name: The model's name.
+            version: The publisher's word for this state of it.
+            labels: The classes along the last axis of the first output, or none.
+        """
+        ends = [[tensor.name for tensor in tensors] for tensors in (self.graph.inputs, self.graph.outputs)]
+        self.entries[metadata.ENTRY] = metadata.describe(name, version, *ends, has_labels=bool(labels))
+        if labels:
+            self.files[metadata.LABELS_FILE] = "".join(f"{label}\n" for label in labels).encode()
 
     def write(
         self,
@@ -119,8 +144,8 @@ class FloatGraph:
                     raise ConversionError("The model has no weights that are worth storing in fewer bits")
                 note = ", ".join(f"{count} weights in {encoding}" for encoding, count in sorted(counts.items()))
         codes = tuple(operator.code for operator in graph.operators)
-        data = flatbuffer.write(graph, self.name, keep_names=keep_names)
-        return TFLiteModel(data, self.is_batch_fixed, codes, note)
+        data = flatbuffer.write(graph, self.name, keep_names=keep_names, metadata=self.entries)
+        return TFLiteModel(metadata.with_files(data, self.files), self.is_batch_fixed, codes, note)
 
 
 def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:

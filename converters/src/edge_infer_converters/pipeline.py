@@ -30,6 +30,7 @@ from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
+from edge_infer_converters.mixed_tflite import TFLiteSearch
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, decibels, step
 from edge_infer_converters.selection import choose
@@ -106,7 +107,7 @@ def convert(
     with BundleWriter(output, force=force) as writer:
         is_tflite = Path(model).suffix == tflite_source.SUFFIX
         origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
-        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
@@ -271,18 +272,20 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+        count = min(golden.EXAMPLES, len(data.calls))
+        judges = (data, outputs, metric, self._recipe.budget, count, self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
             if plan.id in self.not_made:
                 continue
             try:
-                if plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                if plan.format == "tflite" and plan.precision == "mixed":
+                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    count = min(golden.EXAMPLES, len(data.calls))
-                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, count, self._reporter)
-                    encoded = self._search(MixedSearch(*arguments), ranges)
+                    encoded = self._search(MixedSearch(cleaned, *judges), ranges)
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
@@ -383,12 +386,6 @@ class _Run:
         if is_said:  # what keeps a format from being written keeps all its precisions
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
-
-
-def _count(model: source.SourceModel | TFLiteSource) -> str:
-    if isinstance(model, TFLiteSource):
-        return f"{len(model.graph.graph.operators)} operators"
-    return f"{len(model.proto.graph.node)} nodes"
 
 
 def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:

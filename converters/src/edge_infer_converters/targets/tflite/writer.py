@@ -142,7 +142,22 @@ class FloatGraph:
                 graph, counts = store_weights(self.graph, CHOICES[word])
                 if not any(counts[encoding] for encoding in (("fp16",) if word == "fp16" else ("int8", "int4"))):
                     raise ConversionError("The model has no weights that are worth storing in fewer bits")
-                note = ", ".join(f"{count} weights in {encoding}" for encoding, count in sorted(counts.items()))
+                note = _counted(counts)
+        return self._written(graph, note, keep_names=keep_names)
+
+    def write_each(self, choice: Mapping[int, str], *, elsewhere: str = "fp16") -> TFLiteModel:
+        """Write the graph with an encoding for each constant.
+
+        Args:
+            choice: The encoding of single constants, by their `id`; see `quantize.weights.weights_of`.
+            elsewhere: The encoding of the others.
+        """
+        kinds = dict.fromkeys(CHOICES["fp16"], elsewhere)
+        with np.errstate(all="ignore"):
+            graph, counts = store_weights(self.graph, kinds, choice)
+        return self._written(graph, _counted(counts))
+
+    def _written(self, graph: Graph, note: str, *, keep_names: bool = False) -> TFLiteModel:
         codes = tuple(operator.code for operator in graph.operators)
         data = flatbuffer.write(graph, self.name, keep_names=keep_names, metadata=self.entries)
         return TFLiteModel(metadata.with_files(data, self.files), self.is_batch_fixed, codes, note)
@@ -151,6 +166,10 @@ class FloatGraph:
 def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:
     """Write an ONNX model as TFLite in float32; see `FloatGraph.of_onnx`."""
     return FloatGraph.of_onnx(model, name).write(keep_names=keep_names)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} weight{'s' * (count > 1)} in {encoding}" for encoding, count in sorted(counts.items()))
 
 
 def _integer_note(graph: Graph) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer import platform
+from edge_infer.backends.base import AsyncBackend
 from edge_infer.bundle import Bundle
 from edge_infer.errors import (
     BackendUnavailable,
@@ -22,7 +23,6 @@ from edge_infer.values import has_numpy
 
 if TYPE_CHECKING:
     import os
-    from pathlib import Path
 
     from edge_infer.backends.base import Runnable
 
@@ -74,7 +74,10 @@ def load(
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
         try:
-            runnable = _prepare(choice, bundle.model(choice.variant), strict=strict)
+            options = choice.variant.options.get(choice.backend, {})
+            model = bundle.model(choice.variant)
+            made = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=options)
+            runnable = _placed(choice, made, strict=strict)
         except (UnsupportedModel, BackendUnavailable) as error:
             _record(error, choice, failed, strict=strict)
         else:
@@ -117,11 +120,10 @@ async def load_async(
             arrays=arrays,
         )
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
-    await get_backend(backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
     for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
         try:
-            runnable = _prepare(choice, await bundle.model_async(choice.variant), strict=strict)
+            runnable = _placed(choice, await _prepare_async(bundle, choice), strict=strict)
         except (UnsupportedModel, BackendUnavailable) as error:
             _record(error, choice, failed, strict=strict)
         else:
@@ -158,9 +160,19 @@ def _check_arrays(arrays: str) -> None:
         raise InputError("`arrays` is `numpy`, which is not installed here", hint="pip install numpy, or arrays='auto'")
 
 
-def _prepare(choice: Choice, model: Path | bytes, *, strict: bool) -> Runnable:
+async def _prepare_async(bundle: Bundle, choice: Choice) -> Runnable:
+    """Load a model in a page, whose engine is started where nobody has."""
+    backend = get_backend(choice.backend)
     options = choice.variant.options.get(choice.backend, {})
-    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=options)
+    await backend.start()
+    model = await bundle.model_async(choice.variant)
+    if isinstance(backend, AsyncBackend):
+        return await backend.prepare_async(model, choice.variant, device=choice.device, options=options)
+    return backend.prepare(model, choice.variant, device=choice.device, options=options)
+
+
+def _placed(choice: Choice, runnable: Runnable, *, strict: bool) -> Runnable:
+    """Return a loaded model; where it is not on the device that was chosen, warn, or strictly raise."""
     placement = runnable.placement
     if strict and placement.device != choice.device.partition(":")[0]:
         runnable.close()

@@ -99,7 +99,7 @@ class PagePython:
 
     def __init__(self, page: BrowserPage) -> None:
         self.page = page
-        page.do(lambda page: page.route("**/src/worker.js", _without_jspi))
+        page.do(lambda page: page.route("**/src/worker.js", without_jspi))
         self.report = page.evaluate(
             """async () => {
                 const { startPython } = await import("/src/index.js");
@@ -116,7 +116,8 @@ class PagePython:
         return json.loads(self.page.evaluate("(code) => python.run(code)", wrapped))
 
 
-def _without_jspi(route: Route) -> None:
+def without_jspi(route: Route) -> None:
+    """Serve a worker's script so that it finds no JSPI, as in Safari."""
     response = route.fetch()
     removed = "delete WebAssembly.Suspending; delete WebAssembly.promising;\n"
     route.fulfill(response=response, body=removed + response.text())

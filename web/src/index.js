@@ -28,6 +28,10 @@ export const VERSION = "0.1.0";
 /**
  * @typedef {object} SessionOptions
  * @property {string} [variant] The id of the variant to load; chosen unless given.
+ * @property {"ort" | "litert"} [backend] The engine: onnxruntime-web for ONNX variants, LiteRT.js for TFLite ones. By
+ *   the variant unless given; ONNX comes first.
+ * @property {"auto" | "wasm" | "webgpu"} [device] What to run on; `auto` is `wasm`. Where `webgpu` is not to be had, or
+ *   fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
@@ -43,20 +47,22 @@ let users = 0;
 /**
  * Load a model.
  *
- * @param {URL | string} url The address of a bundle, or of a bare `.onnx` file.
+ * @param {URL | string} url The address of a bundle, or of a bare `.onnx` or `.tflite` file.
  * @param {SessionOptions} [options]
  * @returns {Promise<Session>}
  * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
  *   reason where it is aborted.
  */
-export async function createSession(url, { variant, threads, root, onProgress, signal, keep = true } = {}) {
+export async function createSession(url, options = {}) {
+  const { variant, backend, device, threads, root, onProgress, signal, keep = true } = options;
   const place = new URL(url, globalThis.location?.href).href;
   client ??= new WorkerClient("edge-infer");
   users++;
   const used = client;
   try {
     const settings = { root: rootOf(root), threads };
-    const opened = await used.request({ kind: "open", url: place, variant, keep, settings }, { onProgress, signal });
+    const wanted = { url: place, variant, backend, device, keep, settings };
+    const opened = await used.request({ kind: "open", ...wanted }, { onProgress, signal });
     return new Session(used, opened);
   } catch (error) {
     leave(used);
@@ -141,10 +147,13 @@ export class Session {
    *   text, or nested arrays of them. Nothing is cast, and typed arrays are copied.
    * @param {object} [options]
    * @param {string[]} [options.outputs] The outputs to compute; all unless given.
+   * @param {AbortSignal} [options.signal] Gives up waiting: the promise is rejected at once. What the engine computes
+   *   already it computes to its end; what waits behind that is not begun.
    * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails.
+   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
+   *   signal's reason where it is aborted.
    */
-  async run(inputs, { outputs } = {}) {
+  async run(inputs, { outputs, signal } = {}) {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     /** @type {Record<string, Tensor>} */
     const checked = {};
@@ -159,10 +168,19 @@ export class Session {
       checked[name] = { data, dtype: spec.dtype, shape };
     }
     const { session } = this.#opened;
-    return this.#client.request({ kind: "run", session, inputs: checked, outputs }, { transfer: transferable(checked) });
+    const request = /** @type {const} */ ({ kind: "run", session, inputs: checked, outputs });
+    const { results, placed } = await this.#client.request(request, { transfer: transferable(checked), signal });
+    if (placed) {
+      const { device, threads, fallbacks } = placed;
+      this.#opened.report = { ...this.#opened.report, device, threads, fallbacks };
+    }
+    return results;
   }
 
-  /** Give back the model's memory, and the engine's with the last session. A second call does nothing. */
+  /**
+   * Give back the model's memory, and the engine's with the last session. Runs that were asked for before it are
+   * answered first. A second call does nothing.
+   */
   async close() {
     const used = this.#client;
     this.#client = undefined;
@@ -175,6 +193,8 @@ export class Session {
 /**
  * @typedef {object} PythonOptions
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`.
+ * @property {("ort" | "litert")[]} [engines] The engines to start before any code runs: `ort`, for ONNX, unless given;
+ *   `litert` is for TFLite. The first one is told by `report()`.
  * @property {URL | string} [root] The URL under which `src/`, `vendor/` and `wheels/` lie.
  * @property {URL | string | null} [wheel] The address of edge-infer's wheel; null to install none.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
@@ -183,20 +203,21 @@ export class Session {
  */
 
 /**
- * Start Python with edge-infer in a worker of its own. The engine is started before any code runs, so that
+ * Start Python with edge-infer in a worker of its own. Its engines are started before any code runs, so that
  * `edge_infer.load(...)` is synchronous there.
  *
  * @param {PythonOptions} [options]
  * @returns {Promise<PythonWorker>}
  * @throws {InferError} A file is missing, or of another version than this package is tested with.
  */
-export async function startPython({ threads, root, wheel, onProgress, onOutput = toConsole } = {}) {
+export async function startPython(options = {}) {
+  const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole } = options;
   const place = rootOf(root);
   const worker = new WorkerClient("edge-infer python", onOutput);
   const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-py3-none-any.whl`, place).href;
   try {
     const settings = { root: place, threads };
-    const report = await worker.request({ kind: "python", settings, wheel: address }, { onProgress });
+    const report = await worker.request({ kind: "python", settings, wheel: address, engines }, { onProgress });
     return new PythonWorker(worker, report);
   } catch (error) {
     worker.close();

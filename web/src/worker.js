@@ -1,7 +1,7 @@
 /** The worker's end: it holds the engine, its sessions, or Python, and answers one request after the other. */
 
 import { fetchBundle } from "./bundle.js";
-import { sharedOrtEngine } from "./engines/ort.js";
+import { startEngine } from "./engines/open.js";
 import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
@@ -9,9 +9,10 @@ import { openStore } from "./store.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
-/** @typedef {import("./engines/ort-session.js").OrtSession} OrtSession */
+/** @typedef {import("./engines/open.js").AnySession} AnySession */
+/** @typedef {import("./engines/open.js").Opener} Opener */
 
-/** @type {Map<number, OrtSession>} */
+/** @type {Map<number, {session: AnySession, opener: Opener}>} */
 const sessions = new Map();
 let nextSession = 1;
 /** @type {import("./engines/pyodide.js").Python | undefined} */
@@ -66,22 +67,24 @@ async function handle(request) {
       await (await ownStore()).clear();
       return [null, []];
     case "run": {
-      const session = sessions.get(request.session);
-      if (!session) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-      const results = /** @type {Record<string, import("./tensors.js").Tensor>} */ (
-        session.run(request.inputs, { outputs: request.outputs })
-      );
-      return [results, transferable(results)];
+      const found = sessions.get(request.session);
+      if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+      const before = found.opener.placement().fallbacks.length;
+      const results = await found.session.run(request.inputs, { outputs: request.outputs });
+      const placed = found.opener.placement();
+      return [{ results, placed: placed.fallbacks.length > before ? placed : undefined }, transferable(results)];
     }
     case "close":
-      sessions.get(request.session)?.close();
+      await sessions.get(request.session)?.session.close();
       sessions.delete(request.session);
       return [null, []];
     case "python": {
       const onOutput = (/** @type {"stdout" | "stderr"} */ stream, /** @type {string} */ text) =>
         post({ kind: "output", stream, text });
-      python = await startPython(request.settings, request.wheel, { onProgress, onOutput });
-      const engine = await sharedOrtEngine();
+      const { settings, wheel, engines } = request;
+      const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
+      python = begun.python;
+      const [engine] = begun.engines;
       return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
     }
     case "execute":
@@ -113,26 +116,34 @@ function ownStore() {
  * @param {import("./download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function open({ url, variant: wanted, keep, settings }, signal, onProgress) {
-  const base = new URL("vendor/onnxruntime-web/", settings.root);
+async function open({ url, variant: wanted, backend, device = "auto", keep, settings }, signal, onProgress) {
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
-  const [engine, bundle] = await Promise.all([
-    sharedOrtEngine({ base, threads: settings.threads, onProgress }),
-    fetchBundle(url, { variant: wanted, onProgress, signal, store: kept }),
-  ]);
+  /** @type {Promise<Opener> | undefined} */
+  let starting;
+  const onChosen = (/** @type {import("./bundle.js").Variant} */ variant) => {
+    starting = startEngine(variant, device, settings, onProgress);
+    starting.catch(() => {}); // told below, where it is awaited
+  };
+  const precisions = device === "webgpu" ? await (await import("./engines/ort-webgpu.js")).preferredPrecisions() : undefined;
+  const bundle = await fetchBundle(url, { variant: wanted, backend, precisions, onChosen, onProgress, signal, store: kept });
+  const opener = await /** @type {Promise<Opener>} */ (starting);
   signal?.throwIfAborted();
   const { name, revision, variant, model, labels } = bundle;
-  const session = engine.createSession(model, { config: variant.options?.["ort-web"] });
+  const session = await opener.open(model, variant);
+  if (signal?.aborted) await session.close();
+  signal?.throwIfAborted();
   const number = nextSession++;
-  sessions.set(number, session);
+  sessions.set(number, { session, opener });
+  const placed = opener.placement();
   const report = {
     model: `${name}@${revision.slice(0, 6)}`,
     variant: variant.id,
-    engine: engine.name,
-    engineVersion: engine.version,
-    device: "wasm",
-    threads: engine.threads,
+    engine: placed.name,
+    engineVersion: placed.version,
+    device: placed.device,
+    threads: placed.threads,
+    fallbacks: placed.fallbacks,
     storage: kept?.kind ?? /** @type {const} */ ("none"),
     fromStorage: bundle.isKept,
     offline: bundle.isOffline,
@@ -140,7 +151,7 @@ async function open({ url, variant: wanted, keep, settings }, signal, onProgress
     ...place(),
     ...traffic(),
   };
-  return { session: number, inputs: session.inputs, outputs: session.outputs, labels, report };
+  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, report };
 }
 
 function place() {

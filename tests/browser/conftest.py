@@ -38,12 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class BrowserThread:
-    """A Chromium in a thread of its own."""
+    """A Chromium in a thread of its own.
+
+    Args:
+        *flags: More switches for it.
+    """
+
+    def __init__(self, *flags: str) -> None:
+        self._flags = flags
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(1)
         self._open = ExitStack()
-        self.browser: Browser = self.do(lambda: self._open.enter_context(chromium()))
+        self.browser: Browser = self.do(lambda: self._open.enter_context(chromium(*self._flags)))
         return self
 
     def __exit__(self, *_: object) -> None:

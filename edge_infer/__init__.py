@@ -7,17 +7,23 @@ result = session.run({"image": image})
 print(result["logits"].argmax())
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from edge_infer.bundle import Bundle
 from edge_infer.dtypes import DType
 from edge_infer.errors import (
     BackendError,
     BackendUnavailable,
     BundleError,
+    CudaUnavailable,
+    DeviceLost,
     EdgeInferError,
     ExecutionError,
     InputError,
     IntegrityError,
     ManifestError,
+    OutOfMemory,
     UnsupportedError,
     UnsupportedModel,
 )
@@ -26,6 +32,10 @@ from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import Tensor, TensorSpec
 
+if _TYPE_CHECKING:
+    from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+    from edge_infer.tuning import tune
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -33,13 +43,17 @@ __all__ = [
     "BackendUnavailable",
     "Bundle",
     "BundleError",
+    "CudaUnavailable",
     "DType",
+    "DeviceLost",
     "EdgeInferError",
     "ExecutionError",
     "InputError",
     "IntegrityError",
     "Manifest",
     "ManifestError",
+    "OnnxRuntimeOptions",
+    "OutOfMemory",
     "PreparedCall",
     "Report",
     "Session",
@@ -51,4 +65,18 @@ __all__ = [
     "Variant",
     "load",
     "load_async",
+    "tune",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import what few runs need when it is first asked for."""
+    if name == "tune":
+        from edge_infer.tuning import tune
+
+        return tune
+    if name == "OnnxRuntimeOptions":
+        from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+
+        return OnnxRuntimeOptions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

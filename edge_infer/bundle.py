@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer import platform
 from edge_infer.errors import BundleError, IntegrityError, ManifestError
+from edge_infer.external_data import external_locations
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class Bundle:
         Of a bare model it is the sha256 of the file.
         """
         return self._revision or next(iter(self.manifest.files.values())).sha256
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether this is a model file without a manifest, whose `revision` takes reading the whole file."""
+        return not self._revision
 
     @property
     def label(self) -> str:
@@ -187,6 +193,15 @@ class Bundle:
 
         return read_examples(self.read(self.manifest.examples))
 
+    def read_note(self, path: str, limit: int) -> bytes:
+        """Return the bytes of a file that the manifest does not name and nothing checks.
+
+        Raises:
+            BundleError: It is missing.
+            FetchError: Its URL does not answer with it.
+        """
+        return self._source.read(path, limit)
+
     def labels(self) -> list[str]:
         """Return the class names; an empty list where there are none.
 
@@ -208,7 +223,7 @@ class Bundle:
     def _check_external(self, variant: Variant, model: bytes) -> None:
         """Refuse a model that refers to a file which the manifest does not list as its external data."""
         folder = variant.file.rpartition("/")[0]
-        for location in _external_locations(model):
+        for location in external_locations(model):
             if f"{folder}/{location}".lstrip("/") not in variant.external:
                 raise IntegrityError(
                     f"`{variant.file}` in `{self.location}` refers to `{location}`, which the manifest does not list",
@@ -338,31 +353,9 @@ class _Memory:
         self._files = files
 
     def read(self, path: str, limit: int) -> bytes:
+        if path not in self._files:
+            raise _missing(path, "the model")
         return self._files[path][:limit]
-
-
-def _external_locations(model: bytes) -> set[str]:
-    """Find the files that an ONNX model refers to.
-
-    They are the values of `location` among the key-value pairs of `TensorProto.external_data` (onnx.proto): the bytes
-    of a pair are its key as field 1 and its value as field 2, each with a length.
-    """
-    mark = b"\x0a\x08location\x12"
-    found = set()
-    start = model.find(mark)
-    while start != -1:
-        at = start + len(mark)
-        length, shift = 0, 0
-        while at < len(model) and shift < 35:
-            byte = model[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        found.add(model[at : at + length].decode("utf-8", "replace"))
-        start = model.find(mark, at)
-    return found
 
 
 def _bare_manifest(entry: FileEntry, name: str) -> Manifest:

@@ -7,9 +7,12 @@
     ├── InputError (ValueError)  the caller's tensors or arguments do not fit
     ├── BackendError             an engine failed
     │   ├── BackendUnavailable   it is not installed, or cannot work here
+    │   │   └── CudaUnavailable  CUDA cannot work here, or not all of the model would run on it
     │   ├── UnsupportedModel     it cannot load this model
     │   ├── UnsupportedError     it cannot do what was asked of it
     │   └── ExecutionError       it failed while running
+    │       ├── OutOfMemory      the device has no memory left for it
+    │       └── DeviceLost       the device failed, and does not come back in this process
     ├── ConversionError          a model could not be converted
     │   ├── UnsupportedOperator  the target format lacks an operator
     │   └── AccuracyError        the result is not as good as was asked
@@ -25,6 +28,8 @@
         ├── ModelNotFound        no such model or version
         ├── PayloadTooLarge      the request's body is over the limit
         ├── QueueFull            too many requests wait already
+        │   └── OverShare        too many of this tenant's do, while others wait
+        ├── Unauthorized         there is no API key, or it is nobody's
         └── DeadlineExceeded     the answer would come too late
 
 An error carries its facts as attributes, says in one line what is wrong, and in its `hint` what to type next. It
@@ -107,6 +112,12 @@ class BackendUnavailable(BackendError):
     code = "backend_unavailable"
 
 
+class CudaUnavailable(BackendUnavailable):
+    """CUDA cannot work here, or not all of a model would run on it; `fault` says which in a word."""
+
+    code = "cuda_unavailable"
+
+
 class UnsupportedModel(BackendError):
     """An engine cannot load this model: not a model, an unknown operator, a version it does not know."""
 
@@ -123,6 +134,18 @@ class ExecutionError(BackendError):
     """An engine failed while it ran a model."""
 
     code = "execution_error"
+
+
+class OutOfMemory(ExecutionError):
+    """The device has no memory left for what the model needs."""
+
+    code = "out_of_memory"
+
+
+class DeviceLost(ExecutionError):
+    """The device failed: nothing runs on it any more until the process starts again."""
+
+    code = "device_lost"
 
 
 class ConversionError(EdgeInferError):
@@ -213,6 +236,18 @@ class QueueFull(ServingError):
     """Too many requests wait already; come back later."""
 
     code = "queue_full"
+
+
+class OverShare(QueueFull):
+    """A tenant asks for more than its share while others wait."""
+
+    code = "over_share"
+
+
+class Unauthorized(ServingError):
+    """The request has no API key, or one that is nobody's."""
+
+    code = "unauthorized"
 
 
 class DeadlineExceeded(ServingError):

@@ -1,32 +1,41 @@
-"""Load a model: open the bundle, choose a variant and an engine, prepare it, and test it if asked."""
+"""Load a model: open the bundle, choose a variant and an engine, and go on to the next choice where one fails."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from edge_infer import platform
-from edge_infer.backends.base import AsyncBackend
 from edge_infer.bundle import Bundle
-from edge_infer.errors import (
-    BackendUnavailable,
-    EdgeInferError,
-    ExecutionError,
-    InputError,
-    ManifestError,
-    UnsupportedModel,
-    listed,
-)
-from edge_infer.registry import get_backend
-from edge_infer.select import Choice, choices
+from edge_infer.errors import BackendUnavailable, EdgeInferError, InputError, UnsupportedModel, listed
+from edge_infer.opening import open_session, open_session_async
+from edge_infer.remembered import may_be_remembered, remembered
+from edge_infer.select import Choice, best_measured, choices
 from edge_infer.session import Session
 from edge_infer.values import has_numpy
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
-    from edge_infer.backends.base import Runnable
+    from edge_infer.backends.base import EngineOptions
+    from edge_infer.remembered import Measurement
 
 ARRAYS = ("auto", "numpy", "tensor")
+
+
+class _Wishes(NamedTuple):
+    """What the caller of `load` asked for."""
+
+    device: str
+    backend: str | None
+    variant: str | None
+    threads: int | None
+    latency_budget_ms: float | None
+    tune: bool
+    strict: bool
+    self_test: bool
+    arrays: str
+    options: EngineOptions | None
 
 
 def load(
@@ -35,21 +44,32 @@ def load(
     device: str = "auto",
     backend: str | None = None,
     variant: str | None = None,
+    threads: int | None = None,
+    latency_budget_ms: float | None = None,
+    tune: bool = False,
     strict: bool = False,
     self_test: bool = False,
     arrays: str = "auto",
+    options: EngineOptions | None = None,
 ) -> Session:
     """Load a model.
 
     Args:
         source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there.
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open).
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
-        strict: Whether to raise where the first choice fails instead of taking the next one.
+        threads: The threads that one operator may use; None for what was measured, else as many as this process may.
+        latency_budget_ms: The time that a call may take: of the variants that were measured within it on this machine,
+            the one nearest to the source is taken. Where nothing was measured, `tune` or warn.
+        tune: Whether to measure the ways to run it first, where that has not been done on this machine.
+        strict: Whether to raise where the first choice fails instead of taking the next one, or where some of the
+            model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
         self_test: Whether to run the bundle's golden examples first and compare.
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
+            what was measured without them does not count.
 
     Raises:
         BundleError: The source is no bundle or model, or its files are not what they must be.
@@ -62,26 +82,18 @@ def load(
     >>> load("examples/digits/digits.onnx", backend="onnxruntime").inputs
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
-    _check_arrays(arrays)
+    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options)
+    _check(wishes)
     if _is_remote(source):
-        wishes = {
-            "device": device != "auto",
-            "backend": backend not in (None, "remote"),
-            "variant": variant is not None,
-        }
-        return _remote(str(source), wishes | {"self_test": self_test}, arrays=arrays, asked=device)
+        return _remote(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
-    for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
+    for choice in _choices(bundle, wishes):
         try:
-            options = choice.variant.options.get(choice.backend, {})
-            model = bundle.model(choice.variant)
-            made = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=options)
-            runnable = _placed(choice, made, strict=strict)
+            return open_session(bundle, choice, bundle.model(choice.variant), **_opening(wishes, failed))
         except (UnsupportedModel, BackendUnavailable) as error:
-            _record(error, choice, failed, strict=strict)
-        else:
-            return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
+            _record(error, choice, failed, wishes)
     raise failed[0][1]
 
 
@@ -91,54 +103,165 @@ async def load_async(
     device: str = "auto",
     backend: str | None = None,
     variant: str | None = None,
+    threads: int | None = None,
+    latency_budget_ms: float | None = None,
+    tune: bool = False,
     strict: bool = False,
     self_test: bool = False,
     arrays: str = "auto",
+    options: EngineOptions | None = None,
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
+    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options)
     if not platform.in_browser():
-        return await platform.run_in_thread(
-            lambda: load(
-                source,
-                device=device,
-                backend=backend,
-                variant=variant,
-                strict=strict,
-                self_test=self_test,
-                arrays=arrays,
-            )
-        )
-    _check_arrays(arrays)
+        return await platform.run_in_thread(lambda: load(source, **wishes._asdict()))
+    _check(wishes)
     if _is_remote(source):
-        return load(
-            source,
-            device=device,
-            backend=backend,
-            variant=variant,
-            strict=strict,
-            self_test=self_test,
-            arrays=arrays,
-        )
+        return _remote(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
-    for choice in choices(bundle.manifest, device=device, backend=backend, variant=variant):
+    for choice in _choices(bundle, wishes):
         try:
-            runnable = _placed(choice, await _prepare_async(bundle, choice), strict=strict)
+            return await open_session_async(bundle, choice, **_opening(wishes, failed))
         except (UnsupportedModel, BackendUnavailable) as error:
-            _record(error, choice, failed, strict=strict)
-        else:
-            return _session(bundle, choice, runnable, failed, arrays=arrays, asked=device, self_test=self_test)
+            _record(error, choice, failed, wishes)
     raise failed[0][1]
+
+
+def _check(wishes: _Wishes) -> None:
+    arrays, threads, budget = wishes.arrays, wishes.threads, wishes.latency_budget_ms
+    if arrays not in ARRAYS:
+        raise InputError(f"`arrays` is `{arrays}`; choose from {listed(list(ARRAYS))}", allowed=list(ARRAYS))
+    if arrays == "numpy" and not has_numpy():
+        raise InputError("`arrays` is `numpy`, which is not installed here", hint="pip install numpy, or arrays='auto'")
+    if threads is not None and threads < 1:
+        raise InputError(f"`threads` is {threads}, expected at least 1", got=threads)
+    if budget is not None and not budget > 0:
+        raise InputError(f"`latency_budget_ms` is {budget}, expected more than 0", got=budget)
+
+
+def _placed(wishes: _Wishes) -> _Wishes:
+    """Return the wishes with the device and the backend that the engine's options are for."""
+    options, device, backend = wishes.options, wishes.device, wishes.backend
+    if options is None:
+        return wishes
+    if backend not in (None, options.backend):
+        raise InputError(
+            f"The options are for `{options.backend}`, the backend asked for is `{backend}`",
+            hint=f'backend="{options.backend}"',
+        )
+    if wishes.tune:
+        raise InputError("`tune` measures without an engine's options", hint="leave `options` or `tune` out")
+    if device == "auto" and options.device is not None:
+        device = options.device
+    return wishes._replace(device=device, backend=options.backend)
+
+
+def _choices(bundle: Bundle, wishes: _Wishes) -> Iterator[Choice]:
+    """Give the ways to run a bundle here, the preferred first: by what was measured, else by rule."""
+    return choices(
+        bundle.manifest,
+        device=wishes.device,
+        backend=wishes.backend,
+        variant=wishes.variant,
+        threads=wishes.threads,
+        measured=_measured(bundle, wishes),
+        latency_budget_ms=wishes.latency_budget_ms,
+    )
+
+
+def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
+    """Return what was measured of the bundle here; measure it where that was asked for and is not done."""
+    name = bundle.manifest.name
+    rows: tuple[Measurement, ...] = ()
+    if wishes.options is not None:
+        return rows
+    if not bundle.is_bare or wishes.tune or may_be_remembered(name):
+        rows = remembered(name, bundle.revision)
+    if wishes.tune:
+        from edge_infer.tuning import tune
+
+        known = best_measured(
+            bundle.manifest,
+            rows,
+            device=wishes.device,
+            backend=wishes.backend,
+            variant=wishes.variant,
+            threads=wishes.threads,
+        )
+        if known is None:
+            rows = tune(
+                bundle,
+                device=wishes.device,
+                backend=wishes.backend,
+                variant=wishes.variant,
+                threads=None if wishes.threads is None else [wishes.threads],
+            ).rows
+    elif not rows and wishes.latency_budget_ms is not None:
+        from warnings import warn
+
+        warn(
+            f"Nothing was measured of `{name}` on this machine, so `latency_budget_ms` cannot be kept: "
+            f"`edge-infer tune {bundle.location}`, or load(..., tune=True)",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return rows
+
+
+class _Opening(TypedDict):
+    """What `open_session` and `open_session_async` are told of the wishes."""
+
+    strict: bool
+    arrays: str
+    asked: str
+    fallbacks: list[str]
+    self_test: bool
+    options: EngineOptions | None
+
+
+def _opening(wishes: _Wishes, failed: list[tuple[Choice, EdgeInferError]]) -> _Opening:
+    fallbacks = [f"{one.variant.id} by {one.backend} on {one.device}: {error.message}" for one, error in failed]
+    return {
+        "strict": wishes.strict,
+        "arrays": wishes.arrays,
+        "asked": wishes.device,
+        "fallbacks": fallbacks,
+        "self_test": wishes.self_test,
+        "options": wishes.options,
+    }
+
+
+def _record(
+    error: EdgeInferError, choice: Choice, failed: list[tuple[Choice, EdgeInferError]], wishes: _Wishes
+) -> None:
+    """Note that a choice failed, so that the next one is tried; strictly, raise."""
+    if wishes.strict:
+        raise error
+    failed.append((choice, error))
 
 
 def _is_remote(source: object) -> bool:
     """Tell whether a source is a model on a v2 server."""
-    return isinstance(source, str) and "/v2/models/" in source and platform.is_url(source)
+    if not isinstance(source, str) or "/v2/models/" not in source:
+        return False
+    return platform.is_url(source) or source.startswith(("ws://", "wss://"))
 
 
-def _remote(url: str, wishes: dict[str, bool], *, arrays: str, asked: str) -> Session:
+def _remote(url: str, wishes: _Wishes) -> Session:
     """Open a model on a server, which alone decides what it runs on."""
-    refused = [name for name, is_wished in wishes.items() if is_wished]
+    wished = {
+        "device": wishes.device != "auto",
+        "backend": wishes.backend not in (None, "remote"),
+        "variant": wishes.variant is not None,
+        "threads": wishes.threads is not None,
+        "latency_budget_ms": wishes.latency_budget_ms is not None,
+        "tune": wishes.tune,
+        "options": wishes.options is not None,
+        "self_test": wishes.self_test,
+    }
+    refused = [name for name, is_wished in wished.items() if is_wished]
     if refused:
         raise InputError(
             f"A model on a server takes no {listed(refused)}: the server decides", hint="leave it out, or load a bundle"
@@ -150,117 +273,5 @@ def _remote(url: str, wishes: dict[str, bool], *, arrays: str, asked: str) -> Se
     variant = Variant("remote/v2", "v2", "", "")
     manifest = Manifest(model.name, model.version, model.inputs, model.outputs, [variant], [])
     bundle = Bundle.of_server(manifest, url)
-    return Session(bundle, Choice(variant, "remote", "remote"), model, arrays=arrays, asked=asked, fallbacks=())
-
-
-def _check_arrays(arrays: str) -> None:
-    if arrays not in ARRAYS:
-        raise InputError(f"`arrays` is `{arrays}`; choose from {listed(list(ARRAYS))}", allowed=list(ARRAYS))
-    if arrays == "numpy" and not has_numpy():
-        raise InputError("`arrays` is `numpy`, which is not installed here", hint="pip install numpy, or arrays='auto'")
-
-
-async def _prepare_async(bundle: Bundle, choice: Choice) -> Runnable:
-    """Load a model in a page, whose engine is started where nobody has."""
-    backend = get_backend(choice.backend)
-    options = choice.variant.options.get(choice.backend, {})
-    await backend.start()
-    model = await bundle.model_async(choice.variant)
-    if isinstance(backend, AsyncBackend):
-        return await backend.prepare_async(model, choice.variant, device=choice.device, options=options)
-    return backend.prepare(model, choice.variant, device=choice.device, options=options)
-
-
-def _placed(choice: Choice, runnable: Runnable, *, strict: bool) -> Runnable:
-    """Return a loaded model; where it is not on the device that was chosen, warn, or strictly raise."""
-    placement = runnable.placement
-    if strict and placement.device != choice.device.partition(":")[0]:
-        runnable.close()
-        raise BackendUnavailable(
-            f"Device `{choice.device}` is not used: {'; '.join(placement.fallbacks) or f'runs on {placement.device}'}",
-            hint="edge-infer backends",
-            expected=choice.device,
-            got=placement.device,
-        )
-    if placement.fallbacks:
-        from warnings import warn
-
-        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=3)
-    return runnable
-
-
-def _record(
-    error: EdgeInferError, choice: Choice, failed: list[tuple[Choice, EdgeInferError]], *, strict: bool
-) -> None:
-    """Note that a choice failed, so that the next one is tried; strictly, raise."""
-    if strict:
-        raise error
-    failed.append((choice, error))
-
-
-def _session(
-    bundle: Bundle,
-    choice: Choice,
-    runnable: Runnable,
-    failed: list[tuple[Choice, EdgeInferError]],
-    *,
-    arrays: str,
-    asked: str,
-    self_test: bool,
-) -> Session:
-    _check_specs(bundle, choice, runnable)
-    fallbacks = [f"{one.variant.id} by {one.backend} on {one.device}: {error.message}" for one, error in failed]
-    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
-    return _self_tested(session) if self_test else session
-
-
-def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
-    """Refuse a model whose inputs or outputs are not those that the manifest promises."""
-    variant, manifest = choice.variant, bundle.manifest
-    sides = (
-        ("input", variant.inputs or manifest.inputs, runnable.inputs),
-        ("output", variant.outputs or manifest.outputs, runnable.outputs),
-    )
-    for side, promised, found in sides:
-        if not promised:
-            continue  # a bare model: the engine tells
-        own = {spec.name: spec for spec in found}
-        for spec in promised:
-            other = own.pop(spec.name, None)
-            is_same_rank = other is None or not other.is_rank_known or len(other.shape) == len(spec.shape)
-            if other is None or other.dtype != spec.dtype or not is_same_rank:
-                runnable.close()
-                raise ManifestError(
-                    f"The manifest of `{bundle.label}` promises the {side} `{spec}`, the model of `{variant.id}` has "
-                    f"{f'`{other}`' if other is not None else listed([str(one) for one in found])}",
-                    hint="convert the bundle again",
-                )
-        if own and side == "input":
-            runnable.close()
-            raise ManifestError(
-                f"The model of `{variant.id}` needs {listed(list(own))}, which the manifest of `{bundle.label}` lacks",
-                hint="convert the bundle again",
-            )
-
-
-def _self_tested(session: Session) -> Session:
-    """Return the session if it gives the golden outputs of its bundle; else close it and raise."""
-    from edge_infer.parity import compare, judge
-
-    examples = session.bundle.examples()
-    if not examples:
-        session.close()
-        raise InputError(
-            f"`{session.bundle.manifest.name}` has no golden examples to test itself with",
-            hint="edge-infer convert model.onnx -o model.bundle",
-        )
-    results = [session.run(inputs) for inputs, _ in examples]
-    verdict = judge(compare([outputs for _, outputs in examples], results), session._choice.variant.precision)
-    if verdict.word == "fail":
-        name = repr(session)
-        session.close()
-        raise ExecutionError(
-            f"Self-test failed: {name} against its golden examples: {verdict.reason}",
-            hint=f"edge-infer verify {session.bundle.location}",
-        )
-    return session
+    choice = Choice(variant, "remote", "remote", why="the server decides")
+    return Session(bundle, choice, model, arrays=wishes.arrays, asked=wishes.device, fallbacks=())

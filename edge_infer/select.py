@@ -1,4 +1,9 @@
-"""Choose the variant and the engine: a rule table over device, format, precision and what is available here."""
+"""Choose the variant and the engine: what was measured here, else a rule table over device, format and precision.
+
+The rules: first the variants whose precision the device's engines compute in, by the engine's rank, then by the order
+of `_PRECISIONS`; last those in float16 on processors, which engines there widen to float32 around each operator. Where
+the model was measured on this machine, the fastest way that keeps its quality comes before all rules.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,11 @@ from edge_infer.errors import BackendUnavailable, InputError, UnsupportedModel, 
 from edge_infer.registry import backend_names, get_backend
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from edge_infer.backends.base import Availability
     from edge_infer.manifest import Manifest, Variant
+    from edge_infer.remembered import Measurement
 
 DEVICES = ("auto", "cpu", "cuda", "wasm", "webgpu")
 
@@ -24,22 +30,43 @@ _PRECISIONS = {
     "cuda": ("fp16", "fp32", "mixed", "int8", "int4", ""),
     "webgpu": ("fp16", "fp32", "mixed", "int8", "int4", ""),
 }
+# Precisions that a kind of device does not compute in: its engines convert at each operator, which costs time.
+_EMULATED = {"cpu": ("fp16",), "wasm": ("fp16",), "cuda": (), "webgpu": ()}
 # What a variant must be made for to be taken unasked on a device.
 _TARGETS = {"cpu": ("any", "pi"), "wasm": ("any", "web"), "cuda": ("any", "cuda"), "webgpu": ("any", "web")}
 # Engines that are right but slow: taken when they are asked for, never by themselves.
 _ONLY_WHEN_ASKED = ("reference",)
+# Two medians that are nearer than this are the same: then quality and fewer threads decide.
+_SAME_SPEED = 1.05
 
 
 class Choice(NamedTuple):
-    """One way to run a bundle: which variant, by which backend, on which device."""
+    """One way to run a bundle: which variant, by which backend, on which device.
+
+    Attributes:
+        variant: The variant.
+        backend: The engine's name.
+        device: Where it runs, `cuda` also as `cuda:1`.
+        threads: The threads that one operator may use; None where the engine or this package decides.
+        why: What decided: `asked for`, or `rule`, `measured` or `budget` with the reason.
+    """
 
     variant: Variant
     backend: str
     device: str
+    threads: int | None = None
+    why: str = ""
 
 
 def choices(
-    manifest: Manifest, *, device: str = "auto", backend: str | None = None, variant: str | None = None
+    manifest: Manifest,
+    *,
+    device: str = "auto",
+    backend: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    measured: Sequence[Measurement] = (),
+    latency_budget_ms: float | None = None,
 ) -> Iterator[Choice]:
     """Give the ways to run a bundle here, the preferred first; an engine is asked when its turn comes.
 
@@ -48,6 +75,9 @@ def choices(
         device: `auto`, or one of `DEVICES`, `cuda` also as `cuda:1`.
         backend: The only engine to consider, or None for all.
         variant: The id of the only variant to consider, or None for all.
+        threads: The threads that one operator may use, or None.
+        measured: What was measured of this model on this machine: the fastest that keeps its quality comes first.
+        latency_budget_ms: The time that a call may take: the best quality within it comes first.
 
     Yields:
         At least one choice.
@@ -57,6 +87,54 @@ def choices(
         ManifestError: There is no such variant.
         BackendUnavailable: No engine here can run it; the message says why of each.
         UnsupportedModel: The wanted backend reads none of the bundle's formats.
+    """
+    device = check_device(device)
+    kind = device.partition(":")[0]
+    variants = [manifest.variant(variant)] if variant is not None else list(manifest.variants)
+    first = None
+    if measured:
+        first = best_measured(
+            manifest,
+            measured,
+            device=device,
+            backend=backend,
+            variant=variant,
+            threads=threads,
+            latency_budget_ms=latency_budget_ms,
+        )
+    if first is not None:
+        yield first
+
+    is_found = first is not None
+    reasons: dict[str, Availability] = {}
+    later: list[Choice] = []
+    for name in [backend] if backend is not None else backend_names():
+        if backend is None and name in _ONLY_WHEN_ASKED:
+            continue
+        engine = get_backend(name)
+        readable = [candidate for candidate in variants if candidate.format in engine.formats]
+        if not readable:
+            continue
+        state = reasons[name] = engine.availability()
+        if state.ready and kind in ("auto", *state.devices):
+            for place in state.devices if device == "auto" else (device,):
+                for candidate in _ordered(readable, place, variant is not None):
+                    choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
+                    if candidate.precision in _EMULATED[place.partition(":")[0]]:
+                        later.append(choice)
+                    elif first is None or choice[:3] != first[:3]:
+                        is_found = True
+                        yield choice
+    yield from later
+    if not (is_found or later):
+        raise _no_choice(manifest, device, backend, variants, reasons)
+
+
+def check_device(device: str) -> str:
+    """Return the device that a word means here; in a page the processor is `wasm`.
+
+    Raises:
+        InputError: It is not one of `DEVICES`.
     """
     kind, colon, index = device.partition(":")
     if colon and (kind != "cuda" or not index.isdecimal()):
@@ -69,27 +147,112 @@ def choices(
             hint=did_you_mean(kind, list(DEVICES)),
             allowed=list(DEVICES),
         )
-    if kind == "cpu" and platform.in_browser():
-        kind = device = "wasm"  # the page's only way to its processor
-    variants = [manifest.variant(variant)] if variant is not None else list(manifest.variants)
+    return "wasm" if kind == "cpu" and platform.in_browser() else device
 
-    is_found = False
-    reasons: dict[str, Availability] = {}
+
+def worth_measuring(manifest: Manifest, device: str, backend: str | None, variant: str | None) -> list[Choice]:
+    """Return every way to run a bundle here that a measurement may prefer, without thread counts.
+
+    Raises:
+        The errors of `choices`.
+    """
+    wanted = check_device(device)
+    kind = wanted.partition(":")[0]
+    found = []
     for name in [backend] if backend is not None else backend_names():
-        if backend is None and name in _ONLY_WHEN_ASKED:
-            continue
         engine = get_backend(name)
-        readable = [candidate for candidate in variants if candidate.format in engine.formats]
-        if not readable:
+        variants = [one for one in manifest.variants if variant in (None, one.id) and one.format in engine.formats]
+        if not variants or (backend is None and name in _ONLY_WHEN_ASKED):
             continue
-        state = reasons[name] = engine.availability()
-        if state.ready and kind in ("auto", *state.devices):
-            place = state.devices[0] if device == "auto" else device
-            for candidate in _ordered(readable, place, variant is not None):
-                is_found = True
-                yield Choice(candidate, name, place)
-    if not is_found:
-        raise _no_choice(manifest, device, backend, variants, reasons)
+        state = engine.availability()
+        if not state.ready:
+            continue
+        places = state.devices if kind == "auto" else (wanted,) if kind in state.devices else ()
+        found += [
+            Choice(one, name, place) for place in places for one in _ordered(variants, place, variant is not None)
+        ]
+    if not found:
+        next(choices(manifest, device=device, backend=backend, variant=variant))  # raises, and says why
+    return found
+
+
+def best_measured(
+    manifest: Manifest,
+    measured: Sequence[Measurement],
+    *,
+    device: str,
+    backend: str | None,
+    variant: str | None,
+    threads: int | None,
+    latency_budget_ms: float | None = None,
+) -> Choice | None:
+    """Choose by what was measured, among what fits the wishes; None where nothing does.
+
+    The arguments are those of `choices`.
+    """
+    device = check_device(device)
+    kind = device.partition(":")[0]
+    known = {one.id: one for one in manifest.variants if variant in (None, one.id)}
+    fitting = [
+        row
+        for row in measured
+        if row.variant in known
+        and kind in ("auto", row.device)
+        and backend in (None, row.backend)
+        and threads in (None, row.threads)
+        and (not row.threads or threads or "intra_op_threads" not in known[row.variant].options.get(row.backend, {}))
+        and row.verdict != "fail"
+    ]
+    fitting = [row for row in fitting if row.verdict != "warn"] or fitting
+    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting}}
+    fitting = [row for row in fitting if row.version == versions[row.backend]]
+    if not fitting:
+        return None
+    within = [row for row in fitting if latency_budget_ms is not None and row.ms <= latency_budget_ms]
+    if within:
+        best = max(_quality(row) for row in within)
+        row = _fastest([row for row in within if _quality(row) == best])
+        why = f"budget: the best quality of {len(within)} ways within {latency_budget_ms:g} ms: {row.ms:.3g} ms"
+    else:
+        row = _fastest(fitting)
+        why = f"measured: the fastest of {len(fitting)} ways that keep the quality: {row.ms:.3g} ms"
+        if latency_budget_ms is not None:
+            from warnings import warn
+
+            warn(
+                f"No way to run this model here takes at most {latency_budget_ms:g} ms: "
+                f"`{row.variant}` by {row.backend} is the fastest with {row.ms:.3g} ms",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+            why = f"budget: nothing within {latency_budget_ms:g} ms, the fastest takes {row.ms:.3g} ms"
+    if variant is not None:
+        why = f"asked for; {why}"
+    place = device if kind == row.device else row.device
+    return Choice(known[row.variant], row.backend, place, row.threads or None, why)
+
+
+def _fastest(rows: Sequence[Measurement]) -> Measurement:
+    """Return the fastest row; among those as fast, the best quality, then the fewest threads."""
+    limit = min(row.ms for row in rows) * _SAME_SPEED
+    return min((row for row in rows if row.ms <= limit), key=lambda row: (-_quality(row), row.threads, row.ms))
+
+
+def _quality(row: Measurement) -> float:
+    return -1.0 if row.sqnr_db is None else row.sqnr_db
+
+
+def _why(candidate: Variant, place: str, asked: str | None, readable: Sequence[Variant]) -> str:
+    if asked is not None:
+        return "asked for"
+    if len(readable) == 1:
+        return "rule: the only variant that this engine reads"
+    return f"rule: {candidate.precision} stands {_rank(candidate, place)} on {place.partition(':')[0]}"
+
+
+def _rank(candidate: Variant, place: str) -> str:
+    order = _PRECISIONS[place.partition(":")[0]]
+    return ("first", "second", "third")[index] if (index := order.index(candidate.precision)) < 3 else "last"
 
 
 def _ordered(variants: list[Variant], device: str, is_asked_for: bool) -> list[Variant]:
@@ -112,8 +275,7 @@ def _no_choice(
             formats=formats,
         )
     said = [
-        f"{name}: {state.reason}" if not state.ready else f"{name}: runs on {', '.join(state.devices)} only"
-        for name, state in reasons.items()
+        f"{name}: {state.reason or 'runs on ' + ', '.join(state.devices) + ' only'}" for name, state in reasons.items()
     ]
     hints = [state.hint for state in reasons.values() if state.hint]
     return BackendUnavailable(

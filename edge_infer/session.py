@@ -38,6 +38,8 @@ class Report(NamedTuple):
         providers: The engine's own names of what computes, the preferred first.
         threads: The threads that one operator may use; 0 where the engine decides.
         fallbacks: What was tried first or asked for, and why it was not taken.
+        why: What decided on this variant and engine: `asked for`, or `rule`, `measured` or `budget` with the reason.
+        nodes: How many of the model's nodes each provider computes; empty where the engine does not tell.
     """
 
     model: str
@@ -49,6 +51,8 @@ class Report(NamedTuple):
     providers: tuple[str, ...]
     threads: int
     fallbacks: tuple[str, ...]
+    why: str
+    nodes: tuple[tuple[str, int], ...] = ()
 
 
 class Session:
@@ -73,7 +77,8 @@ class Session:
         self.outputs: tuple[TensorSpec, ...] = choice.variant.outputs or bundle.manifest.outputs or runnable.outputs
         self._choice = choice
         self._runnable: Runnable | None = runnable
-        self._check = InputChecker(self.inputs)
+        self._adopt = getattr(runnable, "adopt", None)
+        self._check = InputChecker(self.inputs, adopt=self._adopt)
         self._output_specs = {spec.name: spec for spec in self.outputs}
         self._output_names = list(self._output_specs)
         self._arrays = ("numpy" if has_numpy() else "tensor") if arrays == "auto" else arrays
@@ -98,9 +103,10 @@ class Session:
         """Run the model once.
 
         Args:
-            inputs: A value for each input: `numpy.ndarray`, `Tensor`, anything else with the buffer protocol, or
-                nested lists. The dtype must be the spec's (lists have none); nothing is cast. NaN and infinity are
-                values like any other and reach the model.
+            inputs: A value for each input: `numpy.ndarray`, `Tensor`, anything else with the buffer protocol, nested
+                lists, or on a GPU another library's tensor with DLPack, which is taken without a copy. The dtype must
+                be the spec's (lists have none); nothing is cast. NaN and infinity are values like any other and reach
+                the model.
             outputs: The names of the outputs to compute; None for all.
             into: Writable buffers of the right dtype and shape to write outputs into.
             keep: Outputs whose tensors stay in the engine: each is returned as a `Tensor` that can be fed to a later
@@ -121,12 +127,10 @@ class Session:
         if not names:
             return {}
         if self._lock is None:
-            runnable = self._runnable or self._closed()
-            results = runnable.run(feeds, names, into or {}, keep)
+            results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
         else:
             with self._lock:
-                runnable = self._runnable or self._closed()
-                results = runnable.run(feeds, names, into or {}, keep)
+                results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
         return present(results, self._arrays)
 
     async def run_async(
@@ -144,8 +148,7 @@ class Session:
         feeds = self._check(inputs)
         names = self._output_names if outputs is None else self._known(outputs, self._output_names)
         keep = self._check_places(names, into or {}, keep)
-        results = await runnable.run_async(feeds, names, into or {}, keep) if names else {}
-        return present(results, self._arrays)
+        return present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
 
     def _check_places(self, names: list[str], into: Mapping[str, Array], keep: Collection[str]) -> frozenset[str]:
         """Refuse buffers that do not fit their outputs, and names that are not computed; return those to keep."""
@@ -182,7 +185,7 @@ class Session:
             fixed[spec.name] = shape
         if given:
             self._check.refuse_unknown(list(given))
-        return PreparedCall(runnable.bind(fixed), InputChecker(self.inputs, fixed), self._arrays)
+        return PreparedCall(runnable.bind(fixed), InputChecker(self.inputs, fixed, self._adopt), self._arrays)
 
     def stream(self, state: Mapping[str, str] | None = None, *, initial: Mapping[str, Any] | None = None) -> Stream:
         """Run the model step by step, its state tensors staying in the engine: an RNN, or a decoder's KV cache.
@@ -223,6 +226,8 @@ class Session:
             placement.providers,
             placement.threads,
             (*self._fallbacks, *placement.fallbacks),
+            self._choice.why,
+            placement.nodes,
         )
 
     def __repr__(self) -> str:

@@ -16,13 +16,15 @@ from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
 
 # numpy has no such dtypes of its own; the package ml_dtypes adds them, one element in each byte or two.
 _EXTENDED = (DType.BFLOAT16, DType.INT4, DType.UINT4)
+# DLPack's number of host memory (DLDeviceType in dlpack.h).
+_HOST = 1
 _PLAIN = (int, float, str, bool, list, tuple)
 
 
@@ -37,9 +39,16 @@ class InputChecker:
     Args:
         specs: What the model expects.
         shapes: The exact shape of each input, for a prepared call.
+        adopt: Takes a device's tensor of another library without a copy; None where the engine cannot.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], shapes: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[TensorSpec],
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        adopt: Callable[[Any], Tensor] | None = None,
+    ) -> None:
+        self._adopt = adopt
         self._specs = tuple((spec.name, spec) for spec in specs)
         #: The shape that each input must have, where only one is right.
         self._exact: dict[str, tuple[Any, ...]] = {spec.name: spec.shape for spec in specs if spec.is_fixed}
@@ -156,6 +165,8 @@ class InputChecker:
                 hint=f"pass `{spec.name}.filled(0)`",
                 input=spec.name,
             )
+        if self._adopt is not None and hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] != _HOST:
+            return self._adopt(value)
         try:
             view = memoryview(value)
         except TypeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -22,6 +23,12 @@ def pytest_report_header() -> list[str]:
         said = f"{backend.version()} on {', '.join(state.devices)}" if state.ready else f"no: {state.reason}"
         lines.append(f"backend {name}: {said}")
     return lines
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a developer has measured on this machine decides nothing here, and tests leave nothing behind."""
+    os.environ["EDGE_INFER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 class WriteModel(Protocol):

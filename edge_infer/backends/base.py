@@ -21,7 +21,7 @@ Array = Any
 
 
 class Availability(NamedTuple):
-    """Whether an engine can work here: on which devices, or why not and what to type."""
+    """Whether an engine can work here: on which devices, the preferred first; why not, or not on more; what to type."""
 
     ready: bool
     devices: tuple[str, ...] = ()
@@ -37,12 +37,29 @@ class Placement(NamedTuple):
         threads: The threads that one operator may use; 0 where the engine decides.
         providers: The engine's own names of what computes, the preferred first.
         fallbacks: What was asked for and not given, each with the reason.
+        nodes: How many nodes each provider computes; empty where the engine does not tell.
     """
 
     device: str
     threads: int = 0
     providers: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    nodes: tuple[tuple[str, int], ...] = ()
+
+
+class EngineOptions(Protocol):
+    """Settings of one engine, typed: `OnnxRuntimeOptions`."""
+
+    @property
+    def backend(self) -> str:
+        """The backend that they are for."""
+
+    @property
+    def device(self) -> str | None:
+        """The device that they imply; None where they fit each."""
+
+    def settings(self) -> dict[str, str]:
+        """Return what `Backend.prepare` takes as options, beside the bundle's own."""
 
 
 class Call(Protocol):
@@ -65,7 +82,10 @@ class Call(Protocol):
 
 
 class Runnable(Protocol):
-    """A model that an engine has prepared."""
+    """A model that an engine has prepared.
+
+    One that takes the device tensors of other libraries without a copy also has `adopt(value) -> Tensor`.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -127,7 +147,7 @@ class Backend(Protocol):
             model: The model file or its bytes.
             variant: What it is.
             device: One of the devices that `availability` names.
-            options: Engine settings, as the engine spells them.
+            options: Engine settings, as the engine spells them; `strict` where all of the model must run on `device`.
 
         Raises:
             UnsupportedModel: The engine cannot load it.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.backends.base import Availability, Placement
 from edge_infer.backends.tflite_file import is_whole
 from edge_infer.dtypes import DType
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel, listed
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.values import fill, to_numpy
@@ -38,6 +38,8 @@ class LiteRTBackend:
 
     name = "litert"
     formats = ("tflite",)
+    #: It takes the option `intra_op_threads`.
+    takes_threads = True
 
     def availability(self) -> Availability:
         """Say whether one of the packages is installed; imports neither."""
@@ -60,10 +62,12 @@ class LiteRTBackend:
         """Do nothing: it starts when it is imported."""
 
     def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
-        """Load a model; see `Backend.prepare`. The engine takes no options."""
+        """Load a model; see `Backend.prepare`. The only option is `intra_op_threads`."""
         del device
-        if options:
-            raise InputError(f"litert takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
+        unknown = [key for key in options if key != "intra_op_threads"]
+        if unknown:
+            raise InputError(f"litert takes no option {listed(unknown)}, as `{variant.id}` has", variant=variant.id)
+        threads = int(options.get("intra_op_threads", 0)) or min(_MAX_THREADS, available_cpus())
         found = _installed()
         try:
             interpreter_class = import_module(f"{found[0] if found else ''}.interpreter").Interpreter
@@ -81,7 +85,7 @@ class LiteRTBackend:
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
-        return LiteRTModel(interpreter_class, content, variant)
+        return LiteRTModel(interpreter_class, content, variant, threads)
 
 
 class LiteRTModel:
@@ -89,8 +93,7 @@ class LiteRTModel:
 
     is_thread_safe = False
 
-    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant) -> None:
-        threads = min(_MAX_THREADS, available_cpus())
+    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant, threads: int) -> None:
         self._make: Callable[[], Any] = lambda: interpreter_class(model_content=content, num_threads=threads)
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()

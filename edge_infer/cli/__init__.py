@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Where each command is defined, and the extra or distribution that must be there for it.
 _COMMANDS = {
     "backends": "edge_infer.cli.backends:backends",
+    "bench": "edge_infer.cli.bench:bench",
     "doctor": "edge_infer.cli.doctor:doctor",
     "info": "edge_infer.cli.info:info",
     "publish": "edge_infer.cli.publish:publish",
@@ -24,6 +25,7 @@ _COMMANDS = {
     "run": "edge_infer.cli.run:run",
     "serve": "edge_infer.cli.serve:serve",
     "store": "edge_infer.cli.store:store",
+    "tune": "edge_infer.cli.tune:tune",
     "verify": "edge_infer.cli.verify:verify",
     "watch": "edge_infer.cli.pull:watch",
 }

@@ -13,11 +13,12 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.errors import BundleError, ServingError
+from edge_infer.platform import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
+_NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 
 
 @click.command()
@@ -59,6 +60,23 @@ _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 @click.option(
     "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
 )
+@click.option(
+    "--max-in-flight",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most requests of one WebSocket that wait or run; more are not read.",
+)
+@click.option(
+    "--max-streams", default=1024, show_default=True, type=click.IntRange(0), help="The most WebSockets at once."
+)
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="A TOML file of pools, routes, canaries, fast variants and tenants.",
+)
+@click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -91,6 +109,10 @@ def serve(
     max_queue_size: int,
     max_wait_ms: float,
     max_body_mb: int,
+    max_in_flight: int,
+    max_streams: int,
+    config: Path | None,
+    fast_variant: str,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -110,6 +132,7 @@ def serve(
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
+    from edge_infer.server.settings import Settings, read_settings
 
     models = name_models(list(bundles) or sorted(Path().glob("*.bundle")))
     try:
@@ -119,15 +142,27 @@ def serve(
             raise
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
+    settings = read_settings(config) if config is not None else Settings()
+    if fast_variant:
+        settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
     batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms)
     app = create_app(
         models,
         root,
         isolated=not no_isolation,
-        cache_folder=_cache_folder() / "encoded",
+        cache_folder=cache_folder() / "encoded",
         device=device,
-        limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
+        limits=Limits(
+            workers,
+            batch,
+            max_body_mb * 2**20,
+            cache_bytes=cache_mb * 2**20,
+            cache_ttl_s=cache_ttl_s,
+            max_streams=max_streams,
+            max_in_flight=max_in_flight,
+        ),
         triton_metric_names=triton_metric_names,
+        settings=settings,
     )
     listening = listen(host, port)
     url = url_of(listening)
@@ -153,17 +188,6 @@ def _require_server() -> None:
         raise ServingError(
             f"The server needs {' and '.join(missing)}, which is not installed", hint="pip install 'edge-infer[server]'"
         )
-
-
-def _cache_folder() -> Path:
-    """Return the user's folder for what can be made again."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "edge-infer"
 
 
 def _has_desktop() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 import socket
@@ -87,7 +88,9 @@ class Server(uvicorn.Server):
             app,
             log_config=None,
             access_log=False,
-            ws="none",
+            ws="websockets-sansio",  # half the CPU of `websockets`: benchmarks/LOG.md
+            ws_max_size=app.limits.max_body_bytes,
+            ws_per_message_deflate=False,  # tensors do not shrink, and a small bomb stays small
             lifespan="on",
             server_header=False,
             proxy_headers=False,  # nothing here asks for the client's address
@@ -96,6 +99,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._app = app
+        self._grace_s = grace_s
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -103,6 +107,15 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen no more, let listeners to events go, finish what is in flight on streams, and end."""
+        for server in self.servers:
+            server.close()
+        self._app.drain()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._app.finish_streams(), self._grace_s)
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Be ready no more, refuse new requests, finish those that were accepted, exit."""

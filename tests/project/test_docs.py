@@ -53,7 +53,9 @@ def test_the_readmes_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert len(expected) == 2
 
 
-@pytest.mark.parametrize("name", ["edge_infer.tensors", "edge_infer.session", "edge_infer.loading"])
+@pytest.mark.parametrize(
+    "name", ["edge_infer.tensors", "edge_infer.session", "edge_infer.loading", "edge_infer.tuning"]
+)
 def test_the_examples_in_docstrings_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     module = importlib.import_module(name)

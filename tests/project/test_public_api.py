@@ -6,10 +6,15 @@ import inspect
 
 import edge_infer
 
-LOAD = "(source, *, device='auto', backend=None, variant=None, strict=False, self_test=False, arrays='auto')"
+LOAD = (
+    "(source, *, device='auto', backend=None, variant=None, threads=None, latency_budget_ms=None, tune=False, "
+    "strict=False, self_test=False, arrays='auto', options=None)"
+)
+TUNE = "(source, *, device='auto', backend=None, variant=None, threads=None, max_time_s=10.0, save=True, progress=None)"
 SIGNATURES = {
     "load": LOAD,
     "load_async": LOAD,
+    "tune": TUNE,
     "Session.run": "(self, inputs, outputs=None, *, into=None, keep=())",
     "Session.run_async": "(self, inputs, outputs=None, *, into=None, keep=())",
     "Session.prepare": "(self, shapes=None)",

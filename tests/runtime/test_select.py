@@ -6,7 +6,9 @@ import pytest
 
 from edge_infer.errors import BackendUnavailable
 from edge_infer.manifest import FileEntry, Manifest, Variant
-from edge_infer.select import choices
+from edge_infer.registry import get_backend
+from edge_infer.remembered import Measurement
+from edge_infer.select import Choice, choices
 
 
 def manifest(*variants: tuple[str, tuple[str, ...]]) -> Manifest:
@@ -22,8 +24,11 @@ DIGITS = manifest(
 )
 
 
-def picked(manifest: Manifest, **wishes: str) -> list[str]:
-    return [f"{c.variant.id} by {c.backend} on {c.device}" for c in choices(manifest, **wishes)]
+def picked(
+    manifest: Manifest, device: str = "auto", backend: str | None = None, variant: str | None = None
+) -> list[str]:
+    found = choices(manifest, device=device, backend=backend, variant=variant)
+    return [f"{c.variant.id} by {c.backend} on {c.device}" for c in found]
 
 
 def test_on_a_cpu_int8_comes_first_then_fp32_then_the_other_engine() -> None:
@@ -60,3 +65,102 @@ def test_an_engine_of_the_page_says_why_it_is_not_here() -> None:
 def test_a_device_that_no_engine_has_names_what_each_has() -> None:
     with pytest.raises(BackendUnavailable, match=r"onnxruntime: runs on cpu.* only; litert: runs on cpu only"):
         picked(DIGITS, device="webgpu")
+
+
+def test_on_a_cpu_float16_comes_after_every_engine_that_computes_in_the_variants_own_precision() -> None:
+    both = manifest(("onnx/fp16", ("any",)), ("tflite/fp32", ("any",)))
+
+    assert picked(both) == ["tflite/fp32 by litert on cpu", "onnx/fp16 by onnxruntime on cpu"]
+
+
+# -- by what was measured --
+
+
+def row(
+    variant: str, ms: float, *, threads: int = 1, sqnr_db: float | None = 100.0, verdict: str = "ok"
+) -> Measurement:
+    backend = {"onnx": "onnxruntime", "tflite": "litert"}[variant.partition("/")[0]]
+    version = get_backend(backend).version()
+    return Measurement(variant, backend, version, "cpu", threads, ms, 0.02, sqnr_db, verdict)
+
+
+MEASURED = [
+    row("onnx/int8", 1.0, sqnr_db=38.0),
+    row("tflite/fp32", 2.0),
+    row("tflite/fp32", 1.5, threads=2),
+    row("onnx/fp32", 3.0),
+]
+
+
+def first(
+    rows: list[Measurement], budget_ms: float | None = None, *, backend: str | None = None, variant: str | None = None
+) -> Choice:
+    return next(choices(DIGITS, measured=rows, latency_budget_ms=budget_ms, backend=backend, variant=variant))
+
+
+def test_the_fastest_measured_way_comes_before_the_rules_with_its_threads() -> None:
+    slow_int8 = [one for one in MEASURED if one.variant != "onnx/int8"] + [row("onnx/int8", 9.0, sqnr_db=38.0)]
+
+    choice = first(slow_int8)
+
+    assert (choice.variant.id, choice.backend, choice.threads) == ("tflite/fp32", "litert", 2)
+    assert choice.why == "measured: the fastest of 4 ways that keep the quality: 1.5 ms"
+
+
+def test_a_variant_that_failed_its_golden_examples_is_not_taken_however_fast() -> None:
+    rows = [*MEASURED, row("onnx/fp32", 0.1, verdict="fail"), row("onnx/fp32", 0.2, verdict="warn")]
+
+    assert first(rows).variant.id == "onnx/int8"
+
+
+def test_of_ways_that_are_as_fast_the_nearest_to_the_source_is_taken_then_that_with_fewer_threads() -> None:
+    rows = [row("onnx/int8", 1.0, sqnr_db=38.0), row("onnx/fp32", 1.04, threads=2), row("onnx/fp32", 1.03)]
+
+    choice = first(rows)
+
+    assert (choice.variant.id, choice.threads) == ("onnx/fp32", 1)
+
+
+def test_within_a_budget_the_best_quality_is_taken_and_the_fastest_of_it() -> None:
+    choice = first(MEASURED, 2.5)
+
+    assert (choice.variant.id, choice.threads) == ("tflite/fp32", 2)
+    assert choice.why == "budget: the best quality of 3 ways within 2.5 ms: 1.5 ms"
+    assert first(MEASURED, 1.2).variant.id == "onnx/int8"
+
+
+def test_a_budget_that_nothing_keeps_warns_and_takes_the_fastest() -> None:
+    with pytest.warns(RuntimeWarning, match=r"at most 0.5 ms: `onnx/int8` by onnxruntime is the fastest with 1 ms"):
+        choice = first(MEASURED, 0.5)
+
+    assert choice.why == "budget: nothing within 0.5 ms, the fastest takes 1 ms"
+
+
+def test_figures_of_another_version_of_the_engine_do_not_count() -> None:
+    old = [one._replace(version="1.0") if one.backend == "onnxruntime" else one for one in MEASURED]
+
+    assert first(old).variant.id == "tflite/fp32"
+    assert first([one._replace(version="1.0") for one in MEASURED]).why == "rule: int8 stands first on cpu"
+
+
+def test_a_wish_comes_before_what_was_measured() -> None:
+    asked = first(MEASURED, variant="onnx/fp32")
+
+    assert asked.variant.id == "onnx/fp32"
+    assert asked.why == "asked for; measured: the fastest of 1 ways that keep the quality: 3 ms"
+    assert first(MEASURED, backend="litert").backend == "litert"
+
+
+def test_a_number_of_threads_that_the_manifest_names_is_not_measured_away() -> None:
+    fixed = manifest(("onnx/int8", ("any",)))
+    fixed.variants[0].options["onnxruntime"] = {"intra_op_threads": "1"}
+
+    (choice,) = choices(fixed, measured=[row("onnx/int8", 1.0, threads=2)])
+
+    assert choice.threads is None
+
+
+def test_where_the_measured_way_fails_the_rules_go_on_with_the_others() -> None:
+    found = [f"{one.variant.id} by {one.backend}" for one in choices(DIGITS, measured=[row("onnx/fp32", 1.0)])]
+
+    assert found == ["onnx/fp32 by onnxruntime", "onnx/int8 by onnxruntime", "tflite/fp32 by litert"]

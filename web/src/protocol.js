@@ -34,9 +34,11 @@
  * @property {string[]} fallbacks What was asked for and could not be used, each with the reason.
  * @property {string[]} notices What is lost or was given up: models that could not be kept, or were removed for this one.
  * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
+ * @property {import("./sync/live.js").Update} [update] Of a model of a signed store: what brought its weights.
  */
 /** @typedef {Placed & Traffic} Report */
 
+/** @typedef {[path: string, bytes: Uint8Array<ArrayBuffer>][]} Files */
 /**
  * @typedef {object} OpenRequest
  * @property {"open"} kind
@@ -46,7 +48,20 @@
  * @property {"auto" | "wasm" | "webgpu"} [device]
  * @property {boolean} keep
  * @property {EngineSettings} settings
+ * @property {Files} [files] The files of the bundle, where they are here already.
+ * @property {boolean} [selfTest] Whether it has to give its golden outputs.
  */
+/**
+ * @typedef {object} SwapRequest
+ * @property {"swap"} kind
+ * @property {number} session
+ * @property {Files} files
+ * @property {string} [variant]
+ * @property {boolean} selfTest
+ */
+/** @typedef {Omit<import("./sync/pull.js").PullOptions, "onProgress" | "signal">} PullSettings */
+/** @typedef {{kind: "pull", address: string, options: PullSettings}} PullRequest Answered by `Pulled`. */
+/** @typedef {{kind: "settle", address: string, result: "active" | "refused" | "undecided"}} SettleRequest */
 /** @typedef {{kind: "kept"}} KeptRequest */
 /** @typedef {{kind: "clear"}} ClearRequest */
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
@@ -57,7 +72,7 @@
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
 /** @typedef {{kind: "traffic"}} TrafficRequest */
-/** @typedef {OpenRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest} SessionRequest */
+/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | PullRequest | SettleRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 

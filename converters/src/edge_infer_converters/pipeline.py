@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import onnx
 
 from edge_infer import codec
 from edge_infer.dtypes import DType
@@ -19,7 +22,7 @@ from edge_infer.errors import (
 )
 from edge_infer.manifest import Variant
 from edge_infer.tensors import Tensor
-from edge_infer_converters import html_report, validate
+from edge_infer_converters import html_report, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
@@ -34,6 +37,7 @@ from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.opset import to_opset
 from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
@@ -85,6 +89,8 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named, before any
+            work.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -98,20 +104,22 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = open_source(model)
+        origin = open_source(model, recipe.source)
         reporter.talk(
             step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
         )
         if broken := not_a_number(origin.proto):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
+        del origin  # a copy of the weights
+        run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
 
         writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
         if labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, origin.outputs[0]))
+            writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -222,6 +230,20 @@ class _Run:
         is_asked = budget.metric is not None or budget.max_loss is not None
         return metric.name if is_asked or metric.name == "accuracy" else ""
 
+    def check_support(self) -> None:
+        """Clean the model up and say what is not supported where, before any work."""
+        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
+        plans = self._recipe.plans(self.model.precision)
+        found = support.check(cleaned, self._recipe, [plan.format for plan in plans])
+        for line in support.table(found.lacks) if found.lacks else ():
+            self._reporter.talk(line)
+        if any(support.PAGE in lack.where for lack in found.lacks):
+            self._reporter.warn("The page's engine cannot run this model", "--target pi, --target cuda")
+        for plan in plans:
+            if plan.format == "tflite" and found.tflite is not None:
+                self._leave_out(plan.id, found.tflite)
+        self.model = replace(self.model, proto=cleaned)
+
     def make(
         self,
         ranges: CalibrationSet,
@@ -230,11 +252,13 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        cleaned = clean_up(self.model.proto)
+        cleaned = self._take_source()
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
         for plan in self._recipe.plans(self.model.precision):
+            if plan.id in self.not_made:
+                continue
             try:
                 if plan.precision == "mixed":
                     golden = min(GOLDEN_EXAMPLES, len(data.calls))
@@ -261,6 +285,7 @@ class _Run:
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            del encoded  # the next variant needs the memory
         if not made:
             raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
         return made
@@ -307,6 +332,13 @@ class _Run:
     def write_manifest(self, variants: Sequence[Variant]) -> str:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
+
+    def _take_source(self) -> onnx.ModelProto:
+        """Return the cleaned source, and let go of the session: it is another copy."""
+        cleaned = self.model.proto
+        self.model = replace(self.model, proto=onnx.ModelProto())
+        del self.reference
+        return cleaned
 
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.budget import Budget
+from edge_infer_converters.places import PLACES
+from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FORMATS = ("onnx", "tflite")
-PRECISIONS = ("fp32", "fp16", "int8")
-#: What can be asked for: `auto` stands for `AUTO`, `int8-dynamic` takes the ranges of values from each call.
-WORDS = (*PRECISIONS, "int8-dynamic", "int4", "mixed", "auto")
-AUTO = ("fp32", "fp16", "int8", "mixed")
+#: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
+#: values from each call.
+WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +63,73 @@ class Recipe:
     """What to make of a model.
 
     Attributes:
-        formats: Which formats.
-        precisions: Which precisions, of `WORDS`.
+        formats: Which formats; those that the targets read unless given.
+        precisions: Which precisions, of `WORDS`; those that suit the targets unless given, and `mixed` with a budget.
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
+        targets: The kinds of place that the bundle is for, of `PLACES`.
+        source: What is asked of the source: fixed dimensions, another operator set.
     """
 
-    formats: tuple[str, ...] = FORMATS
-    precisions: tuple[str, ...] = PRECISIONS
+    formats: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
     keep_all: bool = False
     budget: Budget = field(default_factory=Budget)
+    targets: tuple[str, ...] = ("any",)
+    source: SourceOptions = field(default_factory=SourceOptions)
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
-        if not self.plans("fp32"):
-            raise InputError(
-                f"There is nothing to make: {listed(list(self.formats))} is not written in "
-                f"{listed(list(self.precisions))}",
-                hint="add --precision fp32",
-                allowed=[plan.id for plan in _ALL],
-            )
+        _check(self.targets, list(PLACES), "Target")
+        for target in self.targets:
+            if not any(self._wants(target, plan) for plan in _ALL):
+                raise self._nothing_for(target)
 
     def plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
-        """List the variants to make of a model whose weights come in this precision.
+        """List the variants to make of a model whose weights come in this precision, each with the targets it is for.
 
         A model that is quantized already is kept as it is.
         """
         if source_precision != "fp32":
             file = f"onnx/model_{source_precision}.onnx"
-            return (VariantPlan("onnx", source_precision, file, ("any",), {}),)
-        words = set(self.precisions) | (set(AUTO) if "auto" in self.precisions else set())
-        return tuple(plan for plan in _ALL if plan.format in self.formats and (plan.word or plan.precision) in words)
+            return (VariantPlan("onnx", source_precision, file, self.targets, {}),)
+        chosen = []
+        for plan in _ALL:
+            takers = [target for target in self.targets if self._wants(target, plan)]
+            if takers:
+                places = dict.fromkeys((*(plan.targets if "any" in takers else ()), *takers))
+                if "any" not in plan.targets:
+                    places.pop("any", None)
+                chosen.append(replace(plan, targets=("any",) if "any" in places else tuple(places)))
+        return tuple(chosen)
+
+    def _wants(self, target: str, plan: VariantPlan) -> bool:
+        """Tell whether a variant is to be made for a target."""
+        place = PLACES[target]
+        words = set(self.precisions or place.precisions)
+        if "auto" in words or (self.budget.is_set and not self.precisions and place.searches):
+            words |= set(place.precisions) | ({"mixed"} if place.searches else set())
+        formats = self.formats or place.formats
+        word = plan.word or plan.precision
+        return plan.format in formats and word in words and place.takes(plan.format, word)
+
+    def _nothing_for(self, target: str) -> InputError:
+        """Explain why a target would get nothing."""
+        place = PLACES[target]
+        allowed = [plan.id for plan in _ALL if place.takes(plan.format, plan.word or plan.precision)]
+        if not allowed:
+            return InputError(
+                f"Target `{target}` takes {listed(list(place.formats))} in {listed(list(place.precisions))}, which is "
+                "not written yet",
+                hint="leave it out: --target any",
+                got=target,
+            )
+        formats, words = list(self.formats or place.formats), list(self.precisions or place.precisions)
+        said = f"There is nothing to make: {listed(formats)} is not written in {listed(words)}"
+        if target != "any":
+            said += f" for `{target}`, which takes {listed(allowed)}"
+        return InputError(said, hint=f"add --precision {allowed[0].partition('/')[2]}", allowed=allowed)
 
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:

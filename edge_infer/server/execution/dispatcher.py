@@ -30,9 +30,13 @@ class Dispatcher:
     Args:
         workers: How many batches run at once.
         hang_s: After how long a batch is given up and its thread replaced.
+
+    Attributes:
+        workers: As given.
     """
 
     def __init__(self, workers: int, hang_s: float = 60.0) -> None:
+        self.workers = workers
         self.scheduler = Scheduler(workers, self._start, perf_counter)
         self._hang_s = hang_s
         self._pool = WorkerPool(workers)
@@ -105,21 +109,22 @@ class Dispatcher:
     def _start(self, batcher: DynamicBatcher, batch: Batch) -> None:
         assert self._loop is not None
         model, loop = self._models[batcher], self._loop
+        session, variant = model.choose(self.workers, batch.formed)
         model.running += 1
         self._running[id(batch)] = loop.call_later(self._hang_s, self._give_up, model, batch)
 
         def work() -> None:
             start = perf_counter()
             try:
-                results: list[Result] = run_batch(model.session, batch)
+                results: list[Result] = run_batch(session, batch)
             except BaseException as error:
                 failure = ExecutionError(f"The engine failed: {type(error).__name__}", hint="see the log")
                 results = [failure] * len(batch.requests)
-            loop.call_soon_threadsafe(self._done, model, batch, results, perf_counter() - start)
+            loop.call_soon_threadsafe(self._done, model, batch, results, perf_counter() - start, variant)
 
         self._pool.submit(work)
 
-    def _done(self, model: LoadedModel, batch: Batch, results: list[Result], compute_s: float) -> None:
+    def _done(self, model: LoadedModel, batch: Batch, results: list[Result], compute_s: float, variant: str) -> None:
         watchdog = self._running.pop(id(batch), None)
         if watchdog is None:
             return  # it was given up; its thread has been replaced and its requests answered
@@ -127,12 +132,12 @@ class Dispatcher:
         model.running -= 1
         self.scheduler.finished(model.batcher, compute_s)
         self._pump()  # the worker is busy again before the answers are written
-        model.statistics.ran(batch.rows, compute_s)
+        model.statistics.ran(batch.rows, compute_s, variant)
         for request, result in zip(batch.requests, results, strict=True):
             if isinstance(result, EdgeInferError):
                 request.finish(result)
             else:
-                request.finish(Answer(result, batch.timings(request, compute_s)))
+                request.finish(Answer(result, batch.timings(request, compute_s), variant))
         if model.is_retired:
             self._close_if_drained(model)
 
@@ -158,7 +163,7 @@ class Dispatcher:
         if model.in_flight == 0 and model.running == 0 and model.batcher in self._models:
             del self._models[model.batcher]
             self.scheduler.remove(model.batcher)
-            model.session.close()
+            model.close()
 
     @property
     def in_flight(self) -> int:
@@ -173,5 +178,5 @@ class Dispatcher:
             watchdog.cancel()
         self._pool.close()
         for model in self._models.values():
-            model.session.close()
+            model.close()
         self._models.clear()

@@ -6,6 +6,6 @@ inputs and outputs stay those of the ONNX model; between them, convolutions work
 is transposed only where a reader needs the other order.
 """
 
-from edge_infer_converters.targets.tflite.writer import TFLiteModel, write
+from edge_infer_converters.targets.tflite.writer import TFLiteModel, check, write
 
-__all__ = ["TFLiteModel", "write"]
+__all__ = ["TFLiteModel", "check", "write"]

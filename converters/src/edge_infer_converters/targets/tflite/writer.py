@@ -51,14 +51,28 @@ def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = Fal
         UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
         ConversionError: A dimension other than an input's first is free.
     """
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-        prepared = write_out_functions(fold_batch_norm(model), RULES)
-        graph, is_batch_fixed = _lowered(prepared)
+    graph, is_batch_fixed = _graph_of(model)
     tidy(graph)
     codes = tuple(operator.code for operator in graph.operators)
     return TFLiteModel(flatbuffer.write(graph, name, keep_names=keep_names), is_batch_fixed, codes)
+
+
+def check(model: onnx.ModelProto) -> None:
+    """Find out whether a model can be written, without writing it.
+
+    Raises:
+        UnsupportedOperator: As `write` raises it.
+        ConversionError: As `write` raises it.
+    """
+    _graph_of(model)
+
+
+def _graph_of(model: onnx.ModelProto) -> tuple[Graph, bool]:
+    """Return the graph, and whether its batch had to be fixed."""
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
+        return _lowered(write_out_functions(fold_batch_norm(model), RULES))
 
 
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:

@@ -1,0 +1,218 @@
+"""Open a session by one choice: prepare the variant on the engine, check its interface, test it if asked."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from edge_infer import platform
+from edge_infer.backends.base import AsyncBackend
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, listed
+from edge_infer.registry import get_backend
+from edge_infer.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from edge_infer.backends.base import Array, EngineOptions, Runnable
+    from edge_infer.bundle import Bundle
+    from edge_infer.codec import Example
+    from edge_infer.select import Choice
+
+
+def open_session(
+    bundle: Bundle,
+    choice: Choice,
+    model: Path | bytes,
+    *,
+    strict: bool,
+    arrays: str,
+    asked: str,
+    fallbacks: Sequence[str] = (),
+    self_test: bool = False,
+    options: EngineOptions | None = None,
+) -> Session:
+    """Make the session of one choice.
+
+    Args:
+        bundle: The bundle of the model.
+        choice: The variant, the engine, the device and the threads.
+        model: The variant's model file or its bytes.
+        strict: Whether to raise where another device than the chosen one is used.
+        arrays: What outputs are, as in `edge_infer.load`.
+        asked: The device that the user asked for.
+        fallbacks: What was tried before and failed, in words.
+        self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
+
+    Raises:
+        UnsupportedModel: The engine cannot load it.
+        BackendUnavailable: The engine cannot work here, or strictly not on that device.
+        ManifestError: The model has another interface than the manifest promises.
+        InputError: The engine takes no number of threads; or there is nothing to test with.
+        ExecutionError: The self-test did not give the golden outputs.
+    """
+    settings = _settings(choice, options, strict=strict)
+    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
+    _check_placement(choice, runnable, strict=strict)
+    _check_specs(bundle, choice, runnable)
+    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
+    return _self_tested(session) if self_test else session
+
+
+async def open_session_async(
+    bundle: Bundle,
+    choice: Choice,
+    *,
+    strict: bool,
+    arrays: str,
+    asked: str,
+    fallbacks: Sequence[str] = (),
+    self_test: bool = False,
+    options: EngineOptions | None = None,
+) -> Session:
+    """Make the session of one choice as `open_session` does, in a page: start the engine, fetch and load the model.
+
+    Args:
+        bundle: The bundle of the model.
+        choice: The variant, the engine, the device and the threads.
+        strict: Whether to raise where another device than the chosen one is used.
+        arrays: What outputs are, as in `edge_infer.load`.
+        asked: The device that the user asked for.
+        fallbacks: What was tried before and failed, in words.
+        self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
+    """
+    backend = get_backend(choice.backend)
+    settings = _settings(choice, options, strict=strict)
+    await backend.start()
+    model = await bundle.model_async(choice.variant)
+    if isinstance(backend, AsyncBackend):
+        runnable = await backend.prepare_async(model, choice.variant, device=choice.device, options=settings)
+    else:
+        runnable = backend.prepare(model, choice.variant, device=choice.device, options=settings)
+    _check_placement(choice, runnable, strict=strict)
+    _check_specs(bundle, choice, runnable)
+    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
+    return await _self_tested_async(session) if self_test else session
+
+
+def takes_threads(backend: str) -> bool:
+    """Tell whether an engine takes the number of threads of an operator, as its option `intra_op_threads`."""
+    return bool(getattr(get_backend(backend), "takes_threads", False))
+
+
+def _settings(choice: Choice, options: EngineOptions | None, *, strict: bool) -> dict[str, str]:
+    """Return what the engine is told: the bundle's own options, the program's, and the threads."""
+    own = choice.variant.options.get(choice.backend, {})
+    for key in own:
+        if key == "strict" or key.partition(".")[0] in ("user", "provider"):
+            raise ManifestError(f"The variant `{choice.variant.id}` sets `{key}`, which only a program may", got=key)
+    settings = {**_thread_option(choice), **own}
+    if options is not None:
+        settings |= options.settings()
+    if choice.threads is not None:
+        settings["intra_op_threads"] = str(choice.threads)
+    if strict and (options is not None or choice.device.startswith("cuda")):
+        settings["strict"] = "1"
+    return settings
+
+
+def _check_placement(choice: Choice, runnable: Runnable, *, strict: bool) -> None:
+    """Warn where the model is not on the device that was chosen; strictly, raise."""
+    placement = runnable.placement
+    if strict and placement.device != choice.device.partition(":")[0]:
+        runnable.close()
+        raise BackendUnavailable(
+            f"Device `{choice.device}` is not used: {'; '.join(placement.fallbacks) or f'runs on {placement.device}'}",
+            hint="edge-infer backends",
+            expected=choice.device,
+            got=placement.device,
+        )
+    if placement.fallbacks:
+        from warnings import warn
+
+        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=4)
+
+
+def _thread_option(choice: Choice) -> dict[str, str]:
+    """Return the threads that an engine is told to use where nobody asks for a number.
+
+    Left alone, engines start a thread for each core of the machine, pinned to it, whatever share of the machine this
+    process has; where that is less than the machine, it is told.
+    """
+    if not takes_threads(choice.backend):
+        if choice.threads is not None:
+            raise InputError(
+                f"Backend `{choice.backend}` takes no number of threads", hint="leave `threads` out", got=choice.threads
+            )
+        return {}
+    usable = platform.available_cpus()
+    return {"intra_op_threads": str(usable)} if usable < (os.cpu_count() or 1) else {}
+
+
+def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
+    """Refuse a model whose inputs or outputs are not those that the manifest promises."""
+    variant, manifest = choice.variant, bundle.manifest
+    sides = (
+        ("input", variant.inputs or manifest.inputs, runnable.inputs),
+        ("output", variant.outputs or manifest.outputs, runnable.outputs),
+    )
+    for side, promised, found in sides:
+        if not promised:
+            continue  # a bare model: the engine tells
+        own = {spec.name: spec for spec in found}
+        for spec in promised:
+            other = own.pop(spec.name, None)
+            is_same_rank = other is None or not other.is_rank_known or len(other.shape) == len(spec.shape)
+            if other is None or other.dtype != spec.dtype or not is_same_rank:
+                runnable.close()
+                raise ManifestError(
+                    f"The manifest of `{bundle.label}` promises the {side} `{spec}`, the model of `{variant.id}` has "
+                    f"{f'`{other}`' if other is not None else listed([str(one) for one in found])}",
+                    hint="convert the bundle again",
+                )
+        if own and side == "input":
+            runnable.close()
+            raise ManifestError(
+                f"The model of `{variant.id}` needs {listed(list(own))}, which the manifest of `{bundle.label}` lacks",
+                hint="convert the bundle again",
+            )
+
+
+def _self_tested(session: Session) -> Session:
+    """Return the session if it gives the golden outputs of its bundle; else close it and raise."""
+    examples = _golden_examples(session)
+    return _judged(session, examples, [session.run(inputs) for inputs, _ in examples])
+
+
+async def _self_tested_async(session: Session) -> Session:
+    """Do as `_self_tested` does, on an engine that may be asynchronous."""
+    examples = _golden_examples(session)
+    return _judged(session, examples, [await session.run_async(inputs) for inputs, _ in examples])
+
+
+def _golden_examples(session: Session) -> list[Example]:
+    examples = session.bundle.examples()
+    if not examples:
+        session.close()
+        raise InputError(
+            f"`{session.bundle.manifest.name}` has no golden examples to test itself with",
+            hint="edge-infer convert model.onnx -o model.bundle",
+        )
+    return examples
+
+
+def _judged(session: Session, examples: list[Example], results: list[dict[str, Array]]) -> Session:
+    from edge_infer.parity import compare, judge
+
+    verdict = judge(compare([outputs for _, outputs in examples], results), session._choice.variant.precision)
+    if verdict.word == "fail":
+        name = repr(session)
+        session.close()
+        raise ExecutionError(
+            f"Self-test failed: {name} against its golden examples: {verdict.reason}",
+            hint=f"edge-infer verify {session.bundle.location}",
+        )
+    return session

@@ -1,0 +1,104 @@
+"""Settings of ONNX Runtime, typed, and what of them a bundle may not say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import edge_infer
+from edge_infer import OnnxRuntimeOptions
+from edge_infer.errors import CudaUnavailable, InputError, ManifestError
+from tests import zoo
+
+if TYPE_CHECKING:
+    from tests.conftest import WriteBundle
+
+DIGITS = "examples/digits/digits.onnx"
+
+
+def test_typed_settings_become_the_engine_s_own_words() -> None:
+    options = OnnxRuntimeOptions(
+        provider="cuda", memory_limit_mb=512, tf32=True, cudnn_search="heuristic", cuda_graph=True, stream=1234
+    )
+
+    assert options.device == "cuda"
+    assert options.settings() == {
+        "provider": "cuda",
+        "provider.gpu_mem_limit": str(512 * 2**20),
+        "provider.use_tf32": "1",
+        "provider.cudnn_conv_algo_search": "HEURISTIC",
+        "provider.enable_cuda_graph": "1",
+        "provider.has_user_compute_stream": "1",
+        "provider.user_compute_stream": "1234",
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"provider": "cudda"}, "choose from"),
+        ({"cudnn_search": "fast", "provider": "cuda"}, "choose from `exhaustive`"),
+        ({"intra_op_threads": 0}, "expected 1 or more"),
+        ({"memory_limit_mb": -1, "provider": "cuda"}, "expected 1 or more"),
+        ({"engine_cache": "engines", "provider": "cuda"}, "a setting of the provider `tensorrt`"),
+        ({"cuda_graph": True}, "a setting of the provider `cuda`"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_when_it_is_written(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        OnnxRuntimeOptions(**settings)
+
+
+def test_threads_reach_the_engine_and_the_report() -> None:
+    with edge_infer.load(DIGITS, options=OnnxRuntimeOptions(intra_op_threads=1)) as session:
+        assert (session.report().engine, session.report().threads) == ("onnxruntime", 1)
+
+
+def test_options_of_one_engine_and_another_backend_contradict() -> None:
+    with pytest.raises(InputError, match="options are for `onnxruntime`"):
+        edge_infer.load(DIGITS, backend="reference", options=OnnxRuntimeOptions())
+
+
+def test_cuda_options_ask_for_cuda_and_say_why_it_cannot_be() -> None:
+    with pytest.raises(edge_infer.BackendUnavailable, match="onnxruntime"):
+        edge_infer.load(DIGITS, options=OnnxRuntimeOptions(provider="cuda", memory_limit_mb=64), device="cuda:7")
+
+
+def test_a_provider_of_another_device_is_refused() -> None:
+    with pytest.raises(InputError, match="runs on device `cuda`"):
+        edge_infer.load(DIGITS, device="cpu", options=OnnxRuntimeOptions(provider="cuda"))
+
+
+def test_a_provider_that_the_wheel_lacks_names_those_that_it_has() -> None:
+    with pytest.raises(edge_infer.BackendUnavailable, match="`CPUExecutionProvider`"):
+        edge_infer.load(DIGITS, options=OnnxRuntimeOptions(provider="openvino"))
+
+
+@pytest.mark.parametrize(
+    "key", ["session.model_external_initializers_file_folder_path", "ep.context_file_path", "strict", "provider.x"]
+)
+def test_a_bundle_may_set_no_path_and_no_provider(key: str, write_bundle: WriteBundle) -> None:
+    folder = write_bundle({"onnx/fp32": zoo.identity()})
+    document = json.loads((folder / "manifest.json").read_text("utf-8"))
+    document["variants"][0]["options"] = {"onnxruntime": {key: "/etc"}}
+    (folder / "manifest.json").write_text(json.dumps(document), "utf-8")
+
+    with pytest.raises(ManifestError, match=key):
+        edge_infer.load(folder)
+
+
+def test_a_provider_that_does_not_start_is_an_error_and_no_silent_run_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from edge_infer import cuda
+    from edge_infer.backends.onnxruntime_session import open_session
+
+    monkeypatch.setattr(cuda, "check", lambda *_, **__: None)  # as where all looks well, and it fails all the same
+
+    with pytest.warns(UserWarning, match="not in available provider names"), pytest.raises(CudaUnavailable) as caught:
+        open_session(Path(DIGITS), "digits.onnx", device="cuda", options={})
+
+    assert caught.value.fault == "provider-refused"

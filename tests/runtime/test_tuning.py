@@ -1,0 +1,239 @@
+"""Measuring the ways to run a model, and remembering it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import edge_infer
+from edge_infer.cli import cli
+from edge_infer.codec import write_examples
+from edge_infer.errors import InputError, UnsupportedModel
+from edge_infer.remembered import Measurement, file_of, remember, remembered
+from edge_infer.values import to_tensor
+from tests import zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteBundle, WriteModel
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGE_INFER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def bundle(write_bundle: WriteBundle, write_model: WriteModel, cache: Path) -> Path:
+    """Two variants with the same right answers, and a third with other weights, whose answers are wrong."""
+    right, wrong = zoo.mlp(), zoo.mlp(seed=1)
+    x = np.random.default_rng(0).normal(size=(4, 1, 64)).astype(np.float32)
+    with edge_infer.load(write_model(right)) as session:
+        golden = [({"x": to_tensor(one)}, {"logits": to_tensor(session.run({"x": one})["logits"])}) for one in x]
+    return write_bundle(
+        {"onnx/fp32": right, "onnx/mixed": right, "onnx/int8": wrong},
+        extra={"examples/golden.safetensors": write_examples(golden)},
+        examples="examples/golden.safetensors",
+    )
+
+
+def test_every_variant_is_measured_with_one_thread_and_with_all_and_judged(bundle: Path) -> None:
+    tuning = edge_infer.tune(bundle, max_time_s=0.05)
+
+    threads = {1, *([] if len(os.sched_getaffinity(0)) == 1 else [len(os.sched_getaffinity(0))])}
+    ways = {(row.variant, row.threads): row for row in tuning.rows}
+    assert {way for way in ways if way[1] in threads} == {
+        (variant, number) for variant in ("onnx/fp32", "onnx/mixed", "onnx/int8") for number in threads
+    }
+    assert ways["onnx/int8", 1].verdict == "fail"
+    assert ways["onnx/fp32", 1].verdict == "ok"
+    assert ways["onnx/fp32", 1].sqnr_db == 100
+    assert [row.ms for row in tuning.rows] == sorted(row.ms for row in tuning.rows)
+
+
+def test_a_later_load_takes_what_was_measured_and_says_so(bundle: Path) -> None:
+    """By rule it would take the integer variant, whose answers are wrong here."""
+    with edge_infer.load(bundle) as session:
+        assert session.report().variant == "onnx/int8"
+
+    tuning = edge_infer.tune(bundle, max_time_s=0.05)
+
+    with edge_infer.load(bundle) as session:
+        report = session.report()
+    assert report.variant == tuning.best.variant.id != "onnx/int8"
+    assert report.threads == tuning.best.threads
+    assert report.why.startswith("measured: the fastest of ")
+
+
+def test_load_with_tune_measures_once(bundle: Path, cache: Path) -> None:
+    with edge_infer.load(bundle, tune=True, backend="onnxruntime") as session:
+        assert session.report().why.startswith("measured")
+    (path,) = cache.glob("measured/*.json")
+    before = path.stat().st_mtime_ns
+
+    edge_infer.load(bundle, tune=True, backend="onnxruntime").close()
+
+    assert path.stat().st_mtime_ns == before
+
+
+def test_what_is_not_to_be_saved_leaves_nothing(bundle: Path, cache: Path) -> None:
+    tuning = edge_infer.tune(bundle, max_time_s=0.05, threads=[1], save=False)
+
+    assert tuning.path is None
+    assert not cache.exists()
+
+
+def test_a_bare_model_without_golden_examples_is_measured_on_made_up_inputs(
+    write_model: WriteModel, cache: Path
+) -> None:
+    path = write_model(zoo.mlp())
+
+    tuning = edge_infer.tune(path, max_time_s=0.05, threads=[1])
+
+    (row,) = tuning.rows
+    assert (row.verdict, row.sqnr_db) == ("unknown", None)
+    with edge_infer.load(path) as session:
+        assert session.report().threads == 1
+        assert session.report().why.startswith("measured")
+
+
+def test_a_model_that_no_engine_loads_is_an_error_that_names_each_reason(write_model: WriteModel, cache: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="onnx/model by onnxruntime: onnxruntime cannot load"):
+        edge_infer.tune(write_model(zoo.unknown_operator()), max_time_s=0.05)
+
+
+def test_a_budget_without_a_measurement_warns_with_the_thing_to_type(bundle: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="edge-infer tune"):
+        edge_infer.load(bundle, latency_budget_ms=5).close()
+
+
+@pytest.mark.parametrize(
+    "wish", [{"threads": 0}, {"latency_budget_ms": 0}, {"latency_budget_ms": -1}, {"latency_budget_ms": float("nan")}]
+)
+def test_a_wish_that_cannot_be_is_refused(bundle: Path, wish: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(wish))):
+        edge_infer.load(bundle, **wish)  # type: ignore[arg-type]
+
+
+def test_threads_reach_the_engine(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.mlp()), threads=1) as session:
+        assert session.report().threads == 1
+
+
+def test_an_engine_that_takes_no_number_of_threads_says_so(write_model: WriteModel) -> None:
+    with pytest.raises(InputError, match="`reference` takes no number of threads"):
+        edge_infer.load(write_model(zoo.mlp()), backend="reference", threads=2)
+
+
+def test_a_load_that_measures_nothing_loads_nothing_that_measures(bundle: Path) -> None:
+    code = f"import edge_infer, sys; edge_infer.load({str(bundle)!r}); print('edge_infer.tuning' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "False"
+
+
+# -- the file --
+
+ROW = Measurement("onnx/int8", "onnxruntime", "1.2.3", "cpu", 1, 0.5, 0.01, None, "unknown")
+
+
+def test_what_is_remembered_comes_back(cache: Path) -> None:
+    path = remember("digits", "ab" * 32, [ROW])
+
+    assert remembered("digits", "ab" * 32) == (ROW,)
+    assert remembered("digits", "cd" * 32) == ()
+    assert path == file_of("digits", "ab" * 32)
+
+
+def test_figures_of_another_processor_do_not_count(cache: Path) -> None:
+    path = remember("digits", "ab" * 32, [ROW])
+    assert path is not None
+    document = json.loads(path.read_text())
+    document["machine"]["processor"] = "Cortex-A72"
+    path.write_text(json.dumps(document))
+
+    assert remembered("digits", "ab" * 32) == ()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\0" * 100,
+        b"[]",
+        b"{}",
+        b"{" * 100_000,
+        b"9" * (2**20 + 1),
+        json.dumps({"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{"variant": "onnx/int8"}]}).encode(),
+        json.dumps(
+            {"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": "fast"}]}
+        ).encode(),
+        json.dumps({"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": -1}]}).encode(),
+        json.dumps(
+            {"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "threads": 10**9}]}
+        ).encode(),
+    ],
+    ids=["empty", "zeros", "list", "object", "deep", "large", "fields", "text", "negative", "threads"],
+)
+def test_a_damaged_file_is_ignored_with_a_warning(cache: Path, damage: bytes) -> None:
+    path = file_of("digits", "ab" * 32)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(damage)
+
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        assert remembered("digits", "ab" * 32) == ()
+
+    remember("digits", "ab" * 32, [ROW])
+    assert remembered("digits", "ab" * 32) == (ROW,)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(0, 400), noise=st.binary(max_size=8))
+@pytest.mark.filterwarnings("ignore:Ignoring:RuntimeWarning")
+def test_a_file_with_any_bytes_replaced_never_fails_a_load(cache: Path, cut: int, noise: bytes) -> None:
+    path = remember("digits", "ab" * 32, [ROW])
+    assert path is not None
+    data = path.read_bytes()
+    path.write_bytes(data[:cut] + noise + data[cut + len(noise) :])
+
+    assert isinstance(remembered("digits", "ab" * 32), tuple)
+
+
+def test_a_cache_that_cannot_be_read_is_no_cache(cache: Path) -> None:
+    file_of("digits", "ab" * 32).mkdir(parents=True)
+
+    assert remembered("digits", "ab" * 32) == ()
+
+
+# -- the command --
+
+
+def test_the_command_prints_the_best_way_and_where_it_is_remembered(bundle: Path) -> None:
+    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--threads", "1", "--json"])
+
+    said = json.loads(done.stdout)
+    assert said["best"]["variant"] in ("onnx/fp32", "onnx/mixed")
+    assert said["best"]["threads"] == 1
+    assert {row["variant"] for row in said["rows"]} == {"onnx/fp32", "onnx/mixed", "onnx/int8"}
+    assert json.loads(file_of("model", edge_infer.Bundle.open(bundle).revision).read_text())["rows"] == said["rows"]
+
+
+def test_the_commands_table_puts_the_fastest_first_and_shows_ratios_to_it(bundle: Path) -> None:
+    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--threads", "1", "--no-save"])
+
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:4] == ["VARIANT", "ENGINE", "DEVICE", "THREADS"]
+    assert len(lines) == 4
+    assert " 1.00 " in lines[1]
+    assert "runs best here as" in done.stderr

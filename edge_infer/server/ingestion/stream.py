@@ -126,7 +126,9 @@ class StreamEndpoint:
         await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
         connection = getattr(receive, "__self__", None)
-        if hasattr(connection, "handshake_complete"):  # else uvicorn 0.54 logs an error for each refusal
+        if connection is not None and hasattr(
+            connection, "handshake_complete"
+        ):  # else uvicorn 0.54 logs an error for each refusal
             connection.handshake_complete = True
 
     async def drain(self) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "backends": "edge_infer.cli.backends:backends",
     "bench": "edge_infer.cli.bench:bench",
+    "device": "edge_infer.cli.device:device",
     "doctor": "edge_infer.cli.doctor:doctor",
     "info": "edge_infer.cli.info:info",
     "publish": "edge_infer.cli.publish:publish",

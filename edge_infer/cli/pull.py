@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -92,13 +93,16 @@ def watch(
 
     watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
     notify("READY=1")
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # how systemd stops a service: a pull that is under way ends
     try:
-        watch_store(alive_look, interval_s=interval_s, stop=Event(), on_update=changed, on_error=_complain)
+        watch_store(alive_look, interval_s=interval_s, stop=stop, on_update=changed, on_error=_complain)
     except KeyboardInterrupt:
-        output.talk("Stopped")
+        pass
     finally:
         notify("STOPPING=1")
         watchdog.close()
+    output.talk("Stopped")
 
 
 def _complain(error: EdgeInferError) -> None:

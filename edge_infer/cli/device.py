@@ -170,11 +170,11 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
             _tell(one)
         sys.exit(not all(one.is_current for one in taken))
     last = [monotonic()]
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # how systemd stops a service
     watchdog = Watchdog(lambda: monotonic() - last[0] < max(600.0, 10 * interval_s))
     notify("READY=1")
     output.talk(f"Watching {folder}/incoming; Ctrl-C stops")
-    stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # how systemd stops a service
     try:
         while not stop.is_set():
             try:

@@ -44,6 +44,17 @@ def test_03_gives_the_same_answers_natively_and_in_the_page() -> None:
     assert said.count("same") == 5
 
 
+@pytest.mark.browser
+def test_04_updates_a_device_and_a_page_by_delta_without_a_gap() -> None:
+    said = run(EXAMPLES / "04_update_everywhere.py")
+
+    assert said.splitlines()[-1] == "Both run version 2, say the same, and dropped no call."
+    found = re.findall(r"(natively|in the page) +1 -> 2 by delta: ([\d,]+) of ([\d,]+) bytes, 0 calls failed", said)
+    assert [name for name, _, _ in found] == ["natively", "in the page"]
+    for _, moved, full in found:
+        assert int(moved.replace(",", "")) < 0.05 * int(full.replace(",", ""))
+
+
 def test_the_digits_application_reads_its_drawings() -> None:
     said = run(EXAMPLES / "digits_app.py")
 

@@ -59,6 +59,10 @@ class Dispatcher:
         self._models[model.batcher] = model
         self.scheduler.add(model.batcher)
 
+    def workers_for(self, model: LoadedModel) -> float:
+        """Return a model's part of the workers now."""
+        return self.scheduler.workers_for(model.batcher)
+
     def retire(self, model: LoadedModel) -> None:
         """Let a model finish what it has, then close it."""
         model.is_retired = True

@@ -63,11 +63,15 @@ class DynamicBatcher:
     def __len__(self) -> int:
         return len(self.queue)
 
-    def estimated_wait_s(self, workers: int) -> float:
+    def expected_s(self, batch: Batch) -> float:
+        """Estimate how long a batch will run."""
+        return self._batch_s * max(1.0, batch.rows / self.max_batch_size)
+
+    def estimated_wait_s(self, workers: float) -> float:
         """Estimate how long a request that comes now would wait for its turn."""
         return ceil(self.queue.rows / self.max_batch_size) * self._batch_s / workers
 
-    def refusal(self, workers: int, priority: int = 0, tenant: Tenant = ANYONE) -> ServingError | None:
+    def refusal(self, workers: float, priority: int = 0, tenant: Tenant = ANYONE) -> ServingError | None:
         """Return the error for a request that would not be taken now, before anything of it is read; else None."""
         queue = self.queue
         if not len(queue):

@@ -163,6 +163,12 @@ def test_int8_values_are_found_by_what_they_are_computed_from(tmp_path: Path) ->
     assert {tap.name for tap in taps_of(net(), quantized)} >= {"r1", "r2", "p", "logits"}
 
 
+def test_all_variants_are_compared_with_one(planted: Path, verify: Verify) -> None:
+    _, document, _ = verify(planted, "--backend", "onnxruntime", "--bisect", "--against", "onnx/fp32")
+
+    assert [found["variant"] for found in document["bisections"]] == ["onnx/fp16"]
+
+
 def test_half_precision_is_compared_as_numbers(tmp_path: Path, verify: Verify) -> None:
     from edge_infer_converters import convert
 

@@ -69,8 +69,8 @@ def convert(
         force: Whether to replace a bundle that is there.
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
-        recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset` and
-            `keep_all`.
+        recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`
+            and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.

@@ -168,7 +168,7 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
-@pytest.mark.parametrize("name", ["model.pt", "model.tflite", "model.safetensors", "model.h5"])
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors", "model.h5"])
 def test_another_format_is_named_as_such(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
 

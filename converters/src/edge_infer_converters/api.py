@@ -34,6 +34,7 @@ def convert(
     max_loss: str | float | None = None,
     min_sqnr: float | None = None,
     max_size: str | int | None = None,
+    tflite_io: str | None = None,
     shape: Mapping[str, Shape] | None = None,
     opset: int | None = None,
     name: str | None = None,
@@ -60,6 +61,7 @@ def convert(
         max_loss: The share of the metric that may be lost: `"1%"` or 0.01.
         min_sqnr: The least signal to noise ratio of the outputs, in dB.
         max_size: The largest file: `"5MB"`, or bytes.
+        tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
         shape: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write instead of the source's own.
         name: What to call the model; the file's name unless given.
@@ -84,7 +86,7 @@ def convert(
     >>> from edge_infer_converters import convert
     >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz", max_loss="1%")  # doctest: +SKIP
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
-    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32']
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
     asked = (format, precision, metric, max_loss, min_sqnr, max_size, shape, opset)
     if recipe is not None and (keep_all or target != "any" or any(value is not None for value in asked)):
@@ -100,7 +102,7 @@ def convert(
         )
         formats = FORMATS if format == "both" else (format,) if format else ()
         options = SourceOptions(shape or {}, opset)
-        recipe = Recipe(formats, _words(precision), keep_all, budget, _words(target), options)
+        recipe = Recipe(formats, _words(precision), keep_all, budget, _words(target), options, tflite_io or "")
     return pipeline.convert(
         model,
         output,

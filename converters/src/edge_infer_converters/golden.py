@@ -1,4 +1,4 @@
-"""Golden examples: inputs and the source's answers, as the bundle stores them."""
+"""The golden examples of a bundle: inputs with the outputs of the source, by which every target can prove itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from edge_infer.codec import Example
+    from edge_infer import codec
+
+#: How many of them there are at most.
+EXAMPLES = 32
 
 
-def golden_examples(
-    calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]], count: int
-) -> list[Example]:
-    """Return the first calls with their answers, as `codec.write_examples` takes them."""
-    pairs = list(zip(calls, outputs, strict=True))[:count]
+def examples(
+    calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
+) -> list[codec.Example]:
+    """Return the first calls with the source's outputs, as a bundle keeps them."""
+    pairs = list(zip(calls, outputs, strict=True))[:EXAMPLES]
     return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
 
 

@@ -176,6 +176,8 @@ def _bisected(
         for row in wanted:
             way = Way(bundle.manifest.variant(row.variant), row.backend)
             other = other_way(bundle, way, against)
+            if other == way and len(wanted) > 1:
+                continue  # the one that the others are compared with
             try:
                 found.append(bisect(bundle, way, other, examples))
             except BackendError as error:

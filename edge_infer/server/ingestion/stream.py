@@ -126,8 +126,10 @@ class StreamEndpoint:
         await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
         connection = getattr(receive, "__self__", None)
-        if connection is not None and hasattr(connection, "handshake_complete"):
-            connection.handshake_complete = True  # else uvicorn 0.54 logs an error for each refusal
+        if connection is not None and hasattr(
+            connection, "handshake_complete"
+        ):  # else uvicorn 0.54 logs an error for each refusal
+            connection.handshake_complete = True
 
     async def drain(self) -> None:
         """Let what is in flight finish, then close all streams; new requests are refused meanwhile."""

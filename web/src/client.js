@@ -15,15 +15,19 @@ import { InferError } from "./errors.js";
 export class WorkerClient {
   /**
    * @param {string} name The worker's name, which the browser's tools show.
-   * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints.
+   * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints; given where the
+   *   worker is for Python.
    */
-  constructor(name, onOutput = () => {}) {
+  constructor(name, onOutput) {
     /** @type {Map<number, Waiting>} */
     this.waiting = new Map();
     this.nextId = 1;
     this.isClosed = false;
     this.onOutput = onOutput;
-    this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
+    // Two expressions of this form: what bundles a page finds the workers by them.
+    this.worker = onOutput
+      ? new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name })
+      : new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
     this.worker.onmessage = ({ data }) => this.receive(data);
     this.worker.onerror = (event) => {
       event.preventDefault();
@@ -61,7 +65,7 @@ export class WorkerClient {
   /** @param {Reply} reply */
   receive(reply) {
     if (reply.kind === "output") {
-      this.onOutput(reply.stream, reply.text);
+      this.onOutput?.(reply.stream, reply.text);
       return;
     }
     const waiting = this.waiting.get(reply.id);

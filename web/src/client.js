@@ -22,6 +22,10 @@ export class WorkerClient {
     /** @type {Map<number, Waiting>} */
     this.waiting = new Map();
     this.nextId = 1;
+    /** What is not posted yet. @type {{id: number, message: object, transfer: Transferable[], isHeld: boolean}[]} */
+    this.outbox = [];
+    /** How many requests the worker has not answered. */
+    this.posted = 0;
     this.isClosed = false;
     this.onOutput = onOutput;
     // Two expressions of this form: what bundles a page finds the workers by them.
@@ -53,13 +57,27 @@ export class WorkerClient {
     const id = this.nextId++;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, onProgress });
-      this.worker.postMessage({ ...body, id }, transfer);
+      this.outbox.push({ id, message: { ...body, id }, transfer, isHeld: signal !== undefined && body.kind === "run" });
+      this.flush();
       signal?.addEventListener("abort", () => {
         if (!this.waiting.delete(id)) return;
         if (!this.isClosed) this.worker.postMessage({ kind: "abort", target: id, id: 0 });
         reject(signal.reason);
       });
     });
+  }
+
+  /**
+   * Post what may be posted. A run that can be given up waits here for its turn: a worker that computes hears of
+   * nothing, and would begin it.
+   */
+  flush() {
+    for (let next = this.outbox[0]; next && !(next.isHeld && this.posted > 0); next = this.outbox[0]) {
+      this.outbox.shift();
+      if (!this.waiting.has(next.id)) continue;
+      this.posted++;
+      this.worker.postMessage(next.message, next.transfer);
+    }
   }
 
   /** @param {Reply} reply */
@@ -74,6 +92,8 @@ export class WorkerClient {
       return;
     }
     this.waiting.delete(reply.id);
+    this.posted--;
+    this.flush();
     if (reply.kind === "result") waiting?.resolve(reply.value);
     else waiting?.reject(InferError.fromJSON(reply.error));
   }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer import platform
 from edge_infer.backends.base import AsyncBackend
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, listed
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, UnsupportedError, listed
 from edge_infer.registry import get_backend
 from edge_infer.session import Session
 
@@ -32,6 +32,8 @@ def open_session(
     fallbacks: Sequence[str] = (),
     self_test: bool = False,
     options: EngineOptions | None = None,
+    fallback: str | None = None,
+    latency_budget_ms: float | None = None,
 ) -> Session:
     """Make the session of one choice.
 
@@ -45,6 +47,8 @@ def open_session(
         fallbacks: What was tried before and failed, in words.
         self_test: Whether to run the golden examples first and compare.
         options: Settings of the engine.
+        fallback: The same model on a server, for what cannot be run here; None for nowhere.
+        latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
 
     Raises:
         UnsupportedModel: The engine cannot load it.
@@ -57,6 +61,7 @@ def open_session(
     runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
     _check_placement(choice, runnable, strict=strict)
     _check_specs(bundle, choice, runnable)
+    runnable = _with_fallback(runnable, fallback, latency_budget_ms)
     session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
     return _self_tested(session) if self_test else session
 
@@ -71,6 +76,8 @@ async def open_session_async(
     fallbacks: Sequence[str] = (),
     self_test: bool = False,
     options: EngineOptions | None = None,
+    fallback: str | None = None,
+    latency_budget_ms: float | None = None,
 ) -> Session:
     """Make the session of one choice as `open_session` does, in a page: start the engine, fetch and load the model.
 
@@ -83,19 +90,42 @@ async def open_session_async(
         fallbacks: What was tried before and failed, in words.
         self_test: Whether to run the golden examples first and compare.
         options: Settings of the engine.
+        fallback: The same model on a server, for what cannot be run here; None for nowhere.
+        latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
+
+    Raises:
+        The errors of `open_session`.
+        UnsupportedError: There is a fallback, and the engine is one that only runs asynchronously.
     """
     backend = get_backend(choice.backend)
     settings = _settings(choice, options, strict=strict)
     await backend.start()
     model = await bundle.model_async(choice.variant)
+    runnable: Runnable
     if isinstance(backend, AsyncBackend):
+        if fallback is not None:
+            raise UnsupportedError(
+                f"`fallback` needs an engine that runs at once, `{choice.backend}` answers later",
+                hint="backend='ort-web'",
+            )
         runnable = await backend.prepare_async(model, choice.variant, device=choice.device, options=settings)
     else:
         runnable = backend.prepare(model, choice.variant, device=choice.device, options=settings)
     _check_placement(choice, runnable, strict=strict)
     _check_specs(bundle, choice, runnable)
+    runnable = _with_fallback(runnable, fallback, latency_budget_ms)
     session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
     return await _self_tested_async(session) if self_test else session
+
+
+def _with_fallback(runnable: Runnable, url: str | None, latency_budget_ms: float | None) -> Runnable:
+    """Put a server behind a model, for what cannot be run here."""
+    if url is None:
+        return runnable
+    from edge_infer.backends.fallback import FallbackModel
+    from edge_infer.backends.remote import RemoteModel
+
+    return FallbackModel(runnable, url, RemoteModel, None if latency_budget_ms is None else latency_budget_ms / 1000)
 
 
 def takes_threads(backend: str) -> bool:

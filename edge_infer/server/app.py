@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.server.assets import Assets
+from edge_infer.server.dashboard import DashboardRoutes
 from edge_infer.server.documentation import DocumentationRoutes
 from edge_infer.server.encodings import EncodedFiles
 from edge_infer.server.execution.engine import Engine, default_workers
@@ -19,6 +21,7 @@ from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_heade
 from edge_infer.server.inference import InferenceRoutes
 from edge_infer.server.ingestion.endpoint import InferEndpoint
 from edge_infer.server.ingestion.events import EventEndpoint
+from edge_infer.server.ingestion.guard import DoorLimits
 from edge_infer.server.ingestion.keys import ApiKeys, KeyGuard
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.stream import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
@@ -36,8 +39,13 @@ from edge_infer.server.store.routes import HostedStore, StoreRoutes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
+#: The headers that scripts of other origins may read.
+_EXPOSED = [
+    *("Inference-Header-Content-Length", "Model-Variant", "Retry-After", "Server-Timing"),
+    *("Tensor-Datatype", "Tensor-Shape", "X-Request-Id"),
+]
 #: The most bytes of a request's body, unless the caller says otherwise.
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -55,6 +63,7 @@ class Limits(NamedTuple):
         cache_ttl_s: How long an answer is kept.
         max_streams: How many WebSockets may be open.
         max_in_flight: How many requests of one WebSocket may be in flight.
+        door: What a connection may take before a request is one; kept where `edge_infer.server.listener` listens.
     """
 
     workers: int = 0
@@ -65,6 +74,7 @@ class Limits(NamedTuple):
     cache_ttl_s: float = 60.0
     max_streams: int = MAX_STREAMS
     max_in_flight: int = MAX_IN_FLIGHT
+    door: DoorLimits = DoorLimits()
 
 
 class Application:
@@ -83,6 +93,7 @@ class Application:
         streams: StreamEndpoint,
         routes: Starlette,
         limits: Limits,
+        cors_origins: Sequence[str] = (),
     ) -> None:
         self.engine = engine
         self.limits = limits
@@ -93,9 +104,21 @@ class Application:
         self._streams = streams
         self._stream_targets = Targets("/stream")
         self._routes = routes
+        self._outermost: ASGIApp = self._answer
+        if cors_origins:
+            self._outermost = CORSMiddleware(
+                self._answer,
+                allow_origins=list(cors_origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=_EXPOSED,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        await self._outermost(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
             target = self._infer_targets.find(scope["path"])
             if target is not None:
@@ -132,6 +155,7 @@ def create_app(
     triton_metric_names: bool = False,
     store: HostedStore | None = None,
     settings: Settings | None = None,
+    cors_origins: Sequence[str] = (),
 ) -> Application:
     """Make the application.
 
@@ -146,6 +170,7 @@ def create_app(
         triton_metric_names: Whether `/metrics` has the names of Triton too.
         store: The signed store to host, and where its devices report; None for none.
         settings: Pools, routes, variants and tenants.
+        cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -177,6 +202,7 @@ def create_app(
         parsers,
         headers,
         keys,
+        origins=cors_origins,
         max_streams=limits.max_streams,
         max_in_flight=limits.max_in_flight,
     )
@@ -198,6 +224,7 @@ def create_app(
             *InferenceRoutes(engine, endpoint, metrics).routes(),
             *DocumentationRoutes(engine.repository).routes(),
             *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),
+            *DashboardRoutes(engine, streams, assets).routes(),
         ],
         middleware=[
             Middleware(AccessLog),
@@ -208,4 +235,4 @@ def create_app(
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
-    return Application(engine, endpoint, events, streams, routes, limits)
+    return Application(engine, endpoint, events, streams, routes, limits, cors_origins)

@@ -43,6 +43,24 @@ class UnsupportedMediaType(errors.ServingError):
     code = "unsupported_media_type"
 
 
+class TooManyHeaders(errors.ServingError):
+    """The request's headers are over the limit."""
+
+    code = "headers_too_large"
+
+
+class RequestTooSlow(errors.ServingError):
+    """The request did not come in time."""
+
+    code = "request_timeout"
+
+
+class OriginRefused(errors.ServingError):
+    """The page that asks is of another server, which is not allowed."""
+
+    code = "origin_refused"
+
+
 class ShuttingDown(errors.ServingError):
     """The server is stopping and takes no more requests."""
 
@@ -60,17 +78,22 @@ STATUSES: dict[type[errors.EdgeInferError], int] = {
     errors.EdgeInferError: 500,
     errors.InputError: 400,
     errors.Unauthorized: 401,
+    OriginRefused: 403,
     errors.ModelNotFound: 404,
     PathNotFound: 404,
     MethodNotAllowed: 405,
+    RequestTooSlow: 408,
     errors.PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
     errors.ExecutionError: 500,
+    errors.OutOfMemory: 503,
+    errors.DeviceLost: 503,
     InternalError: 500,
     errors.UnsupportedError: 501,
     errors.SyncError: 502,
     errors.BackendUnavailable: 503,
     errors.OverShare: 429,
+    TooManyHeaders: 431,
     errors.QueueFull: 503,
     errors.ServingError: 503,
     errors.DeadlineExceeded: 504,

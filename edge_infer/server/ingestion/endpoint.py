@@ -106,7 +106,7 @@ class InferEndpoint:
             model = self._engine.current(name, version, tenant.name)
             if model is None:
                 model = await self._engine.get(name, version, tenant.name)
-            refusal = model.batcher.refusal(model.dispatcher.workers, head.priority, tenant)
+            refusal = model.batcher.refusal(model.dispatcher.workers_for(model), head.priority, tenant)
             if refusal is not None:
                 model.statistics.rejected(refusal.code)
                 model = None

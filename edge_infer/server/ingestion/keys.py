@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: What orchestrators ask without a key, and the page that asks for one.
-OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready", "/dashboard"})
+OPEN_PATHS = frozenset(
+    {
+        *("/health", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready"),
+        *("/dashboard", "/dashboard/dashboard.js", "/dashboard/chart.js", "/dashboard/dashboard.css"),
+    }
+)
 
 
 class ApiKeys:

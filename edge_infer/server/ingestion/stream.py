@@ -23,11 +23,14 @@ from edge_infer.codec import FRAME
 from edge_infer.errors import EdgeInferError, QueueFull
 from edge_infer.server.execution.running import batch_key
 from edge_infer.server.ingestion.head import RequestHead
+from edge_infer.server.ingestion.origins import check_origin
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
 from edge_infer.server.response.writing import octets, write_answer
 from edge_infer.server.scheduling.request import Request
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.engine import Engine
@@ -59,6 +62,7 @@ class StreamEndpoint:
         parsers: Reads requests for a model.
         headers: What every answer of HTTP carries.
         keys: Tells who asks.
+        origins: The other servers whose pages may open streams.
         max_streams: How many streams there may be.
         max_in_flight: How many requests of one may be in flight.
     """
@@ -70,6 +74,7 @@ class StreamEndpoint:
         headers: list[tuple[bytes, bytes]],
         keys: ApiKeys,
         *,
+        origins: Sequence[str] = (),
         max_streams: int = MAX_STREAMS,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
@@ -77,6 +82,7 @@ class StreamEndpoint:
         self._parsers = parsers
         self._headers = headers
         self._keys = keys
+        self._origins = tuple(origins)
         self._max_streams = max_streams
         self._max_in_flight = max_in_flight
         self._streams: set[_Stream] = set()
@@ -96,11 +102,12 @@ class StreamEndpoint:
                     hint="send many requests over one stream",
                     expected=self._max_streams,
                 )
+            check_origin(scope["headers"], self._origins)
             tenant = self._keys.tenant_of(scope["headers"])
             head = RequestHead(scope["headers"])
             await self._engine.get(*target, tenant.name)
         except Exception as error:
-            await self._refuse(error, send)
+            await self._refuse(error, receive, send)
             return
         await send({"type": "websocket.accept"})
         stream = _Stream(self._engine, self._parsers, target, head, tenant, receive, send, self._max_in_flight)
@@ -110,7 +117,7 @@ class StreamEndpoint:
         finally:
             self._streams.discard(stream)
 
-    async def _refuse(self, error: Exception, send: Send) -> None:
+    async def _refuse(self, error: Exception, receive: Receive, send: Send) -> None:
         if not isinstance(error, EdgeInferError):
             log.exception("The server failed")
             error = InternalError("The server failed", hint="its log has the traceback; please report it")
@@ -118,6 +125,11 @@ class StreamEndpoint:
         headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body))]
         await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
+        connection = getattr(receive, "__self__", None)
+        if connection is not None and hasattr(
+            connection, "handshake_complete"
+        ):  # else uvicorn 0.54 logs an error for each refusal
+            connection.handshake_complete = True
 
     async def drain(self) -> None:
         """Let what is in flight finish, then close all streams; new requests are refused meanwhile."""
@@ -239,7 +251,7 @@ class _Stream:
         asked: InferRequest | None = None,
     ) -> None:
         dispatcher = model.dispatcher
-        refusal = model.batcher.refusal(dispatcher.workers, self._priority, self._tenant)
+        refusal = model.batcher.refusal(dispatcher.workers_for(model), self._priority, self._tenant)
         if self._engine.is_draining:
             refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
         if refusal is not None or not dispatcher.hold(model):

@@ -46,7 +46,7 @@ def render(fleet: Fleet, *, now_s: float | None = None) -> str:
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="refresh" content="10">'
         f'<link rel="icon" href="{_ICON}"><style>{_STYLE.read_text()}</style></head><body>'
         f'<div class="page"><header><h1>Fleet</h1>'
-        f'<span class="quiet small">as of {time.strftime("%H:%M:%S", time.gmtime(now_s))} UTC, every 10 s</span>'
+        f'<span class="quiet small">as of {time.strftime("%H:%M:%S", time.gmtime(now_s))} UTC</span>'
         f"</header>"
         f"{''.join(body)}</div></body></html>"
     )
@@ -95,7 +95,7 @@ def _model(name: str, versions: list[dict[str, Any]]) -> str:
     spans, legend = [], []
     for i, row in enumerate(rows[:8]):
         shade = f"opacity: {max(1 - 0.22 * i, 0.16):.2f}"
-        label = f"{row['version'] or 'none'}" + (f" (number {row['sequence']})" if row["sequence"] else "")
+        label = row["version"] or "none"
         spans.append(f'<span style="flex: {row["devices"]}; {shade}" title="{escape(label)}"></span>')
         legend.append(
             f'<li><span class="dot" style="{shade}"></span>{escape(label)} <span class="quiet">{row["devices"]:,} · '

@@ -208,6 +208,12 @@ class TrialError(SyncError):
     code = "trial_failed"
 
 
+class NotReleasedError(SyncError):
+    """A version is not for this device, by a roll-out in steps or one that was halted."""
+
+    code = "not_released"
+
+
 class StoreError(SyncError):
     """A store or a device's folder is not what it must be, or is in use."""
 

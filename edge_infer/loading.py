@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from edge_infer import platform
 from edge_infer.bundle import Bundle
@@ -11,11 +11,11 @@ from edge_infer.errors import (
     BackendUnavailable,
     EdgeInferError,
     InputError,
+    UnsupportedError,
     UnsupportedModel,
     listed,
 )
-from edge_infer.opening import open_session
-from edge_infer.registry import get_backend
+from edge_infer.opening import open_session, open_session_async
 from edge_infer.remembered import may_be_remembered, remembered
 from edge_infer.select import Choice, best_measured, choices
 from edge_infer.session import Session
@@ -66,8 +66,9 @@ def load(
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open).
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
+            model of a signed store, `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -79,7 +80,8 @@ def load(
             model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
         self_test: Whether to run the bundle's golden examples first and compare.
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
-        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
+            what was measured without them does not count.
         fallback: The URL of the same model on a server, for what cannot be run here: where no engine can load it, where
             it was measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
             of memory. `Session.report()` says what went there. `load` asks the server only where it must.
@@ -101,13 +103,15 @@ def load(
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
-    wishes = _with_options(wishes)
+    if _is_of_store(source):
+        source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
     try:
         for choice in _choices(bundle, wishes):
             try:
-                return _opened(bundle, choice, bundle.model(choice.variant), wishes, failed)
+                return open_session(bundle, choice, bundle.model(choice.variant), **_opening(wishes, failed))
             except (UnsupportedModel, BackendUnavailable) as error:
                 _record(error, choice, failed, wishes)
         raise failed[0][1]
@@ -139,19 +143,44 @@ async def load_async(
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
-    wishes = _with_options(wishes)
+    if _is_of_store(source):
+        source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
-    await get_backend(wishes.backend or "ort-web").start()
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
     try:
         for choice in _choices(bundle, wishes):
             try:
-                return _opened(bundle, choice, await bundle.model_async(choice.variant), wishes, failed)
+                return await open_session_async(bundle, choice, **_opening(wishes, failed))
             except (UnsupportedModel, BackendUnavailable) as error:
                 _record(error, choice, failed, wishes)
         raise failed[0][1]
     except (BackendError, MemoryError) as error:
         return _fallen_back(error, failed, wishes)
+
+
+def _is_of_store(source: object) -> bool:
+    """Tell whether a source is a model of a signed store."""
+    return isinstance(source, str) and source.startswith("edge+")
+
+
+def _pulled(address: str, wishes: _Wishes) -> Path:
+    """Bring the newest version of a model of a store into the user's cache; return its bundle folder.
+
+    Where that cannot be had, the version of the last time is taken, with a warning.
+    """
+    if platform.in_browser():
+        raise UnsupportedError(
+            "Python in a page does not read signed stores", hint="in JavaScript: createSession('edge+/store/MODEL')"
+        )
+    from edge_infer.sync.cache import bring
+
+    def tried(path: Path) -> None:
+        bundle = Bundle.open(path)
+        has_examples = bundle.manifest.examples is not None
+        load(bundle, **wishes._replace(self_test=has_examples, tune=False)._asdict()).close()
+
+    return bring(address, tried).active()
 
 
 def _check(wishes: _Wishes) -> None:
@@ -171,18 +200,21 @@ def _check(wishes: _Wishes) -> None:
         raise InputError(f"`latency_budget_ms` is {budget}, expected more than 0", got=budget)
 
 
-def _with_options(wishes: _Wishes) -> _Wishes:
-    """Return the wishes with the backend and the device that the engine's options are for."""
-    options = wishes.options
+def _placed(wishes: _Wishes) -> _Wishes:
+    """Return the wishes with the device and the backend that the engine's options are for."""
+    options, device, backend = wishes.options, wishes.device, wishes.backend
     if options is None:
         return wishes
-    if wishes.backend not in (None, options.backend):
+    if backend not in (None, options.backend):
         raise InputError(
-            f"The options are for `{options.backend}`, the backend asked for is `{wishes.backend}`",
+            f"The options are for `{options.backend}`, the backend asked for is `{backend}`",
             hint=f'backend="{options.backend}"',
         )
-    device = wishes.device if wishes.device != "auto" else options.device or "auto"
-    return wishes._replace(backend=options.backend, device=device)
+    if wishes.tune:
+        raise InputError("`tune` measures without an engine's options", hint="leave `options` or `tune` out")
+    if device == "auto" and options.device is not None:
+        device = options.device
+    return wishes._replace(device=device, backend=options.backend)
 
 
 def _fallen_back(error: Exception, failed: list[tuple[Choice, EdgeInferError]], wishes: _Wishes) -> Session:
@@ -234,7 +266,9 @@ def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
     """Return what was measured of the bundle here; measure it where that was asked for and is not done."""
     name = bundle.manifest.name
     rows: tuple[Measurement, ...] = ()
-    if bundle.is_hashed or wishes.tune or may_be_remembered(name):
+    if wishes.options is not None:
+        return rows
+    if not bundle.is_bare or wishes.tune or may_be_remembered(name):
         rows = remembered(name, bundle.revision)
     if wishes.tune:
         from edge_infer.tuning import tune
@@ -267,26 +301,30 @@ def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
     return rows
 
 
-def _opened(
-    bundle: Bundle,
-    choice: Choice,
-    model: Path | bytes,
-    wishes: _Wishes,
-    failed: list[tuple[Choice, EdgeInferError]],
-) -> Session:
-    return open_session(
-        bundle,
-        choice,
-        model,
-        options=wishes.options,
-        strict=wishes.strict,
-        arrays=wishes.arrays,
-        asked=wishes.device,
-        fallbacks=_told(failed),
-        self_test=wishes.self_test,
-        fallback=wishes.fallback,
-        latency_budget_ms=wishes.latency_budget_ms,
-    )
+class _Opening(TypedDict):
+    """What `open_session` and `open_session_async` are told of the wishes."""
+
+    strict: bool
+    arrays: str
+    asked: str
+    fallbacks: list[str]
+    self_test: bool
+    options: EngineOptions | None
+    fallback: str | None
+    latency_budget_ms: float | None
+
+
+def _opening(wishes: _Wishes, failed: list[tuple[Choice, EdgeInferError]]) -> _Opening:
+    return {
+        "strict": wishes.strict,
+        "arrays": wishes.arrays,
+        "asked": wishes.device,
+        "fallbacks": _told(failed),
+        "self_test": wishes.self_test,
+        "options": wishes.options,
+        "fallback": wishes.fallback,
+        "latency_budget_ms": wishes.latency_budget_ms,
+    }
 
 
 def _told(failed: list[tuple[Choice, EdgeInferError]]) -> list[str]:

@@ -34,6 +34,7 @@ from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.settings import Settings
+from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -152,6 +153,7 @@ def create_app(
     device: str = "auto",
     limits: Limits | None = None,
     triton_metric_names: bool = False,
+    store: HostedStore | None = None,
     settings: Settings | None = None,
     cors_origins: Sequence[str] = (),
 ) -> Application:
@@ -166,6 +168,7 @@ def create_app(
         device: What models run on, as `edge_infer.load` takes it.
         limits: Sizes, times and the number of workers.
         triton_metric_names: Whether `/metrics` has the names of Triton too.
+        store: The signed store to host, and where its devices report; None for none.
         settings: Pools, routes, variants and tenants.
         cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
 
@@ -220,6 +223,7 @@ def create_app(
             *PackageRoutes(assets).routes(),
             *InferenceRoutes(engine, endpoint, metrics).routes(),
             *DocumentationRoutes(engine.repository).routes(),
+            *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),
             *DashboardRoutes(engine, streams, assets).routes(),
         ],
         middleware=[

@@ -89,9 +89,11 @@ class InferenceRoutes:
         return json_answer({"live": True}, NO_STORE)
 
     async def is_ready(self, _request: Request) -> Response:
-        """Say whether new requests are taken: not any more once the server is stopping."""
-        response = json_answer({"ready": not self._engine.is_draining}, NO_STORE)
-        response.status_code = 503 if self._engine.is_draining else 200
+        """Say whether new requests are taken: not once the server is stopping, nor where a pool has lost its device."""
+        lost = {name: one.lost.message for name, one in self._engine.dispatchers.items() if one.lost is not None}
+        is_ready = not (self._engine.is_draining or lost)
+        response = json_answer({"ready": is_ready} | ({"lost": lost} if lost else {}), NO_STORE)
+        response.status_code = 200 if is_ready else 503
         return response
 
     async def metrics(self, _request: Request) -> Response:

@@ -133,7 +133,7 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen no more, finish what is in flight on streams, which uvicorn would cut, and end."""
+        """Listen no more, let listeners to events go, finish what is in flight on streams, and end."""
         for server in self.servers:
             server.close()
         self._app.drain()

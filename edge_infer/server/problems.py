@@ -86,6 +86,8 @@ STATUSES: dict[type[errors.EdgeInferError], int] = {
     errors.PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
     errors.ExecutionError: 500,
+    errors.OutOfMemory: 503,
+    errors.DeviceLost: 503,
     InternalError: 500,
     errors.UnsupportedError: 501,
     errors.SyncError: 502,

@@ -231,6 +231,7 @@ class ModelRepository:
         fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
 
     Attributes:
+        device: What models run on that no pool says otherwise of.
         workers: The threads that models are loaded in: apart from those that serve files, so that neither waits.
     """
 
@@ -242,6 +243,7 @@ class ModelRepository:
         fast_variants: Mapping[str, str] | None = None,
     ) -> None:
         fast = fast_variants or {}
+        self.device = device
         self._models = {
             name: [
                 ServedModel(name, path, device, limits, fast.get(name, fast.get("*", ""))) for path in _as_list(paths)

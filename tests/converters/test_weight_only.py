@@ -70,13 +70,25 @@ def test_clipping_a_block_never_adds_error() -> None:
     """Against the plain rule: the extreme becomes -8, nothing is clipped but the other end."""
     values = RNG.standard_t(3, (64, 32)).astype(np.float32)
     extreme = np.take_along_axis(values, np.abs(values).argmax(axis=1)[:, None], axis=1)
-    plain = np.clip(np.rint(values / (extreme / -8)), -8, 7) * (extreme / -8)
+    scales = packing.halved(extreme / -8)
+    plain = np.clip(np.rint(values / scales), -8, 7) * scales
 
     back = packing.unpack_blocks(packing.pack_blocks(values), 32)
 
     errors = np.square(back - values).sum(axis=1)
     assert (errors <= np.square(plain - values).sum(axis=1) * (1 + 1e-5)).all()
     assert errors.sum() < np.square(plain - values).sum() * 0.98
+
+
+def test_scales_are_stored_in_half_precision_where_it_has_all_its_bits() -> None:
+    values = np.array([[1e-9] * 32, [0.3] * 32, [9e9] * 32], np.float32)
+
+    scales = packing.pack_slices(values, 0).scales.reshape(-1)
+
+    assert packing.is_half(scales[1:2])
+    assert not packing.is_half(scales[:1]), "below 2^-14 half precision loses bits"
+    assert not packing.is_half(scales[2:])
+    assert np.allclose(scales * 127, values[:, 0], rtol=1e-3)
 
 
 def test_zeros_stay_zeros() -> None:

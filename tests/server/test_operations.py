@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edge_infer.errors import InputError
+from edge_infer.errors import DeviceLost, InputError
 from edge_infer.manifest import FileEntry, Manifest, Variant
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.execution import dispatcher
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.engine import Engine
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
+from edge_infer.server.execution.running import run_batch
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
@@ -194,6 +196,33 @@ def test_a_pool_that_is_flooded_does_not_hold_up_another(tmp_path: Path, gate: G
         metrics = Client(server.url)("/metrics", x_api_key="k").body.decode()
     for pool in ("gold", "default"):
         assert f'edge_infer_requests_total{{model="tiny",pool="{pool}",version="1"}} 1.0' in metrics
+
+
+def test_a_lost_device_stops_its_pool_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    table = RoutingTable({"gpu": Pool(1, "cpu")}, [Route("gpu", tenant="shop")])
+    tenants = {Tenant(name): [hashlib.sha256(name[:1].encode()).digest()] for name in ("shop", "other")}
+    runs = []
+
+    def lose(session: Any, batch: Any) -> Any:
+        runs.append(batch)
+        if batch.requests[0].tenant.name == "shop":
+            return [DeviceLost("CUDA failure 719: unspecified launch failure")] * len(batch.requests)
+        return run_batch(session, batch)
+
+    monkeypatch.setattr(dispatcher, "run_batch", lose)
+    limits = Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6))
+    with ServerThread(create_app({"tiny": tiny}, limits=limits, settings=Settings(table, tenants=tenants))) as server:
+        before = Client(server.url)("/readyz")
+        first, second = ask(server, 1.0, x_api_key="s"), ask(server, 2.0, x_api_key="s")
+        beside = ask(server, 3.0, x_api_key="o")
+        after = Client(server.url)("/readyz")
+
+    assert (before.status, first.status, second.status, beside.status) == (200, 503, 503, 200)
+    assert json.loads(second.body)["code"] == "device_lost"
+    assert len(runs) == 2  # the second request was refused without being run
+    assert after.status == 503
+    assert json.loads(after.body) == {"ready": False, "lost": {"gpu": "CUDA failure 719: unspecified launch failure"}}
 
 
 # -- tenants --

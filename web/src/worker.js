@@ -1,23 +1,29 @@
 /** The worker's end: it holds the engine, its sessions, or Python, and answers one request after the other. */
 
 import { fetchBundle } from "./bundle.js";
-import { sharedOrtEngine } from "./engines/ort.js";
+import { startEngine } from "./engines/open.js";
 import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "./store.js";
+import { bundleOfFiles } from "./sync/files.js";
+import { requireGolden } from "./sync/golden.js";
+import { StoreModel } from "./sync/pull.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
-/** @typedef {import("./engines/ort-session.js").OrtSession} OrtSession */
+/** @typedef {import("./engines/open.js").AnySession} AnySession */
+/** @typedef {import("./engines/open.js").Opener} Opener */
 
-/** @type {Map<number, OrtSession>} */
+/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest}>} */
 const sessions = new Map();
 let nextSession = 1;
 /** @type {import("./engines/pyodide.js").Python | undefined} */
 let python;
 /** @type {Promise<import("./store.js").Store> | undefined} */
 let store;
+/** The models of signed stores that this worker brings up to date. @type {Map<string, StoreModel>} */
+const storeModels = new Map();
 /** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
 const aborts = new Map();
 // Requests wait for the one before: a load and a run of the same engine must not interleave.
@@ -33,7 +39,7 @@ self.onmessage = ({ data: request }) => {
     aborts.get(request.target)?.abort();
     return;
   }
-  if (request.kind === "open") aborts.set(request.id, new AbortController());
+  if (request.kind === "open" || request.kind === "pull") aborts.set(request.id, new AbortController());
   last = last.then(() => respond(request));
 };
 
@@ -60,28 +66,40 @@ async function handle(request) {
   switch (request.kind) {
     case "open":
       return [await open(request, aborts.get(request.id)?.signal, onProgress), []];
+    case "pull": {
+      const options = { ...request.options, onProgress, signal: aborts.get(request.id)?.signal };
+      const pulled = await (await storeModel(request.address)).pull(options);
+      return [pulled, pulled.files.map(([, bytes]) => bytes.buffer)];
+    }
+    case "settle":
+      await (await storeModel(request.address)).settle(request.result);
+      return [null, []];
+    case "swap":
+      return [await swap(request), []];
     case "kept":
       return [await (await ownStore()).list(), []];
     case "clear":
       await (await ownStore()).clear();
       return [null, []];
     case "run": {
-      const session = sessions.get(request.session);
-      if (!session) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-      const results = /** @type {Record<string, import("./tensors.js").Tensor>} */ (
-        session.run(request.inputs, { outputs: request.outputs })
-      );
-      return [results, transferable(results)];
+      const found = sessions.get(request.session);
+      if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+      const before = found.opener.placement().fallbacks.length;
+      const results = await found.session.run(request.inputs, { outputs: request.outputs });
+      const placed = found.opener.placement();
+      return [{ results, placed: placed.fallbacks.length > before ? placed : undefined }, transferable(results)];
     }
     case "close":
-      sessions.get(request.session)?.close();
+      await sessions.get(request.session)?.session.close();
       sessions.delete(request.session);
       return [null, []];
     case "python": {
       const onOutput = (/** @type {"stdout" | "stderr"} */ stream, /** @type {string} */ text) =>
         post({ kind: "output", stream, text });
-      python = await startPython(request.settings, request.wheel, { onProgress, onOutput });
-      const engine = await sharedOrtEngine();
+      const { settings, wheel, engines } = request;
+      const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
+      python = begun.python;
+      const [engine] = begun.engines;
       return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
     }
     case "execute":
@@ -107,40 +125,110 @@ function ownStore() {
   return store;
 }
 
+/** @param {string} address */
+async function storeModel(address) {
+  const known = storeModels.get(address) ?? new StoreModel(address, await ownStore());
+  storeModels.set(address, known);
+  return known;
+}
+
 /**
  * @param {import("./protocol.js").OpenRequest} request
  * @param {AbortSignal | undefined} signal
  * @param {import("./download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function open({ url, variant: wanted, keep, settings }, signal, onProgress) {
-  const base = new URL("vendor/onnxruntime-web/", settings.root);
+async function open(request, signal, onProgress) {
+  const { url, variant: wanted, keep, files, selfTest } = request;
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
-  const [engine, bundle] = await Promise.all([
-    sharedOrtEngine({ base, threads: settings.threads, onProgress }),
-    fetchBundle(url, { variant: wanted, onProgress, signal, store: kept }),
-  ]);
+  const { choosing, started: engineStarted } = await engineFor(request, wanted, onProgress);
+  const bundle = files
+    ? await bundleOfFiles(files, choosing)
+    : await fetchBundle(url, { ...choosing, onProgress, signal, store: kept });
+  const opener = await engineStarted();
   signal?.throwIfAborted();
-  const { name, revision, variant, model, labels } = bundle;
-  const session = engine.createSession(model, { config: variant.options?.["ort-web"] });
-  const number = nextSession++;
-  sessions.set(number, session);
+  const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
+  const facts = { selfTest, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
+  return start(opener, bundle, nextSession++, { wanted: request, ...facts });
+}
+
+/**
+ * Prepare the choice of a variant: its engine starts when it is chosen, while its file is on the way.
+ *
+ * @param {import("./protocol.js").OpenRequest} request What was asked for.
+ * @param {string} [variant] The id of the variant to take.
+ * @param {import("./download.js").OnProgress} [onProgress]
+ * @returns {Promise<{choosing: import("./bundle.js").FetchOptions, started: () => Promise<Opener>}>}
+ */
+async function engineFor({ backend, device = "auto", settings }, variant, onProgress) {
+  /** @type {Promise<Opener> | undefined} */
+  let starting;
+  const onChosen = (/** @type {import("./bundle.js").Variant} */ chosen) => {
+    starting = startEngine(chosen, device, settings, onProgress);
+    starting.catch(() => {}); // told where it is awaited
+  };
+  const precisions = device === "webgpu" ? await (await import("./engines/ort-webgpu.js")).preferredPrecisions() : undefined;
+  return { choosing: { variant, backend, precisions, onChosen }, started: () => /** @type {Promise<Opener>} */ (starting) };
+}
+
+/**
+ * Run other weights from now on, under the same number, on the engine and the device that were asked for at first.
+ * Where they fail, the old ones stay.
+ *
+ * @param {import("./protocol.js").SwapRequest} request
+ * @returns {Promise<import("./protocol.js").Opened>}
+ */
+async function swap({ session: number, files, variant, selfTest }) {
+  const old = sessions.get(number);
+  if (!old) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  const { choosing, started: engineStarted } = await engineFor(old.wanted, variant);
+  const bundle = await bundleOfFiles(files, choosing);
+  const opener = await engineStarted();
+  const facts = { wanted: old.wanted, selfTest, storage: (await ownStore()).kind, notices: [] };
+  const opened = await start(opener, bundle, number, facts);
+  await old.session.close();
+  return opened;
+}
+
+/**
+ * Make a session of a bundle, and test it.
+ *
+ * @param {Opener} opener
+ * @param {import("./bundle.js").FetchedBundle & {examples?: import("./sync/golden.js").Example[]}} bundle
+ * @param {number} number
+ * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, notices: string[], signal?: AbortSignal,
+ *   storage: import("./places.js").PlaceKind | "none"}} facts
+ * @returns {Promise<import("./protocol.js").Opened>}
+ */
+async function start(opener, bundle, number, { wanted, selfTest, storage, notices, signal }) {
+  const { name, revision, variant, model, labels, examples } = bundle;
+  const session = await opener.open(model, variant);
+  try {
+    if (selfTest && examples?.length) await requireGolden(session, examples, variant.precision);
+    signal?.throwIfAborted();
+  } catch (error) {
+    await session.close();
+    throw error;
+  }
+  sessions.set(number, { session, opener, wanted });
+  const placed = opener.placement();
   const report = {
     model: `${name}@${revision.slice(0, 6)}`,
     variant: variant.id,
-    engine: engine.name,
-    engineVersion: engine.version,
-    device: "wasm",
-    threads: engine.threads,
-    storage: kept?.kind ?? /** @type {const} */ ("none"),
+    engine: placed.name,
+    engineVersion: placed.version,
+    device: placed.device,
+    threads: placed.threads,
+    fallbacks: placed.fallbacks,
+    storage,
     fromStorage: bundle.isKept,
     offline: bundle.isOffline,
-    notices: kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [],
+    notices,
     ...place(),
     ...traffic(),
   };
-  return { session: number, inputs: session.inputs, outputs: session.outputs, labels, report };
+  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, report };
 }
 
 function place() {

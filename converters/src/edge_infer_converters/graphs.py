@@ -70,9 +70,10 @@ def drop_unread_tensors(graph: onnx.GraphProto) -> None:
     """Drop, in place, the initializers that nothing reads and that are no input."""
     read = {name for node in graph.node for name in reads_of(node)}
     read |= {value.name for value in (*graph.input, *graph.output)}
-    kept = [tensor for tensor in graph.initializer if tensor.name in read]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
+    # One by one: taking all out and putting some back copies them, and the first copies stay until the model goes.
+    for i in reversed(range(len(graph.initializer))):
+        if graph.initializer[i].name not in read:
+            del graph.initializer[i]
 
 
 def sort_nodes(graph: onnx.GraphProto) -> None:

@@ -160,6 +160,7 @@ class MixedSearch:
                 found = search(self._weights, moves, evaluate, advance)
         if found.is_interrupted:
             self._reporter.warn("The search was stopped: the best file so far is kept", "")
+        session.close()
         return self._written(found, sensitivities)
 
     @property

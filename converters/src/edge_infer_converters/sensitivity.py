@@ -93,6 +93,11 @@ class WeightSession:
         results = [self._session.run(self.outputs, {**call, **feeds}) for call in calls]
         return [dict(zip(self.outputs, result, strict=True)) for result in results]
 
+    def close(self) -> None:
+        """Let the weights go: they take as much memory as the model."""
+        self._values.clear()
+        self._changed.clear()
+
 
 def rank(
     session: WeightSession,

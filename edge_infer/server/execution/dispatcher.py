@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import DeadlineExceeded, EdgeInferError, ExecutionError
+from edge_infer.errors import DeadlineExceeded, DeviceLost, EdgeInferError, ExecutionError
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.execution.workers import WorkerPool
 from edge_infer.server.scheduling.request import Answer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.batcher import DynamicBatcher
     from edge_infer.server.scheduling.request import Batch, Request
 
+
+log = logging.getLogger(__name__)
 
 #: How many turns of the event loop, some 0.1 ms each under load, a batch may gather.
 _MAX_TURNS = 8
@@ -33,10 +36,12 @@ class Dispatcher:
 
     Attributes:
         workers: As given.
+        lost: Why the pool's device runs nothing any more; None while it works.
     """
 
     def __init__(self, workers: int, hang_s: float = 60.0) -> None:
         self.workers = workers
+        self.lost: DeviceLost | None = None
         self.scheduler = Scheduler(workers, self._start, perf_counter)
         self._hang_s = hang_s
         self._pool = WorkerPool(workers)
@@ -75,7 +80,10 @@ class Dispatcher:
 
         Raises:
             QueueFull: The model's queue is full.
+            DeviceLost: The device has failed.
         """
+        if self.lost is not None:
+            raise self.lost
         model.batcher.submit(request)
         self._submitted += 1
         self.pump_soon()
@@ -120,7 +128,9 @@ class Dispatcher:
         def work() -> None:
             start = perf_counter()
             try:
-                results: list[Result] = run_batch(session, batch)
+                results: list[Result] = (
+                    run_batch(session, batch) if self.lost is None else [self.lost] * len(batch.requests)
+                )
             except BaseException as error:
                 failure = ExecutionError(f"The engine failed: {type(error).__name__}", hint="see the log")
                 results = [failure] * len(batch.requests)
@@ -137,6 +147,10 @@ class Dispatcher:
         self.scheduler.finished(model.batcher, compute_s)
         self._pump()  # the worker is busy again before the answers are written
         model.statistics.ran(batch.rows, compute_s, variant)
+        failure = results[0]
+        if isinstance(failure, DeviceLost) and self.lost is None:
+            log.error("The device of %s is lost, its pool takes no more requests: %s", model.name, failure.message)
+            self.lost = failure
         for request, result in zip(batch.requests, results, strict=True):
             if isinstance(result, EdgeInferError):
                 request.finish(result)

@@ -28,6 +28,11 @@ def default_workers() -> int:
     return max(1, min(_MAX_WORKERS, platform.available_cpus()))
 
 
+def _workers_of(device: str, workers: int) -> int:
+    """Return how many batches run at once on a device: a GPU computes one while the tensors of another are copied."""
+    return min(2, workers) if device.startswith("cuda") else workers
+
+
 class _Place(NamedTuple):
     """A version of a model, and the pool that runs it."""
 
@@ -56,7 +61,8 @@ class Engine:
         self.repository = repository
         self.table = table or RoutingTable()
         self.dispatchers = {
-            name: Dispatcher(pool.workers or workers, hang_s) for name, pool in self.table.pools.items()
+            name: Dispatcher(pool.workers or _workers_of(pool.device or repository.device, workers), hang_s)
+            for name, pool in self.table.pools.items()
         }
         self.canaries: dict[str, Canary] = {}
         self.is_draining = False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import EdgeInferError, ExecutionError
+from edge_infer.errors import DeviceLost, EdgeInferError, ExecutionError
 from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def run_batch(session: Session, batch: Batch) -> list[Result]:
         outputs = session.run(joined, requests[0].outputs)
         _check(session, outputs, batch.refuses_nan)
         return _cut(outputs, [request.rows for request in requests], batch.rows)
+    except DeviceLost as error:
+        return [error] * len(requests)
     except EdgeInferError:
         return [_run_alone(session, request, batch.refuses_nan) for request in requests]
 

@@ -20,7 +20,12 @@ def fold_batch_norm(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy in which no BatchNormalization follows a Conv of constant weights that nothing else reads."""
     folded = onnx.ModelProto()
     folded.CopyFrom(model)
-    graph = folded.graph
+    fold_batch_norm_in(folded.graph)
+    return folded
+
+
+def fold_batch_norm_in(graph: onnx.GraphProto) -> None:
+    """Do the same in place: a copy of a large model takes as much memory again."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     uses = Counter(name for node in graph.node for name in reads_of(node))
     uses.update(value.name for value in graph.output)
@@ -51,7 +56,6 @@ def fold_batch_norm(model: onnx.ModelProto) -> onnx.ModelProto:
         graph.node.remove(norm)
 
     drop_unread_tensors(graph)
-    return folded
 
 
 def _array(tensor: onnx.TensorProto) -> np.ndarray:

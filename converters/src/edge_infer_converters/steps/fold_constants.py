@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnx import helper, numpy_helper
 from edge_infer_converters.graphs import drop_unread_tensors, subgraphs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Sequence
 
 #: Operators that give other values each time.
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -30,21 +31,46 @@ def fold_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     folded.CopyFrom(model)
     graph = folded.graph
     given = {value.name for value in graph.input}
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name not in given}
+    constants = _Constants([tensor for tensor in graph.initializer if tensor.name not in given])
     outputs = {value.name for value in graph.output}
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
         values = None if outputs & set(node.output) else fold_node(folded, node, constants)
-        read = sum(constants[name].nbytes for name in node.input if name in constants)
-        if values is None or (node.input and sum(value.nbytes for value in values.values()) > read + _MAX_GROWTH):
+        if values is None or (node.input and _grows(values, node, constants)):
             kept.append(node)
         else:
-            constants.update(values)
+            constants.computed.update(values)
             graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
     del graph.node[:]
     graph.node.extend(kept)
     drop_unread_tensors(graph)
     return folded
+
+
+def _grows(values: Mapping[str, np.ndarray], node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> bool:
+    read = sum(constants[name].nbytes for name in node.input if name in constants)
+    return sum(value.nbytes for value in values.values()) > read + _MAX_GROWTH
+
+
+class _Constants(Mapping[str, np.ndarray]):
+    """Stored tensors as arrays, each made when it is asked for: all at once take as much memory as the model."""
+
+    def __init__(self, tensors: Sequence[onnx.TensorProto]) -> None:
+        self._stored = {tensor.name: tensor for tensor in tensors}
+        self.computed: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        found = self.computed.get(name)
+        return numpy_helper.to_array(self._stored[name]) if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stored or name in self.computed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._stored, **self.computed})
+
+    def __len__(self) -> int:
+        return len({**self._stored, **self.computed})
 
 
 def fold_node(

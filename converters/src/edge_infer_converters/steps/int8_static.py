@@ -21,9 +21,10 @@ from onnx import numpy_helper, version_converter
 from edge_infer.errors import ConversionError
 from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors
 from edge_infer_converters.steps.clean_up import clean_up
-from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.steps.fold_constants import fold_constants
 from edge_infer_converters.steps.shorten_names import shorten_names
+from edge_infer_converters.steps.small_constants import halve, share_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -79,6 +80,7 @@ def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarra
     quantized = clean_up(quantized)
     drop_stored_shapes(quantized.graph)
     _float_biases(quantized.graph)
+    _fewer_bytes(quantized.graph)
     quantized = shorten_names(quantized)
     quantized.producer_name, quantized.producer_version = model.producer_name, model.producer_version
     return quantized
@@ -116,7 +118,8 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
                 f"The model uses operator set {opset} and cannot be brought to {_PER_CHANNEL_OPSET}: {error}",
                 hint="export it with opset 13 or later",
             ) from error
-    prepared = fold_batch_norm(fold_constants(model))
+    prepared = fold_constants(model)
+    fold_batch_norm_in(prepared.graph)
     # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference.
     drop_stored_shapes(prepared.graph)
     _plain_gemm_weights(prepared.graph)
@@ -157,6 +160,15 @@ def _float_biases(graph: onnx.GraphProto) -> None:
         graph.initializer.append(numpy_helper.from_array(bias.astype("float32"), node.output[0]))
         graph.node.remove(node)
     drop_unread_tensors(graph)
+
+
+def _fewer_bytes(graph: onnx.GraphProto) -> None:
+    """Store the scales of weights, and biases, in half precision, and equal scalars once."""
+    stored = {tensor.name for tensor in graph.initializer}
+    scales = [node.input[1] for node in graph.node if node.op_type == "DequantizeLinear" and node.input[0] in stored]
+    biases = [node.input[2] for node in graph.node if node.op_type in _WEIGHTED and len(node.input) > 2]
+    halve(graph, [*scales, *biases])
+    share_scalars(graph)
 
 
 def _own_weights(graph: onnx.GraphProto) -> None:

@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 
 from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors, graphs_of
 from edge_infer_converters.steps import packing
-from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.steps.fold_constants import fold_constants
 from edge_infer_converters.steps.shorten_names import shorten_names
 
@@ -39,7 +39,9 @@ _NEAR_BLOCK_OPSET = 20
 # INT4 tensors came with IR version 10.
 _INT4_IR_VERSION = 10
 # What the nodes and names around a packed weight cost in the file, in bytes: measured, and rounded up.
-_OVERHEAD = {"fp32": 0, "fp16": 40, "int8": 80, "int4": 140}
+_OVERHEAD = {"fp32": 0, "fp16": 40, "int8": 110, "int4": 170}
+# From how many scales on they are stored in half precision: the node that turns them back takes 30 bytes.
+_MIN_HALF_SCALES = 24
 _MIN_ELEMENTS = 64
 _LARGEST_HALF = 65504.0
 
@@ -73,15 +75,16 @@ class Weight:
         bodies = {
             "fp32": 4 * count,
             "fp16": 2 * count,
-            "int8": count + 4 * (self.shape[self.axis] if self.shape else 1),
-            "int4": rows * -(-columns // packing.BLOCK) * (packing.BLOCK // 2 + 4),
+            "int8": count + 2 * (self.shape[self.axis] if self.shape else 1),
+            "int4": rows * -(-columns // packing.BLOCK) * (packing.BLOCK // 2 + 2),
         }
         return bodies[encoding] + _OVERHEAD[encoding]
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy in the form whose weights are packed: constants and batch normalization folded."""
-    prepared = fold_batch_norm(fold_constants(model))
+    prepared = fold_constants(model)
+    fold_batch_norm_in(prepared.graph)
     drop_stored_shapes(prepared.graph)
     return prepared
 
@@ -109,7 +112,7 @@ def weights_of(model: onnx.ModelProto) -> tuple[Weight, ...]:
         if int(np.prod(weight.shape)) < _MIN_ELEMENTS:
             continue
         values = numpy_helper.to_array(tensor)
-        largest = float(np.abs(values).max()) if np.isfinite(values).all() else np.inf
+        largest = max(float(values.max()), -float(values.min()))  # NaN where there is one
         if not np.isfinite(largest):
             continue
         usable = [e for e in weight.encodings if e != "fp16" or largest <= _LARGEST_HALF]
@@ -201,7 +204,7 @@ class _Writer:
             codes, scales = packing.pack_slices(values, weight.axis)
             body = self._add(f"{weight.name}/codes", codes)
             self._first.append(_cast(body, f"{weight.name}/cast"))
-            factors = self._add(f"{weight.name}/scales", scales)
+            factors = self._add_scales(f"{weight.name}/scales", scales)
             self._first.append(helper.make_node("Mul", [f"{weight.name}/cast", factors], [whole]))
         self._read_instead(weight.name, whole)
 
@@ -211,7 +214,7 @@ class _Writer:
         packed = packing.pack_blocks(rows)
         whole, flat = f"{weight.name}/float", f"{weight.name}/flat"
         codes = self._add_int4(f"{weight.name}/codes", packed.codes)
-        scales = self._add(f"{weight.name}/scales", packed.scales)
+        scales = self._add_scales(f"{weight.name}/scales", packed.scales)
         shape = self._add(f"{weight.name}/shape", np.array(values.shape, np.int64))
         self._first.append(
             helper.make_node("DequantizeLinear", [codes, scales], [flat], axis=1, block_size=packing.BLOCK)
@@ -227,17 +230,18 @@ class _Writer:
 
     def _store_table(self, weight: Weight, encoding: str, values: np.ndarray) -> None:
         if encoding == "int4":
-            self._is_custom = True
+            self._is_custom, is_half = True, False
             packed = packing.pack_blocks(values)
             codes = self._add_int4(f"{weight.name}/codes", packed.codes[:, : values.shape[1]])
-            scales = self._add(f"{weight.name}/scales", packed.scales)
+            scales = self._add_scales(f"{weight.name}/scales", packed.scales)
         elif encoding == "int8":
             slices = packing.pack_slices(values, 0)
             codes = self._add(f"{weight.name}/codes", slices.codes)
-            scales = self._add(f"{weight.name}/scales", slices.scales)
+            is_half = packing.is_half(slices.scales)
+            scales = self._add(f"{weight.name}/scales", slices.scales.astype(np.float16 if is_half else np.float32))
         else:
             codes = self._add(f"{weight.name}/half", values.astype(np.float16))
-            scales = ""
+            scales, is_half = "", False
         for index, node in self._readers(weight.name):
             rows, out = node.input[1], node.output[0]
             if encoding == "int4":
@@ -256,8 +260,12 @@ class _Writer:
                 picked, cast = f"{out}/codes", f"{out}/cast"
                 new = [helper.make_node("Gather", [codes, rows], [picked]), _cast(picked, cast if scales else out)]
                 if scales:
-                    new.append(helper.make_node("Gather", [scales, rows], [f"{out}/scales"]))
-                    new.append(helper.make_node("Mul", [cast, f"{out}/scales"], [out]))
+                    factors = f"{out}/scales"
+                    new.append(helper.make_node("Gather", [scales, rows], [factors]))
+                    if is_half:
+                        new.append(_cast(factors, f"{factors}/float"))
+                        factors += "/float"
+                    new.append(helper.make_node("Mul", [cast, factors], [out]))
             self._replaced[index] = new
 
     def _store_blocks(self, weight: Weight, values: np.ndarray) -> None:
@@ -267,7 +275,7 @@ class _Writer:
         count, columns = rows.shape
         blocks = packed.scales.shape[1]
         codes = self._add(f"{weight.name}/codes", packing.nibbles(packed.codes).reshape(count, blocks, -1))
-        scales = self._add(f"{weight.name}/scales", packed.scales.reshape(-1))
+        scales = self._add_scales(f"{weight.name}/scales", packed.scales.reshape(-1))
         for index, node in self._readers(weight.name):
             bias = node.input[2] if len(node.input) > 2 else ""
             product = f"{node.output[0]}/product" if bias else node.output[0]
@@ -292,6 +300,13 @@ class _Writer:
 
     def _add(self, name: str, values: np.ndarray) -> str:
         self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name
+
+    def _add_scales(self, name: str, scales: np.ndarray) -> str:
+        """Store scales, in half precision where that is exact and saves bytes; returns the name of the float32 ones."""
+        if scales.size < _MIN_HALF_SCALES or not packing.is_half(scales):
+            return self._add(name, scales)
+        self._first.append(_cast(self._add(f"{name}/half", scales.astype(np.float16)), name))
         return name
 
     def _add_int4(self, name: str, codes: np.ndarray) -> str:

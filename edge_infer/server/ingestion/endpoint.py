@@ -122,7 +122,7 @@ class InferEndpoint:
                 if encoding:
                     headers.append((b"content-encoding", encoding.encode()))
             total = perf_counter() - start
-            model.statistics.answered(written.timings, written.serialization_s, total)
+            model.statistics.answered(written.timings, written.serialization_s, total, tenant.name)
             headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total)))
         except ClientDisconnect:
             return

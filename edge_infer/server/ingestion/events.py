@@ -195,7 +195,7 @@ class EventEndpoint:
                 model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant
             )
             now = perf_counter()
-            model.statistics.answered(answer.timings, now - written_at, now - start)
+            model.statistics.answered(answer.timings, now - written_at, now - start, tenant.name)
             await send(_event(b"step", data))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]

@@ -28,6 +28,8 @@
         ├── ModelNotFound        no such model or version
         ├── PayloadTooLarge      the request's body is over the limit
         ├── QueueFull            too many requests wait already
+        │   └── OverShare        too many of this tenant's do, while others wait
+        ├── Unauthorized         there is no API key, or it is nobody's
         └── DeadlineExceeded     the answer would come too late
 
 An error carries its facts as attributes, says in one line what is wrong, and in its `hint` what to type next. It
@@ -240,6 +242,18 @@ class QueueFull(ServingError):
     """Too many requests wait already; come back later."""
 
     code = "queue_full"
+
+
+class OverShare(QueueFull):
+    """A tenant asks for more than its share while others wait."""
+
+    code = "over_share"
+
+
+class Unauthorized(ServingError):
+    """The request has no API key, or one that is nobody's."""
+
+    code = "unauthorized"
 
 
 class DeadlineExceeded(ServingError):

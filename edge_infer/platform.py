@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import FetchError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -95,6 +95,10 @@ def installed_version(module: str, *distributions: str) -> str:
     loaded = sys.modules.get(module)
     if loaded is not None and hasattr(loaded, "__version__"):
         return str(loaded.__version__)
+    for distribution in distributions:
+        found = _version_beside(module, distribution)
+        if found:
+            return found
     from importlib.metadata import PackageNotFoundError, version
 
     for distribution in distributions:
@@ -103,6 +107,24 @@ def installed_version(module: str, *distributions: str) -> str:
         except PackageNotFoundError:
             continue
     return ""
+
+
+def _version_beside(module: str, distribution: str) -> str:
+    """Read a version from the name of the folder that lies beside a module: `onnxruntime-1.31.1.dist-info`.
+
+    This takes 0.2 ms; importing `importlib.metadata` takes a device's start-up 20 ms and more.
+    """
+    from importlib.util import find_spec
+
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    start, end = f"{distribution.replace('-', '_')}-", ".dist-info"
+    try:
+        names = os.listdir(Path(spec.origin).parents[1])  # noqa: PTH208  a path for each entry would cost more
+    except (OSError, IndexError):
+        return ""
+    return next((name[len(start) : -len(end)] for name in names if name.startswith(start) and name.endswith(end)), "")
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
@@ -119,18 +141,19 @@ def is_url(source: object) -> bool:
     return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
-def fetch(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
+def fetch(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[str, str] | None = None) -> bytes:
     """Get the bytes of a URL, blocking.
 
     Args:
         url: An `http://` or `https://` URL.
         limit: The most bytes to take.
+        headers: More headers to send, an API key for one.
 
     Raises:
         FetchError: It does not answer, answers with an error, or with more bytes than the limit.
         UnsupportedError: This is Pyodide on a page's main thread, which may not block.
     """
-    return _fetch_browser(url, limit) if in_browser() else _fetch_native(url, limit)
+    return _fetch_browser(url, limit, headers) if in_browser() else _fetch_native(url, limit, headers)
 
 
 async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
@@ -148,13 +171,13 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
     return _limited(url, await response.bytes(), limit)
 
 
-def _fetch_native(url: str, limit: int) -> bytes:
+def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
     try:
-        request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity"})
+        request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity", **(headers or {})})
         with urlopen(request, timeout=_TIMEOUT_S) as response:
             return _limited(url, response.read(limit + 1), limit)
     except HTTPError as error:
@@ -163,7 +186,7 @@ def _fetch_native(url: str, limit: int) -> bytes:
         raise _unreachable(url, error) from error
 
 
-def _fetch_browser(url: str, limit: int) -> bytes:
+def _fetch_browser(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
     import js
 
     if not in_worker():
@@ -173,6 +196,8 @@ def _fetch_browser(url: str, limit: int) -> bytes:
     request = js.XMLHttpRequest.new()
     request.open("GET", url, False)
     request.responseType = "arraybuffer"
+    for name, value in (headers or {}).items():
+        request.setRequestHeader(name, value)
     try:
         request.send(None)
     except Exception as error:

@@ -23,6 +23,7 @@ _BUILT_IN = {
     "onnxruntime": "edge_infer.backends.onnxruntime:OnnxRuntimeBackend",
     "litert": "edge_infer.backends.litert:LiteRTBackend",
     "ort-web": "edge_infer.backends.ort_web:OrtWebBackend",
+    "litert-web": "edge_infer.backends.litert_web:LiteRTWebBackend",
     "remote": "edge_infer.backends.remote:RemoteBackend",
     "reference": "edge_infer.backends.reference:ReferenceBackend",
 }

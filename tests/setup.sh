@@ -11,6 +11,13 @@ if ! command -v chromium chromium-browser google-chrome >/dev/null && [ -z "${ED
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium
 fi
 
+# It checks the unit that `edge-infer device install-service` writes.
+if ! command -v systemd-analyze >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends systemd
+fi
+
+# The registry that `publish oci://` is tested against.
 if ! command -v docker-registry >/dev/null; then
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends docker-registry

@@ -15,20 +15,29 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.argument("url", required=False, metavar="[URL]")
 @click.option(
     "--root",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Look at the system of a device whose disk is mounted there, by its files alone.",
 )
 @options.as_json
-def doctor(root: Path | None, as_json: bool) -> None:
-    """Look for what keeps models from running well here.
+def doctor(url: str | None, root: Path | None, as_json: bool) -> None:
+    """Look for what keeps models from running well here, or on the server at URL.
 
-    Packages that overwrite each other or are of another processor, what the processor does with int8, threads against
-    quota and affinity, heat and power, memory, disk, clock, engines, browser. Each finding says what to type; exits
-    with 1 on a problem.
+    Here: packages that overwrite each other or are of another processor, what the processor does with int8, threads
+    against quota and affinity, heat and power, memory, disk, clock, engines, GPU, browser. A server is tried with some
+    hundred small requests; an API key is read from EDGE_INFER_API_KEY. Each finding says what to type; exits with 1 on
+    a problem.
     """
-    findings = _examine(root)
+    if url is not None:
+        if root is not None:
+            raise click.UsageError("--root is about a disk, not about a server")
+        from edge_infer.doctor.live_server import examine_server
+
+        findings = examine_server(url)
+    else:
+        findings = _examine(root)
     if as_json:
         output.data_json({"findings": [finding._asdict() for finding in findings]})
     else:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import functools
+import signal
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edge_infer.cli import options, output
 from edge_infer.cli.store import require_sync
+from edge_infer.notify import Watchdog, notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.sync.client import Pulled
+
+
+#: A whole model over a line of 1 Mbit/s takes this long at 450 MB.
+_LONGEST_LOOK_S = 3600.0
 
 
 def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,6 +93,7 @@ def watch(
     from edge_infer.sync.client import split_address
     from edge_infer.sync.device import DeviceStore
     from edge_infer.sync.follow import Server, follow, reported, server_of
+    from edge_infer.sync.watch import MAX_BACKOFF, wait_s
 
     _rename(into, name)
     store, model = split_address(address)
@@ -105,10 +113,31 @@ def watch(
         else:
             _talk(pulled)
         return
+    # A look may take long on a thin line, and waits grow while the store does not answer; beyond both it hangs.
+    patience_s = _LONGEST_LOOK_S + wait_s(interval_s, MAX_BACKOFF, 1.0)
+    last = [monotonic()]
+
+    def alive_look() -> Pulled:
+        last[0] = monotonic()
+        return look()
+
+    stop, wake = Event(), Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        wake.set()
+
+    signal.signal(signal.SIGTERM, end)  # how systemd stops a service: a pull that is under way ends first
+    watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
+    notify("READY=1")
     try:
-        follow(look, told, interval_s=interval_s, stop=Event(), wake=Event(), on_update=changed, on_error=_complain)
+        follow(alive_look, told, interval_s=interval_s, stop=stop, wake=wake, on_update=changed, on_error=_complain)
     except KeyboardInterrupt:
-        output.talk("Stopped")
+        pass
+    finally:
+        notify("STOPPING=1")
+        watchdog.close()
+    output.talk("Stopped")
 
 
 def _complain(error: EdgeInferError) -> None:

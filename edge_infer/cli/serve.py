@@ -13,6 +13,7 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.errors import BundleError, ServingError
+from edge_infer.notify import Watchdog, answers, notify
 from edge_infer.platform import cache_folder
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from edge_infer.server.store.followed import Followed
 
-_NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
+_NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 
 
 @click.command()
@@ -61,6 +62,49 @@ _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 )
 @click.option(
     "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
+)
+@click.option(
+    "--max-in-flight",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most requests of one WebSocket that wait or run; more are not read.",
+)
+@click.option(
+    "--max-streams", default=1024, show_default=True, type=click.IntRange(0), help="The most WebSockets at once."
+)
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="A TOML file of pools, routes, canaries, fast variants and tenants.",
+)
+@click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
+@click.option("--refuse-nan", is_flag=True, help="An answer with a NaN in it is an error, 500.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="A PEM file with the certificate's chain.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with its private key.")
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    help="Another server whose pages may ask, as https://shop.example; may be given again. `*` for all.",
+)
+@click.option(
+    "--max-connections", default=16384, show_default=True, type=click.IntRange(1), help="The most connections at once."
+)
+@click.option(
+    "--max-header-kb",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most KiB of headers.",
+)
+@click.option(
+    "--header-timeout-s",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="How long a request's headers may take to come.",
 )
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
@@ -103,6 +147,17 @@ def serve(
     max_queue_size: int,
     max_wait_ms: float,
     max_body_mb: int,
+    max_in_flight: int,
+    max_streams: int,
+    config: Path | None,
+    fast_variant: str,
+    refuse_nan: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    cors_origins: tuple[str, ...],
+    max_connections: int,
+    max_header_kb: int,
+    header_timeout_s: float,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -122,11 +177,13 @@ def serve(
     _require_server()
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
-    from edge_infer.server.listener import listen, url_of
+    from edge_infer.server.ingestion.guard import DoorLimits
+    from edge_infer.server.listener import Tls, listen, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
+    from edge_infer.server.settings import Settings, read_settings
     from edge_infer.server.store.routes import HostedStore
 
     models: dict[str, list[Path]] = {}
@@ -141,21 +198,43 @@ def serve(
             raise
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
-    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms)
+    settings = read_settings(config) if config is not None else Settings()
+    if fast_variant:
+        settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
+    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan)
     app = create_app(
         models,
         root,
         isolated=not no_isolation,
         cache_folder=cache_folder() / "encoded",
         device=device,
-        limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
+        limits=Limits(
+            workers,
+            batch,
+            max_body_mb * 2**20,
+            cache_bytes=cache_mb * 2**20,
+            cache_ttl_s=cache_ttl_s,
+            max_streams=max_streams,
+            max_in_flight=max_in_flight,
+            door=DoorLimits(max_connections, max_header_kb * 2**10, header_timeout_s),
+        ),
         triton_metric_names=triton_metric_names,
+        settings=settings,
         store=HostedStore(local[0] if local else None, fleet, report_token),
+        cors_origins=cors_origins,
     )
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    tls = Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     listening = listen(host, port)
-    url = url_of(listening)
+    url = url_of(listening, "http" if tls is None else "https")
+
+    watchdogs: list[Watchdog] = []
 
     def announce() -> None:
+        # The service is alive as long as its event loop answers; asked from a thread, as any client would.
+        notify("READY=1")
+        watchdogs.append(Watchdog(lambda: answers(f"{url}/v2/health/live")))
         what = ", ".join(models) if models else "no model"
         output.talk(f"Serving {url} ({what}); Ctrl-C stops")
         if not models:
@@ -167,8 +246,11 @@ def serve(
     if followed is not None:
         followed.start(app.engine.repository)
     try:
-        serve_on(app, listening, announce)
+        serve_on(app, listening, announce, tls)
     finally:
+        notify("STOPPING=1")
+        for watchdog in watchdogs:
+            watchdog.close()
         if followed is not None:
             followed.stop()
     output.talk("Stopped")

@@ -150,6 +150,17 @@ def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
+def test_weights_too_large_for_protobuf_are_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(external("weights.bin"))
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2**31)
+
+    with pytest.raises(ConversionError, match=r"has 2147\d{6} bytes with its weights, expected at most"):
+        convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
+
+    assert not (tmp_path / "out.bundle").exists()
+
+
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").mkdir()
 
@@ -157,7 +168,7 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
-@pytest.mark.parametrize("name", ["model.pt", "model.tflite", "model.safetensors", "model.h5"])
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors", "model.h5"])
 def test_another_format_is_named_as_such(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
 

@@ -1,7 +1,7 @@
 /** The worker's end: it holds the engine, its sessions, or Python, and answers one request after the other. */
 
 import { fetchBundle } from "./bundle.js";
-import { sharedOrtEngine } from "./engines/ort.js";
+import { startEngine } from "./engines/open.js";
 import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
@@ -12,9 +12,10 @@ import { StoreModel } from "./sync/pull.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
-/** @typedef {import("./engines/ort-session.js").OrtSession} OrtSession */
+/** @typedef {import("./engines/open.js").AnySession} AnySession */
+/** @typedef {import("./engines/open.js").Opener} Opener */
 
-/** @type {Map<number, OrtSession>} */
+/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest}>} */
 const sessions = new Map();
 let nextSession = 1;
 /** @type {import("./engines/pyodide.js").Python | undefined} */
@@ -81,22 +82,24 @@ async function handle(request) {
       await (await ownStore()).clear();
       return [null, []];
     case "run": {
-      const session = sessions.get(request.session);
-      if (!session) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-      const results = /** @type {Record<string, import("./tensors.js").Tensor>} */ (
-        session.run(request.inputs, { outputs: request.outputs })
-      );
-      return [results, transferable(results)];
+      const found = sessions.get(request.session);
+      if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+      const before = found.opener.placement().fallbacks.length;
+      const results = await found.session.run(request.inputs, { outputs: request.outputs });
+      const placed = found.opener.placement();
+      return [{ results, placed: placed.fallbacks.length > before ? placed : undefined }, transferable(results)];
     }
     case "close":
-      sessions.get(request.session)?.close();
+      await sessions.get(request.session)?.session.close();
       sessions.delete(request.session);
       return [null, []];
     case "python": {
       const onOutput = (/** @type {"stdout" | "stderr"} */ stream, /** @type {string} */ text) =>
         post({ kind: "output", stream, text });
-      python = await startPython(request.settings, request.wheel, { onProgress, onOutput });
-      const engine = await sharedOrtEngine();
+      const { settings, wheel, engines } = request;
+      const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
+      python = begun.python;
+      const [engine] = begun.engines;
       return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
     }
     case "execute":
@@ -135,21 +138,43 @@ async function storeModel(address) {
  * @param {import("./download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function open({ url, variant: wanted, keep, settings, files, selfTest }, signal, onProgress) {
-  const base = new URL("vendor/onnxruntime-web/", settings.root);
+async function open(request, signal, onProgress) {
+  const { url, variant: wanted, keep, files, selfTest } = request;
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
-  const [engine, bundle] = await Promise.all([
-    sharedOrtEngine({ base, threads: settings.threads, onProgress }),
-    files ? bundleOfFiles(files, wanted) : fetchBundle(url, { variant: wanted, onProgress, signal, store: kept }),
-  ]);
+  const { choosing, started: engineStarted } = await engineFor(request, wanted, onProgress);
+  const bundle = files
+    ? await bundleOfFiles(files, choosing)
+    : await fetchBundle(url, { ...choosing, onProgress, signal, store: kept });
+  const opener = await engineStarted();
   signal?.throwIfAborted();
   const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
-  return start(engine, bundle, nextSession++, { selfTest, storage: kept?.kind ?? /** @type {const} */ ("none"), notices });
+  const facts = { selfTest, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
+  return start(opener, bundle, nextSession++, { wanted: request, ...facts });
 }
 
 /**
- * Run other weights from now on, under the same number. Where they fail, the old ones stay.
+ * Prepare the choice of a variant: its engine starts when it is chosen, while its file is on the way.
+ *
+ * @param {import("./protocol.js").OpenRequest} request What was asked for.
+ * @param {string} [variant] The id of the variant to take.
+ * @param {import("./download.js").OnProgress} [onProgress]
+ * @returns {Promise<{choosing: import("./bundle.js").FetchOptions, started: () => Promise<Opener>}>}
+ */
+async function engineFor({ backend, device = "auto", settings }, variant, onProgress) {
+  /** @type {Promise<Opener> | undefined} */
+  let starting;
+  const onChosen = (/** @type {import("./bundle.js").Variant} */ chosen) => {
+    starting = startEngine(chosen, device, settings, onProgress);
+    starting.catch(() => {}); // told where it is awaited
+  };
+  const precisions = device === "webgpu" ? await (await import("./engines/ort-webgpu.js")).preferredPrecisions() : undefined;
+  return { choosing: { variant, backend, precisions, onChosen }, started: () => /** @type {Promise<Opener>} */ (starting) };
+}
+
+/**
+ * Run other weights from now on, under the same number, on the engine and the device that were asked for at first.
+ * Where they fail, the old ones stay.
  *
  * @param {import("./protocol.js").SwapRequest} request
  * @returns {Promise<import("./protocol.js").Opened>}
@@ -157,38 +182,45 @@ async function open({ url, variant: wanted, keep, settings, files, selfTest }, s
 async function swap({ session: number, files, variant, selfTest }) {
   const old = sessions.get(number);
   if (!old) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-  const bundle = await bundleOfFiles(files, variant);
-  const opened = start(await sharedOrtEngine(), bundle, number, { selfTest, storage: (await ownStore()).kind, notices: [] });
-  old.close();
+  const { choosing, started: engineStarted } = await engineFor(old.wanted, variant);
+  const bundle = await bundleOfFiles(files, choosing);
+  const opener = await engineStarted();
+  const facts = { wanted: old.wanted, selfTest, storage: (await ownStore()).kind, notices: [] };
+  const opened = await start(opener, bundle, number, facts);
+  await old.session.close();
   return opened;
 }
 
 /**
  * Make a session of a bundle, and test it.
  *
- * @param {import("./engines/ort.js").OrtEngine} engine
+ * @param {Opener} opener
  * @param {import("./bundle.js").FetchedBundle & {examples?: import("./sync/golden.js").Example[]}} bundle
  * @param {number} number
- * @param {{selfTest?: boolean, storage: import("./places.js").PlaceKind | "none", notices: string[]}} facts
- * @returns {import("./protocol.js").Opened}
+ * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, notices: string[], signal?: AbortSignal,
+ *   storage: import("./places.js").PlaceKind | "none"}} facts
+ * @returns {Promise<import("./protocol.js").Opened>}
  */
-function start(engine, bundle, number, { selfTest, storage, notices }) {
+async function start(opener, bundle, number, { wanted, selfTest, storage, notices, signal }) {
   const { name, revision, variant, model, labels, examples } = bundle;
-  const session = engine.createSession(model, { config: variant.options?.["ort-web"] });
+  const session = await opener.open(model, variant);
   try {
-    if (selfTest && examples?.length) requireGolden(session, examples, variant.precision);
+    if (selfTest && examples?.length) await requireGolden(session, examples, variant.precision);
+    signal?.throwIfAborted();
   } catch (error) {
-    session.close();
+    await session.close();
     throw error;
   }
-  sessions.set(number, session);
+  sessions.set(number, { session, opener, wanted });
+  const placed = opener.placement();
   const report = {
     model: `${name}@${revision.slice(0, 6)}`,
     variant: variant.id,
-    engine: engine.name,
-    engineVersion: engine.version,
-    device: "wasm",
-    threads: engine.threads,
+    engine: placed.name,
+    engineVersion: placed.version,
+    device: placed.device,
+    threads: placed.threads,
+    fallbacks: placed.fallbacks,
     storage,
     fromStorage: bundle.isKept,
     offline: bundle.isOffline,
@@ -196,7 +228,7 @@ function start(engine, bundle, number, { selfTest, storage, notices }) {
     ...place(),
     ...traffic(),
   };
-  return { session: number, inputs: session.inputs, outputs: session.outputs, labels, report };
+  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, report };
 }
 
 function place() {

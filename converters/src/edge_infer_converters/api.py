@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge_infer.errors import InputError
 from edge_infer_converters import pipeline
 from edge_infer_converters.budget import Budget, parse_share, parse_size
 from edge_infer_converters.recipe import FORMATS, Recipe
@@ -33,6 +34,7 @@ def convert(
     max_loss: str | float | None = None,
     min_sqnr: float | None = None,
     max_size: str | int | None = None,
+    tflite_io: str | None = None,
     shape: Mapping[str, Shape] | None = None,
     opset: int | None = None,
     name: str | None = None,
@@ -59,6 +61,7 @@ def convert(
         max_loss: The share of the metric that may be lost: `"1%"` or 0.01.
         min_sqnr: The least signal to noise ratio of the outputs, in dB.
         max_size: The largest file: `"5MB"`, or bytes.
+        tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
         shape: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write instead of the source's own.
         name: What to call the model; the file's name unless given.
@@ -68,8 +71,8 @@ def convert(
         force: Whether to replace a bundle that is there.
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
-        recipe: What to make, as an object; then none of `target`, `format`, `precision`, the budget, `shape`, `opset`
-            and `keep_all` counts.
+        recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
+            `tflite_io` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -83,8 +86,13 @@ def convert(
     >>> from edge_infer_converters import convert
     >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz", max_loss="1%")  # doctest: +SKIP
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
-    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32']
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
+    asked = (format, precision, metric, max_loss, min_sqnr, max_size, shape, opset, tflite_io)
+    if recipe is not None and (keep_all or target != "any" or any(value is not None for value in asked)):
+        raise InputError(
+            "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
+        )
     if recipe is None:
         budget = Budget(
             parse_share(max_loss) if isinstance(max_loss, str) else max_loss,
@@ -94,7 +102,7 @@ def convert(
         )
         formats = FORMATS if format == "both" else (format,) if format else ()
         options = SourceOptions(shape or {}, opset)
-        recipe = Recipe(formats, _words(precision), keep_all, budget, _words(target), options)
+        recipe = Recipe(formats, _words(precision), keep_all, budget, _words(target), options, tflite_io or "")
     return pipeline.convert(
         model,
         output,

@@ -50,7 +50,7 @@ _FILE = click.Path(path_type=Path)
     "--format",
     "format_",
     type=click.Choice(["onnx", "tflite", "both"]),
-    help="Which formats. Default: those that the target reads, any reading both. TFLite is written in fp32.",
+    help="Which formats. Default: those that the target reads, any reading both.",
 )
 @click.option(
     "--shape",
@@ -58,6 +58,11 @@ _FILE = click.Path(path_type=Path)
     multiple=True,
     metavar="INPUT=1x3x224x224",
     help="Fix free dimensions of an input, ? leaving one free; may be repeated.",
+)
+@click.option(
+    "--tflite-io",
+    type=click.Choice(["float", "int8"]),
+    help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
 )
 @click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
@@ -78,6 +83,7 @@ def convert(
     max_size: str | None,
     metric: str | None,
     format_: str | None,
+    tflite_io: str | None,
     shapes: tuple[str, ...],
     opset: int | None,
     report: Path | None,
@@ -87,8 +93,8 @@ def convert(
 ) -> None:
     r"""Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
-    SOURCE is an .onnx or .pt2 file, or package.module:function that returns a torch module with example inputs, a Keras
-    model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
+    SOURCE is an .onnx, .pt2 or .tflite file, or package.module:function that returns a torch module with example
+    inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.
 
@@ -114,7 +120,9 @@ def convert(
         budget.check(has_evaluation=evaluation is not None)
         asked = tuple(word.strip() for word in (precision or "").split(",") if word.strip())
         options = SourceOptions(parse_shapes(shapes), opset)
-        recipe = Recipe(formats, asked, keep_all, budget, tuple(dict.fromkeys(targets)) or ("any",), options)
+        recipe = Recipe(
+            formats, asked, keep_all, budget, tuple(dict.fromkeys(targets)) or ("any",), options, tflite_io or ""
+        )
     except InputError as error:
         raise click.UsageError(str(error)) from error
     try:

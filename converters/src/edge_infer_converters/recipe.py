@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FORMATS = ("onnx", "tflite")
 #: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
 #: values from each call.
+INTERFACES = ("float", "int8")
 WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed", "auto")
 
 
@@ -31,6 +32,7 @@ class VariantPlan:
         targets: The kinds of place that it is for.
         options: Per backend, the engine settings that parity needs.
         word: What it is asked for as, where that is not its precision.
+        integer_interface: Whether its float inputs and outputs become int8 too.
     """
 
     format: str
@@ -39,6 +41,7 @@ class VariantPlan:
     targets: tuple[str, ...]
     options: Mapping[str, Mapping[str, str]]
     word: str = ""
+    integer_interface: bool = False
 
     @property
     def id(self) -> str:
@@ -55,7 +58,15 @@ _ALL = (
     VariantPlan("onnx", "int4", "onnx/model_q4.onnx", ("any",), {}),
     VariantPlan("onnx", "mixed", "onnx/model_mixed.onnx", ("any",), {}),
     VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
+    VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
+    VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
+    VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
+    VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
+    VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )
+# With integers in and out. Our adapter turns floats into them and back; LiteRT.js refuses such a file.
+_INTEGER_INTERFACE_TARGETS = ("mcu", "pi")
+_INTEGER_INTERFACE_OPTIONS = {"litert": {"interface": "float"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,8 @@ class Recipe:
         budget: What each variant must keep, and what `mixed` is searched for.
         targets: The kinds of place that the bundle is for, of `PLACES`.
         source: What is asked of the source: fixed dimensions, another operator set.
+        tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
+            microcontrollers are the only target.
     """
 
     formats: tuple[str, ...] = ()
@@ -77,11 +90,13 @@ class Recipe:
     budget: Budget = field(default_factory=Budget)
     targets: tuple[str, ...] = ("any",)
     source: SourceOptions = field(default_factory=SourceOptions)
+    tflite_io: str = ""
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
         _check(self.targets, list(PLACES), "Target")
+        _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
         for target in self.targets:
             if not any(self._wants(target, plan) for plan in _ALL):
                 raise self._nothing_for(target)
@@ -101,8 +116,36 @@ class Recipe:
                 places = dict.fromkeys((*(plan.targets if "any" in takers else ()), *takers))
                 if "any" not in plan.targets:
                     places.pop("any", None)
-                chosen.append(replace(plan, targets=("any",) if "any" in places else tuple(places)))
+                chosen.append(
+                    self._with_interface(replace(plan, targets=("any",) if "any" in places else tuple(places)))
+                )
         return tuple(chosen)
+
+    def tflite_plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
+        """List the variants to make of a TFLite file; one that is quantized already is kept as it is.
+
+        Raises:
+            InputError: Nothing of it is asked for: no other format is made of TFLite.
+        """
+        readers = [target for target in self.targets if "tflite" in PLACES[target].formats]
+        if not readers or (self.formats and "tflite" not in self.formats):
+            asked = "--format onnx" if readers else f"--target {' and '.join(self.targets)}"
+            raise InputError(
+                f"A TFLite file stays TFLite, which {asked} leaves out",
+                hint="convert the model that it was made from, or leave the option out",
+            )
+        if source_precision != "fp32":
+            file = f"tflite/model_{source_precision}.tflite"
+            return (VariantPlan("tflite", source_precision, file, self.targets, {}),)
+        return tuple(plan for plan in self.plans("fp32") if plan.format == "tflite")
+
+    def _with_interface(self, plan: VariantPlan) -> VariantPlan:
+        """Give a plan integer inputs and outputs where they are asked for."""
+        is_integer = (self.tflite_io or ("int8" if set(self.targets) == {"mcu"} else "float")) == "int8"
+        if not is_integer or plan.id != "tflite/int8":
+            return plan
+        targets = _INTEGER_INTERFACE_TARGETS if "any" in plan.targets else plan.targets
+        return replace(plan, targets=targets, options=_INTEGER_INTERFACE_OPTIONS, integer_interface=True)
 
     def _wants(self, target: str, plan: VariantPlan) -> bool:
         """Tell whether a variant is to be made for a target."""
@@ -118,13 +161,6 @@ class Recipe:
         """Explain why a target would get nothing."""
         place = PLACES[target]
         allowed = [plan.id for plan in _ALL if place.takes(plan.format, plan.word or plan.precision)]
-        if not allowed:
-            return InputError(
-                f"Target `{target}` takes {listed(list(place.formats))} in {listed(list(place.precisions))}, which is "
-                "not written yet",
-                hint="leave it out: --target any",
-                got=target,
-            )
         formats, words = list(self.formats or place.formats), list(self.precisions or place.precisions)
         said = f"There is nothing to make: {listed(formats)} is not written in {listed(words)}"
         if target != "any":

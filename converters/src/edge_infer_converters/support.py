@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from edge_infer_converters.recipe import Recipe
+    from edge_infer_converters.targets.tflite import FloatGraph
 
 NATIVE, PAGE, TFLITE = "onnxruntime", "onnxruntime-web", "tflite"
 #: What onnxruntime-web 1.30.0 reads.
@@ -58,10 +59,12 @@ class Support(NamedTuple):
     Attributes:
         lacks: What is not supported somewhere.
         tflite: Why TFLite cannot be written, or None.
+        graph: The model in TFLite operators, where it can be written and is to be.
     """
 
     lacks: tuple[Lack, ...]
     tflite: ConversionError | None
+    graph: FloatGraph | None = None
 
 
 def native_lacks(model: onnx.ModelProto) -> list[Lack]:
@@ -111,13 +114,14 @@ def page_lacks(model: onnx.ModelProto) -> list[Lack]:
     return [Lack(what, _names(nodes), (PAGE,), advice) for what, nodes in found.items()]
 
 
-def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str]) -> Support:
+def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: str = "model") -> Support:
     """Find what is not supported where, and refuse a target that would get nothing.
 
     Args:
         model: The model, cleaned up.
         recipe: What is asked for.
         formats: The formats of the variants to make.
+        name: What the model is called.
 
     Raises:
         UnsupportedOperator: A target lacks operators in every format that is to be made for it.
@@ -126,11 +130,12 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str]) -> Sup
     wanted = set(formats)
     lacks: list[Lack] = []
     refused: ConversionError | None = None
+    graph: FloatGraph | None = None
     if "tflite" in wanted:
         from edge_infer_converters.targets import tflite
 
         try:
-            tflite.check(model)
+            graph = tflite.FloatGraph.of_onnx(model, name)
         except ConversionError as error:
             refused = error
             nodes = error.details.get("nodes") or {}
@@ -145,7 +150,7 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str]) -> Sup
             if refused and not (target == "web" and in_page) and not lacks:
                 raise refused
             raise unsupported(everything, f" for `{target}`" if target != "any" else "")
-    return Support(tuple(_merged([*lacks, *in_page])), refused)
+    return Support(tuple(_merged([*lacks, *in_page])), refused, graph)
 
 
 def unsupported(lacks: Sequence[Lack], where: str = "") -> UnsupportedOperator:

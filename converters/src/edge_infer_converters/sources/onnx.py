@@ -272,6 +272,9 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
             raise ConversionError(
                 f"`{path}` keeps weights in `{name}`, which is missing", hint=f"put it into `{folder}`", got=name
             )
+    nbytes = path.stat().st_size + sum((folder / name).stat().st_size for name in names)
+    if nbytes > MAX_BYTES:  # before it fills the memory
+        raise _too_large(path, nbytes)
     if names:
         try:
             onnx.load_external_data_for_model(proto, str(folder))

@@ -198,7 +198,7 @@ def start_rows(contenders: list[Side], rounds: int) -> list[dict[str, Any]]:
 
 
 def call_us(function: Callable[[], Any], seconds: float) -> float:
-    """Return the time of a call in microseconds: of the quickest 20 in a row, which others on the machine disturb least."""
+    """Return the time of a call in microseconds: of the quickest 20 in a row, which others disturb least."""
     samples = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(samples) < 5:

@@ -4,7 +4,7 @@ PORT ?= 8080
 BIN := .venv/bin
 DIGITS := digits.bundle
 
-.PHONY: help setup demo test lint format types browser web pi bench docs build clean
+.PHONY: help setup demo test lint format types browser web pi bench soak docs build clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -47,6 +47,9 @@ pi: setup ## The runtime's tests on emulated Raspberry Pis (Linux; PI=--required
 
 bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py
+
+soak: setup ## Mixed load on the server for ten minutes; SECONDS=60 for less
+	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py

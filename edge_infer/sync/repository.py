@@ -23,6 +23,7 @@ from edge_infer.sync.revision import Revision
 from edge_infer.sync.stage import WHOLE, Stage, stage_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from securesystemslib.signer import CryptoSigner
@@ -62,10 +63,14 @@ class Repository:
     Args:
         folder: Where the store lies.
         now: The time, for tests; None for the clock's.
+        missing: Brings a file of the store that is not in the folder, by its path.
     """
 
-    def __init__(self, folder: Path, *, now: datetime.datetime | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, now: datetime.datetime | None = None, missing: Callable[[str], None] | None = None
+    ) -> None:
         self.folder = folder
+        self._missing = missing
         self._disk = Disk()
         self._now = now or datetime.datetime.now(datetime.UTC)
 
@@ -181,6 +186,19 @@ class Repository:
         if hashlib.sha256(data).hexdigest() != digest:
             raise StoreError(f"`{path}` is damaged", hint="restore the store's files")
         return Revision.from_bytes(data)
+
+    def file(self, path: str) -> Path:
+        """Return where an immutable file of the store lies.
+
+        Raises:
+            StoreError: It is missing.
+        """
+        place = self.folder / path
+        if not place.is_file() and self._missing is not None:
+            self._missing(path)
+        if not place.is_file():
+            raise StoreError(f"The store has no `{path}`", hint="restore the store's files")
+        return place
 
     def keep(self, path: str, data: bytes) -> None:
         """Write an immutable file of the store."""

@@ -14,7 +14,7 @@ from edge_infer import Bundle
 from edge_infer.errors import AccuracyError, InputError
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.budget import parse_share, parse_size
-from edge_infer_converters.mixed import clear_answers_kept
+from edge_infer_converters.judge import clear_answers_kept
 from edge_infer_converters.search import Trial, choice_after, moves_of, search, start_of
 from edge_infer_converters.sensitivity import Sensitivity, WeightSession, rank
 from edge_infer_converters.steps.weight_only import ENCODINGS, Weight, prepare, weights_of

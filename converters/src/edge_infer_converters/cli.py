@@ -26,12 +26,19 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--precision",
     metavar="LIST",
-    help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int4, mixed (searched: the smallest "
-    "within the budget), or auto for fp32,fp16,int8,mixed. Default: fp32,fp16,int8; with a budget, auto.",
+    help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int8-reduced (for x86 CPUs without "
+    "VNNI), int4, mixed (searched: the smallest within the budget), or auto for fp32,fp16,int8,mixed. Default: "
+    "fp32,fp16,int8; with a budget, auto.",
 )
 @click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
 @click.option("--max-size", metavar="SIZE", help="The largest file: 5MB, 900kB.")
+@click.option(
+    "--max-latency-ratio",
+    type=float,
+    metavar="RATIO",
+    help="The longest time of a call against fp32 on this CPU: 1.0 for no slower.",
+)
 @click.option(
     "--metric",
     metavar="NAME",
@@ -60,6 +67,7 @@ def convert(
     max_loss: str | None,
     min_sqnr: float | None,
     max_size: str | None,
+    max_latency_ratio: float | None,
     metric: str | None,
     format_: str,
     report: Path | None,
@@ -92,6 +100,7 @@ def convert(
             min_sqnr,
             None if max_size is None else parse_size(max_size),
             metric,
+            max_latency_ratio,
         )
         budget.check(has_evaluation=evaluation is not None)
         asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())

@@ -71,7 +71,8 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
     if not is_quantizable(cleaned):
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
-    return _checked(Encoded(onnx_target.write(to_int8(cleaned, ranges.calls)), note), plan, cleaned)
+    quantized = to_int8(cleaned, ranges.calls, reduce_range=plan.word == "int8-reduced")
+    return _checked(Encoded(onnx_target.write(quantized), note), plan, cleaned)
 
 
 def _int4(cleaned: onnx.ModelProto) -> Encoded:

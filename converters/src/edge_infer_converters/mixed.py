@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edge_infer.errors import ConversionError
 from edge_infer_converters.report import decibels as spelled
 from edge_infer_converters.report import step
@@ -19,7 +17,7 @@ from edge_infer_converters.search import (
     search,
     start_of,
 )
-from edge_infer_converters.sensitivity import Sensitivity, WeightSession, decibels, noise, rank
+from edge_infer_converters.sensitivity import Sensitivity, WeightSession, rank
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import onnx as onnx_target
@@ -27,11 +25,11 @@ from edge_infer_converters.targets import onnx as onnx_target
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import onnx
 
-    from edge_infer_converters.budget import Budget
     from edge_infer_converters.calibration import CalibrationSet
-    from edge_infer_converters.metrics import Metric
+    from edge_infer_converters.judge import Judge
     from edge_infer_converters.report import Reporter
     from edge_infer_converters.search import Move
     from edge_infer_converters.steps.weight_only import Weight
@@ -106,10 +104,7 @@ class MixedSearch:
     Args:
         cleaned: The source after `clean_up`.
         data: The inputs that each trial runs on.
-        references: The source's outputs for them.
-        metric: What the user cares about.
-        budget: What it must keep.
-        golden: How many of the first calls are the bundle's golden examples: no clear answer among them may change.
+        judge: Compares their outputs with the source's, within the budget.
         reporter: Who is told.
     """
 
@@ -117,19 +112,14 @@ class MixedSearch:
         self,
         cleaned: onnx.ModelProto,
         data: CalibrationSet,
-        references: Sequence[Outputs],
-        metric: Metric,
-        budget: Budget,
-        golden: int,
+        judge: Judge,
         reporter: Reporter,
     ) -> None:
         self._model = prepare(cleaned)
         self._nbytes = len(onnx_target.write(cleaned))
         self._calls = data.calls
-        self._references = references
-        self._metric = metric
-        self._budget = budget
-        self._golden = golden
+        self._judge = judge
+        self._budget = judge.budget
         self._reporter = reporter
         self._weights = weights_of(self._model)
 
@@ -151,7 +141,7 @@ class MixedSearch:
         moves = moves_of(sensitivities)
 
         def evaluate(choice: Mapping[str, str]) -> Trial:
-            return self._judge(choice, session.run(self._calls, choice))
+            return self._tried(choice, session.run(self._calls, choice))
 
         if self._is_size_only:
             found = self._until_small_enough(moves, evaluate)
@@ -187,9 +177,9 @@ class MixedSearch:
         for trial in fitting[:_MAX_WRITTEN]:
             data = self._encoded(trial.choice)
             session = make_session(data, "onnx/mixed")
-            names = list(self._references[0])
+            names = list(self._judge.references[0])
             results = [dict(zip(names, session.run(names, dict(call)), strict=True)) for call in self._calls]
-            measured = self._judge(trial.choice, results)
+            measured = self._tried(trial.choice, results)
             if measured.is_within and len(data) < self._nbytes:
                 return MixedModel(data, measured, self._weights, sensitivities, found)
         raise ConversionError(self._nothing(found), hint="allow more, or take --precision fp16")
@@ -199,26 +189,13 @@ class MixedSearch:
             return "The search was stopped before it found a file"
         best = max(found.trials, key=lambda trial: (-max(trial.loss, 0.0), trial.sqnr_db))
         return (
-            f"Nothing smaller keeps the budget ({self._limits()}): the best found of {len(found.trials)} loses "
-            f"{max(best.loss, 0):.2%} of {self._metric.name} at {spelled(best.sqnr_db)}, "
+            f"Nothing smaller keeps the budget ({self._judge.limits()}): the best found of {len(found.trials)} loses "
+            f"{max(best.loss, 0):.2%} of {self._judge.metric.name} at {spelled(best.sqnr_db)}, "
             f"{len(self._encoded(best.choice)) / 1000:.1f} kB"
         )
 
-    def _limits(self) -> str:
-        limits = [f"SQNR >= {self._budget.floor_db:g} dB"]
-        if self._budget.max_loss is not None:
-            limits.insert(0, f"loss <= {self._budget.max_loss:.4g} of {self._metric.name}")
-        return ", ".join(limits)
-
-    def _judge(self, choice: Mapping[str, str], results: Sequence[Outputs]) -> Trial:
-        loss = self._metric.loss(self._metric.score(results))
-        sqnr_db = decibels(noise(self._references, results))
-        is_within = sqnr_db >= self._budget.floor_db and clear_answers_kept(
-            self._references[: self._golden], results[: self._golden]
-        )
-        if self._budget.max_loss is not None and loss > self._budget.max_loss:
-            is_within = False
-        return Trial(dict(choice), self._estimated(choice), sqnr_db, loss, is_within)
+    def _tried(self, choice: Mapping[str, str], results: Sequence[Outputs]) -> Trial:
+        return Trial(dict(choice), self._estimated(choice), *self._judge.judge(results))
 
     def _estimated(self, choice: Mapping[str, str]) -> int:
         saved = sum(w.nbytes("fp32") - w.nbytes(choice.get(w.name, "fp32")) for w in self._weights)
@@ -226,28 +203,6 @@ class MixedSearch:
 
     def _encoded(self, choice: Mapping[str, str]) -> bytes:
         return onnx_target.write(rewrite(self._model, self._weights, choice))
-
-
-def clear_answers_kept(references: Sequence[Outputs], results: Sequence[Outputs]) -> bool:
-    """Tell whether every best class that leads by more than the largest error is still the best one.
-
-    The same question as `edge_infer.parity.compare` asks of the golden examples, on arrays.
-    """
-    for name in references[0] if references else ():
-        if references[0][name].dtype.kind != "f" or references[0][name].ndim < 2 or references[0][name].shape[-1] < 2:
-            continue
-        pairs = [(a[name].reshape(-1, a[name].shape[-1]), b[name]) for a, b in zip(references, results, strict=True)]
-        if any(want.size != got.size for want, got in pairs):
-            return False
-        rows = [(want, got.reshape(want.shape)) for want, got in pairs]
-        with np.errstate(all="ignore"):
-            error = max((float(np.abs(want - got).max(initial=0)) for want, got in rows), default=0.0)
-        for want, got in rows:
-            ordered = np.sort(want, axis=1)
-            is_clear = ordered[:, -1] - ordered[:, -2] > error
-            if (want.argmax(axis=1) != got.argmax(axis=1))[is_clear].any():
-                return False
-    return True
 
 
 def said_of(mixed: MixedModel) -> tuple[str, str]:

@@ -13,9 +13,7 @@ from edge_infer import codec
 from edge_infer.dtypes import DType
 from edge_infer.errors import (
     AccuracyError,
-    BackendError,
     ConversionError,
-    ExecutionError,
     InputError,
     UnsupportedModel,
     listed,
@@ -23,21 +21,22 @@ from edge_infer.errors import (
 from edge_infer.manifest import Variant
 from edge_infer.tensors import Tensor
 from edge_infer_converters import html_report, validate
+from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.encode import Encoded, encode
 from edge_infer_converters.graphs import not_a_number
+from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
 from edge_infer_converters.recipe import Recipe
-from edge_infer_converters.report import LogReporter, Reporter, decibels, step
+from edge_infer_converters.report import LogReporter, Reporter, step
 from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.steps.clean_up import clean_up
-from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
     import os
@@ -243,8 +242,8 @@ class _Run:
             try:
                 if plan.precision == "mixed":
                     golden = min(GOLDEN_EXAMPLES, len(data.calls))
-                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, golden, self._reporter)
-                    encoded = self._search(MixedSearch(*arguments), ranges)
+                    judge = Judge(outputs, metric, self._recipe.budget, golden)
+                    encoded = self._search(MixedSearch(cleaned, data, judge, self._reporter), ranges)
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
@@ -279,22 +278,12 @@ class _Run:
         metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
-        golden = min(GOLDEN_EXAMPLES, len(data.calls))
-        measured: list[ConvertedVariant] = []
-        fatal = crashing(self._writer.folder, [variant.id for variant, _ in made])
-        for variant, nbytes in made:
-            try:
-                if variant.id in fatal:
-                    raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
-                budget = self._recipe.budget
-                quality = validate.measure(self._writer.folder, variant, data, outputs, golden, metric, budget)
-            except BackendError as error:
-                self._leave_out(variant.id, error)
-                self._writer.drop(variant.file)
-                continue
-            figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
-            self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
-            measured.append(ConvertedVariant(variant, nbytes, quality, True))
+        folder, golden = self._writer.folder, min(GOLDEN_EXAMPLES, len(data.calls))
+        bench = Bench(folder, data, Judge(outputs, metric, self._recipe.budget, golden), golden, self._reporter)
+        measured, failed = bench.run(made)
+        for variant, error in failed:
+            self._leave_out(variant.id, error)
+            self._writer.drop(variant.file)
         measured, self.missed = choose(measured, self._source_id, self._recipe)
         for one in measured:
             verdict = one.quality.verdict
@@ -387,10 +376,7 @@ def _quality(
         "machine": validate.describe_machine(),
         "evaluation": {"origin": data.origin, "sha256": data.sha256, "calls": len(data.calls)},
         "calibration": {"origin": ranges.origin, "sha256": ranges.sha256, "calls": len(ranges.calls)},
-        "variants": {
-            one.variant.id: {"size": one.nbytes, "is_kept": one.is_kept, **one.quality.to_json()}
-            for one in result.variants
-        },
+        "variants": {one.variant.id: {"is_kept": one.is_kept, **one.to_json()} for one in result.variants},
         "not_made": result.not_made,
         **searched,
     }

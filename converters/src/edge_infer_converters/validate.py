@@ -6,15 +6,16 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edge_infer import parity as measures
+from edge_infer.processors import read_processor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from edge_infer.manifest import Variant
     from edge_infer_converters.budget import Budget
@@ -127,7 +128,9 @@ def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) 
 def describe_machine() -> dict[str, str]:
     """Name the processor and the versions that figures depend on."""
     names = ("edge-infer-converters", "onnx", "onnxruntime", "ai-edge-litert", "numpy")
-    return {"cpu": _processor(), "python": platform.python_version(), **{name: version(name) for name in names}}
+    processor = read_processor()
+    cpu = " ".join([processor.model or platform.processor() or platform.machine(), *processor.features])
+    return {"cpu": cpu, "python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def _within(
@@ -147,20 +150,6 @@ def _comparable(references: Sequence[Mapping[str, np.ndarray]]) -> int:
     """Count the calls to compare: all, or as many as do not take minutes."""
     per_call = sum(array.size for array in references[0].values())
     return max(1, min(len(references), _MAX_VALUES // max(per_call, 1)))
-
-
-def _processor() -> str:
-    """Name the processor; on Linux with the instructions on which int8 kernels depend."""
-    info = Path("/proc/cpuinfo")
-    if not info.is_file():
-        return platform.processor() or platform.machine()
-    fields: dict[str, str] = {}
-    for line in info.read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields[key.strip()] = value.strip()
-    flags = set(fields.get("flags", fields.get("Features", "")).split())
-    known = [name for name in ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp") if name in flags]
-    return " ".join([fields.get("model name", platform.machine()), *known])
 
 
 def _number(value: float) -> float | None:

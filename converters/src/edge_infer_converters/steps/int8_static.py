@@ -42,12 +42,16 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FLOAT = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 
 
-def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarray]]) -> onnx.ModelProto:
+def to_int8(
+    model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarray]], *, reduce_range: bool = False
+) -> onnx.ModelProto:
     """Return a copy that computes in int8; inputs and outputs stay what they are.
 
     Args:
         model: A float32 model.
         calibration: Inputs for single calls, typical of what the model will see: 100 to 500 are enough.
+        reduce_range: Whether to keep weights within 7 bits, so that no sum of two products overflows 16 bits: right
+            for x86 CPUs without VNNI, 1 to 5 dB worse everywhere else.
 
     Raises:
         ConversionError: The quantizer failed, or the model cannot be brought to operator set 13.
@@ -69,7 +73,7 @@ def to_int8(model: onnx.ModelProto, calibration: Iterable[Mapping[str, np.ndarra
                 activation_type=quantization.QuantType.QUInt8,
                 weight_type=quantization.QuantType.QInt8,
                 per_channel=True,
-                reduce_range=False,
+                reduce_range=reduce_range,
                 calibrate_method=quantization.CalibrationMethod.MinMax,
                 # Each is named: the default comes from a set, whose order differs from run to run.
                 op_types_to_quantize=sorted(_quantizable()),

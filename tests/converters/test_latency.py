@@ -14,6 +14,7 @@ from edge_infer.parity import Parity, Verdict
 from edge_infer.processors import Processor
 from edge_infer_converters import Budget, Recipe, convert, saturation
 from edge_infer_converters.conversion import ConvertedVariant
+from edge_infer_converters.engine import fast_session
 from edge_infer_converters.latency import Latency, compare
 from edge_infer_converters.saturation import Saturation
 from edge_infer_converters.selection import choose
@@ -124,7 +125,7 @@ def test_saturation_can_only_be_seen_on_x86_without_vnni(
 ) -> None:
     file = write_model(zoo.mlp())
     calls = [{"x": np.ones((1, 64), np.float32)}]
-    session = saturation._session(file, "1")
+    session = fast_session(str(file))
     references = [dict(zip(["logits"], session.run(["logits"], calls[0]), strict=True))]
 
     found = saturation.measure(file, calls, references, Processor("", features, 1))

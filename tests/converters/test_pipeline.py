@@ -119,7 +119,7 @@ def test_the_same_model_and_options_give_the_same_bytes(write_model: WriteModel,
     assert first.revision == second.revision
     assert first.revision == second.revision
     files, others = (files_of(bundle.path) for bundle in (first, second))
-    assert _without_times(files.pop("quality.json")) == _without_times(others.pop("quality.json"))
+    assert without_times(files.pop("quality.json")) == without_times(others.pop("quality.json"))
     assert files == others
 
 
@@ -463,7 +463,8 @@ def test_an_engine_that_crashes_costs_its_variant_only(tmp_path: Path, monkeypat
     assert crashing(tmp_path, ["onnx/fp32", "tflite/fp32"]) == []
 
 
-def _without_times(quality: bytes) -> dict[str, Any]:
+def without_times(quality: bytes) -> dict[str, Any]:
+    """Return what two conversions of the same model agree on: all of `quality.json` but what a clock measured."""
     document: dict[str, Any] = json.loads(quality)
     for variant in document["variants"].values():
         del variant["latency"]

@@ -32,6 +32,7 @@ class Encoded(NamedTuple):
         options: The engine settings that it needs, where they are not the plan's.
         inputs: Its input specs where they differ from the source's, else None.
         outputs: Likewise its output specs.
+        targets: What it is for, where that is not the plan's.
     """
 
     data: bytes
@@ -39,6 +40,7 @@ class Encoded(NamedTuple):
     options: Mapping[str, Mapping[str, str]] | None = None
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] | None = None
+    targets: tuple[str, ...] | None = None
 
 
 def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, ranges: CalibrationSet) -> Encoded:

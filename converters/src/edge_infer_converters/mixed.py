@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters import latency
+from edge_infer_converters.engine import fast_session
 from edge_infer_converters.report import decibels as spelled
 from edge_infer_converters.report import step
 from edge_infer_converters.search import (
@@ -134,6 +137,20 @@ class MixedSearch:
         """
         if not self._weights:
             raise ConversionError("The model has no float32 weights to make smaller")
+        found = self._run(ranking)
+        limit = self._budget.max_latency_ratio
+        packed = any(w.kind == "matrix" and found.trial.choice.get(w.name) == "int4" for w in self._weights)
+        if limit is None or not packed or (timed := self._time(found.data)).ratio <= limit:
+            return found
+        self._reporter.talk(
+            step(
+                "Timed", "onnx/mixed  ", f"{timed}, at most {limit:g}x is asked for: matrices in int4 are what is slow"
+            )
+        )
+        self._weights = tuple(_without_packed(weight) for weight in self._weights)
+        return self._run(ranking)
+
+    def _run(self, ranking: CalibrationSet) -> MixedModel:
         session = WeightSession(self._model, self._weights)
         count = len(self._weights)
         with self._reporter.progress(f"Ranking {count} weights", count) as advance:
@@ -152,6 +169,12 @@ class MixedSearch:
             self._reporter.warn("The search was stopped: the best file so far is kept", "")
         session.close()
         return self._written(found, sensitivities)
+
+    def _time(self, data: bytes) -> latency.Latency:
+        """Time a file against the float model."""
+        call = dict(self._calls[0])
+        sides = [fast_session(side) for side in (onnx_target.write(self._model), data)]
+        return latency.compare("onnx/fp32", *(partial(side.run, None, call) for side in sides))
 
     @property
     def _is_size_only(self) -> bool:
@@ -203,6 +226,13 @@ class MixedSearch:
 
     def _encoded(self, choice: Mapping[str, str]) -> bytes:
         return onnx_target.write(rewrite(self._model, self._weights, choice))
+
+
+def _without_packed(weight: Weight) -> Weight:
+    """Return a matrix without int4, the encoding that engines compute with as it is; other weights stay."""
+    if weight.kind != "matrix":
+        return weight
+    return replace(weight, encodings=tuple(encoding for encoding in weight.encodings if encoding != "int4"))
 
 
 def said_of(mixed: MixedModel) -> tuple[str, str]:

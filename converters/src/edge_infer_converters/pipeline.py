@@ -25,6 +25,7 @@ from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
+from edge_infer_converters.dynamic_search import DynamicSearch
 from edge_infer_converters.encode import Encoded, encode
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.judge import Judge
@@ -244,6 +245,8 @@ class _Run:
                     golden = min(GOLDEN_EXAMPLES, len(data.calls))
                     judge = Judge(outputs, metric, self._recipe.budget, golden)
                     encoded = self._search(MixedSearch(cleaned, data, judge, self._reporter), ranges)
+                elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
+                    encoded = self._search_dynamic(cleaned, data, outputs, metric)
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
@@ -257,7 +260,7 @@ class _Run:
                 plan.format,
                 plan.precision,
                 plan.file,
-                targets=plan.targets,
+                targets=encoded.targets or plan.targets,
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
@@ -318,6 +321,19 @@ class _Run:
         if guilty:
             self._reporter.talk(step("Kept", "in float:", guilty))
         return Encoded(self.mixed.data)
+
+    def _search_dynamic(
+        self,
+        cleaned: onnx.ModelProto,
+        data: CalibrationSet,
+        outputs: Sequence[Mapping[str, np.ndarray]],
+        metric: Metric,
+    ) -> Encoded:
+        """Search the fastest dynamic int8 within the budget."""
+        judge = Judge(outputs, metric, self._recipe.budget, min(GOLDEN_EXAMPLES, len(data.calls)))
+        found = DynamicSearch(cleaned, data, judge, self._reporter).run()
+        # Pages compute blocks in float, and slowly.
+        return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
 
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
         self.not_made[id_] = error.message

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edge_infer_converters.engine import fast_session
 from edge_infer_converters.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from edge_infer.processors import Processor
 
-_OPTION = "session.x64quantprecision"
 #: From how many dB on a gap is worth a warning.
 MIN_GAP_DB = 1.0
 
@@ -64,20 +64,10 @@ def measure(
         processor: What runs it.
     """
     figures = []
-    for mode in ("1", "0"):
-        session = _session(file, mode)
+    for mode in (True, False):
+        session = fast_session(str(file), precise=mode)
         names = list(references[0])
         results = [dict(zip(names, map(np.asarray, session.run(names, dict(call))), strict=True)) for call in calls]
         figures.append(decibels(noise(references, results)))
     is_x86 = "avx2" in processor.features or "avx512f" in processor.features
     return Saturation(figures[0], figures[1], is_x86 and not processor.has_dot_product)
-
-
-def _session(file: Path, mode: str) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.add_session_config_entry(_OPTION, mode)
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

@@ -17,7 +17,18 @@ _FILE = click.Path(path_type=Path)
 @click.option("-o", "--output", "target", type=_FILE, required=True, metavar="OUT.bundle", help="The folder to write.")
 @click.option("--name", help="What to call the model; the file's name unless given.")
 @click.option(
-    "--calibration", type=_FILE, metavar="FILE", help="Typical inputs, for the ranges of int8: .npz .npy .safetensors."
+    "--calibration",
+    type=_FILE,
+    metavar="FILE",
+    help="Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy files or images, or "
+    "module:function that yields samples.",
+)
+@click.option(
+    "--calibrate",
+    type=click.Choice(["minmax", "percentile", "mse", "auto"]),
+    default="minmax",
+    show_default=True,
+    help="How static int8 finds its ranges; auto takes the one that measures best.",
 )
 @click.option(
     "--eval", "evaluation", type=_FILE, metavar="FILE", help="Inputs to measure on; `labels` in it are right classes."
@@ -61,6 +72,7 @@ def convert(
     target: Path,
     name: str | None,
     calibration: Path | None,
+    calibrate: str,
     evaluation: Path | None,
     labels: Path | None,
     precision: str | None,
@@ -104,7 +116,9 @@ def convert(
         )
         budget.check(has_evaluation=evaluation is not None)
         asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())
-        recipe = Recipe(formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget)
+        recipe = Recipe(
+            formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget, calibrate=calibrate
+        )
     except InputError as error:
         raise click.UsageError(str(error)) from error
     result = pipeline.convert(

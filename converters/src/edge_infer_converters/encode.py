@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
 from edge_infer.tensors import TensorSpec
+from edge_infer_converters.engine import fast_session
+from edge_infer_converters.ranges import METHODS
+from edge_infer_converters.sensitivity import noise
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
@@ -16,11 +19,16 @@ from edge_infer_converters.targets import onnx as onnx_target
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import onnx
 
     from edge_infer_converters.calibration import CalibrationSet
     from edge_infer_converters.recipe import VariantPlan
     from edge_infer_converters.sources.onnx import SourceModel
+
+
+#: How many calls decide between the methods of `auto`.
+_AUTO_CALLS = 32
 
 
 class Encoded(NamedTuple):
@@ -43,7 +51,13 @@ class Encoded(NamedTuple):
     targets: tuple[str, ...] | None = None
 
 
-def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, ranges: CalibrationSet) -> Encoded:
+def encode(
+    plan: VariantPlan,
+    model: SourceModel,
+    cleaned: onnx.ModelProto,
+    ranges: CalibrationSet,
+    calibrate: str = "minmax",
+) -> Encoded:
     """Make the file that a plan asks for.
 
     Args:
@@ -51,6 +65,7 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
         model: The model as it came.
         cleaned: The same after `clean_up`.
         ranges: The inputs that give int8 its ranges.
+        calibrate: How, one of `ranges.WORDS`.
 
     Raises:
         ConversionError: It cannot be made of this model.
@@ -73,8 +88,32 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
     if not is_quantizable(cleaned):
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
-    quantized = to_int8(cleaned, ranges.calls, reduce_range=plan.word == "int8-reduced")
-    return _checked(Encoded(onnx_target.write(quantized), note), plan, cleaned)
+    is_reduced = plan.word == "int8-reduced"
+    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced)
+    note += "" if method == "minmax" and calibrate == "minmax" else f" by {method}"
+    return _checked(Encoded(data, note), plan, cleaned)
+
+
+def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool) -> tuple[bytes, str]:
+    """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's."""
+    methods = METHODS if calibrate == "auto" else (calibrate,)
+    files = {
+        method: onnx_target.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method))
+        for method in methods
+    }
+    if len(files) == 1:
+        return next(iter(files.values())), methods[0]
+    calls = [dict(call) for call in ranges.first(_AUTO_CALLS).calls]
+    references = _run(onnx_target.write(cleaned), calls)
+    errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
+    best = min(errors, key=lambda method: errors[method])
+    return files[best], best
+
+
+def _run(data: bytes, calls: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+    session = fast_session(data)
+    names = [value.name for value in session.get_outputs()]
+    return [dict(zip(names, session.run(names, call), strict=True)) for call in calls]
 
 
 def _int4(cleaned: onnx.ModelProto) -> Encoded:

@@ -76,7 +76,8 @@ def convert(
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
-        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file (`calibration.read_set`).
+        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
+            or images, or `package.module:function` that yields samples (`calibration.read_set`).
         evaluation: Inputs to measure on, with the right classes as `labels` if it is a classifier.
         labels: Class names: a JSON list, or a text file with one on each line.
         recipe: Which variants to make; all that can be made unless given.
@@ -248,7 +249,7 @@ class _Run:
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
                     encoded = self._search_dynamic(cleaned, data, outputs, metric)
                 else:
-                    encoded = encode(plan, self.model, cleaned, ranges)
+                    encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise

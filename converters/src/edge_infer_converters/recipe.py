@@ -12,6 +12,8 @@ from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+#: How ranges are found; `edge_infer_converters.ranges` does it, which loads the engines.
+CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
 PRECISIONS = ("fp32", "fp16", "int8")
 #: What can be asked for: `auto` stands for `AUTO`, `int8-dynamic` takes the ranges of values from each call.
@@ -69,16 +71,19 @@ class Recipe:
         precisions: Which precisions, of `WORDS`.
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
+        calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
     """
 
     formats: tuple[str, ...] = FORMATS
     precisions: tuple[str, ...] = PRECISIONS
     keep_all: bool = False
     budget: Budget = field(default_factory=Budget)
+    calibrate: str = "minmax"
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
+        _check((self.calibrate,), CALIBRATIONS, "Calibration")
         if not self.plans("fp32"):
             raise InputError(
                 f"There is nothing to make: {listed(list(self.formats))} is not written in "

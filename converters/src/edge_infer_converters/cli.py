@@ -65,6 +65,7 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
+@click.option("--no-cache", is_flag=True, help="Measure every trial again, and keep none for the next search.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def convert(
@@ -84,6 +85,7 @@ def convert(
     format_: str,
     report: Path | None,
     keep_all: bool,
+    no_cache: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -117,7 +119,12 @@ def convert(
         budget.check(has_evaluation=evaluation is not None)
         asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())
         recipe = Recipe(
-            formats, asked or (("auto",) if budget.is_set else PRECISIONS), keep_all, budget, calibrate=calibrate
+            formats,
+            asked or (("auto",) if budget.is_set else PRECISIONS),
+            keep_all,
+            budget,
+            calibrate=calibrate,
+            is_cached=not no_cache,
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error

@@ -13,6 +13,7 @@ from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
+from edge_infer_converters.steps.weight_only import engine_options as weight_options
 from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import onnx as onnx_target
 
@@ -124,7 +125,8 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     count = list(choice.values()).count("int4")
     if not count:
         raise ConversionError("The model has no MatMul, Gemm or table with weights that int4 can hold")
-    return Encoded(onnx_target.write(rewrite(prepared, weights, choice)), f"{count} of {len(weights)} weights in int4")
+    data = onnx_target.write(rewrite(prepared, weights, choice))
+    return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
 
 
 def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from edge_infer_converters.remembered_trials import Outcome
 from edge_infer_converters.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Judge:
         self.references = references
         self.metric = metric
         self.budget = budget
-        self._golden = golden
+        self.golden = golden
 
     def judge(self, results: Sequence[Outputs]) -> Judgement:
         """Judge the outputs of the same calls.
@@ -53,14 +54,22 @@ class Judge:
         Raises:
             InputError: The user's metric failed.
         """
-        loss = self.metric.loss(self.metric.score(results))
-        sqnr_db = decibels(noise(self.references, results))
-        is_within = sqnr_db >= self.budget.floor_db and clear_answers_kept(
-            self.references[: self._golden], results[: self._golden]
+        return self.weigh(self.measure(results))
+
+    def measure(self, results: Sequence[Outputs]) -> Outcome:
+        """Measure outputs, whatever the budget."""
+        return Outcome(
+            decibels(noise(self.references, results)),
+            self.metric.loss(self.metric.score(results)),
+            clear_answers_kept(self.references[: self.golden], results[: self.golden]),
         )
-        if self.budget.max_loss is not None and loss > self.budget.max_loss:
+
+    def weigh(self, outcome: Outcome) -> Judgement:
+        """Compare what was measured with the budget."""
+        is_within = outcome.sqnr_db >= self.budget.floor_db and outcome.keeps_clear
+        if self.budget.max_loss is not None and outcome.loss > self.budget.max_loss:
             is_within = False
-        return Judgement(sqnr_db, loss, is_within)
+        return Judgement(outcome.sqnr_db, outcome.loss, is_within)
 
     def limits(self) -> str:
         """Write the budget in words."""

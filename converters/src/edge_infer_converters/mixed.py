@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import ConversionError
 from edge_infer_converters import latency
 from edge_infer_converters.engine import fast_session
+from edge_infer_converters.remembered_trials import RememberedTrials, key_of
 from edge_infer_converters.report import decibels as spelled
 from edge_infer_converters.report import step
 from edge_infer_converters.search import (
@@ -22,7 +23,7 @@ from edge_infer_converters.search import (
 )
 from edge_infer_converters.sensitivity import Sensitivity, WeightSession, rank
 from edge_infer_converters.sources.onnx import make_session
-from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
+from edge_infer_converters.steps.weight_only import engine_options, prepare, rewrite, weights_of
 from edge_infer_converters.targets import onnx as onnx_target
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.judge import Judge
     from edge_infer_converters.report import Reporter
     from edge_infer_converters.search import Move
-    from edge_infer_converters.steps.weight_only import Weight
+    from edge_infer_converters.steps.weight import Weight
 
     Outputs = Mapping[str, np.ndarray]
 
@@ -74,6 +75,11 @@ class MixedModel:
         ]
         return tuple(sorted(kept, key=lambda weight: (-weight.nbytes("fp16"), weight.label)))
 
+    @property
+    def options(self) -> dict[str, dict[str, str]] | None:
+        """The engine settings that the file needs, by backend."""
+        return engine_options(self.weights, self.trial.choice)
+
     def counts(self) -> dict[str, int]:
         """Count the weights of each encoding."""
         chosen = [self.trial.choice.get(weight.name, "fp32") for weight in self.weights]
@@ -109,6 +115,7 @@ class MixedSearch:
         data: The inputs that each trial runs on.
         judge: Compares their outputs with the source's, within the budget.
         reporter: Who is told.
+        is_cached: Whether figures are kept for the next search, and taken from earlier ones.
     """
 
     def __init__(
@@ -117,7 +124,10 @@ class MixedSearch:
         data: CalibrationSet,
         judge: Judge,
         reporter: Reporter,
+        *,
+        is_cached: bool = False,
     ) -> None:
+        self._is_cached = is_cached
         self._model = prepare(cleaned)
         self._nbytes = len(onnx_target.write(cleaned))
         self._calls = data.calls
@@ -140,7 +150,7 @@ class MixedSearch:
         found = self._run(ranking)
         limit = self._budget.max_latency_ratio
         packed = any(w.kind == "matrix" and found.trial.choice.get(w.name) == "int4" for w in self._weights)
-        if limit is None or not packed or (timed := self._time(found.data)).ratio <= limit:
+        if limit is None or not packed or (timed := self._time(found)).ratio <= limit:
             return found
         self._reporter.talk(
             step(
@@ -151,14 +161,19 @@ class MixedSearch:
         return self._run(ranking)
 
     def _run(self, ranking: CalibrationSet) -> MixedModel:
+        known = self._remembered(ranking)
         session = WeightSession(self._model, self._weights)
         count = len(self._weights)
         with self._reporter.progress(f"Ranking {count} weights", count) as advance:
-            sensitivities = rank(session, self._weights, ranking.first(RANKING_CALLS).calls, advance)
+            sensitivities = rank(session, self._weights, ranking.first(RANKING_CALLS).calls, advance, known)
         moves = moves_of(sensitivities)
 
         def evaluate(choice: Mapping[str, str]) -> Trial:
-            return self._tried(choice, session.run(self._calls, choice))
+            outcome = known.outcome(choice)
+            if outcome is None:
+                outcome = self._judge.measure(session.run(self._calls, choice))
+                known.add_outcome(choice, outcome)
+            return Trial(dict(choice), self._estimated(choice), *self._judge.weigh(outcome))
 
         if self._is_size_only:
             found = self._until_small_enough(moves, evaluate)
@@ -168,12 +183,25 @@ class MixedSearch:
         if found.is_interrupted:
             self._reporter.warn("The search was stopped: the best file so far is kept", "")
         session.close()
+        known.save()
+        if known.hits:
+            self._reporter.talk(step("Took", "onnx/mixed  ", f"{known.hits} figures from an earlier search"))
         return self._written(found, sensitivities)
 
-    def _time(self, data: bytes) -> latency.Latency:
+    def _remembered(self, ranking: CalibrationSet) -> RememberedTrials:
+        """Return what was measured before; a metric of the user's own may have changed, and is measured again."""
+        metric = self._judge.metric.name
+        if not self._is_cached or ":" in metric:
+            return RememberedTrials(None)
+        calls = [*self._calls, *ranking.first(RANKING_CALLS).calls]
+        words = metric, str(self._judge.golden), str(self._judge.metric.base)
+        return RememberedTrials(key_of(onnx_target.write(self._model), calls, *words))
+
+    def _time(self, found: MixedModel) -> latency.Latency:
         """Time a file against the float model."""
         call = dict(self._calls[0])
-        sides = [fast_session(side) for side in (onnx_target.write(self._model), data)]
+        settings = (found.options or {}).get("onnxruntime", {})
+        sides = [fast_session(onnx_target.write(self._model)), fast_session(found.data, settings=settings)]
         return latency.compare("onnx/fp32", *(partial(side.run, None, call) for side in sides))
 
     @property

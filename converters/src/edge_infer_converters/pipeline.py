@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from edge_infer import codec
-from edge_infer.dtypes import DType
 from edge_infer.errors import (
     AccuracyError,
     ConversionError,
@@ -19,7 +18,6 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer.tensors import Tensor
 from edge_infer_converters import html_report, validate
 from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
@@ -27,6 +25,7 @@ from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, rand
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.dynamic_search import DynamicSearch
 from edge_infer_converters.encode import Encoded, encode
+from edge_infer_converters.golden import GOLDEN_EXAMPLES, golden_examples
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
     FilePath = str | os.PathLike[str]
 
-GOLDEN_EXAMPLES = 32
 #: More calibration data than this change no range and take time.
 MAX_CALIBRATION_CALLS = 512
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -115,7 +113,7 @@ def convert(
         output_spec = origin.outputs[0]
         del origin
 
-        writer.add(EXAMPLES_NAME, codec.write_examples(_golden(data.calls, outputs)))
+        writer.add(EXAMPLES_NAME, codec.write_examples(golden_examples(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, output_spec))
         made = run.make(ranges, data, outputs, metric)
@@ -245,7 +243,9 @@ class _Run:
                 if plan.precision == "mixed":
                     golden = min(GOLDEN_EXAMPLES, len(data.calls))
                     judge = Judge(outputs, metric, self._recipe.budget, golden)
-                    encoded = self._search(MixedSearch(cleaned, data, judge, self._reporter), ranges)
+                    encoded = self._search(
+                        MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached), ranges
+                    )
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
                     encoded = self._search_dynamic(cleaned, data, outputs, metric)
                 else:
@@ -321,7 +321,7 @@ class _Run:
         self._reporter.talk(said)
         if guilty:
             self._reporter.talk(step("Kept", "in float:", guilty))
-        return Encoded(self.mixed.data)
+        return Encoded(self.mixed.data, options=self.mixed.options)
 
     def _search_dynamic(
         self,
@@ -356,23 +356,6 @@ class _Run:
             f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
             hint="give it real ones: --calibration FILE.npz",
         ) from failure
-
-
-def _golden(
-    calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
-) -> list[codec.Example]:
-    pairs = list(zip(calls, outputs, strict=True))[:GOLDEN_EXAMPLES]
-    return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
-
-
-def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: _tensor(array) for name, array in arrays.items()}
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    if array.dtype.kind in "OU":
-        return Tensor([str(text) for text in array.reshape(-1)], DType.STRING, array.shape)
-    return Tensor(array.tobytes(), DType.parse(array.dtype), array.shape)
 
 
 def _checked_name(name: str | None, model: source.SourceModel) -> str:

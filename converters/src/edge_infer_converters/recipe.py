@@ -72,6 +72,7 @@ class Recipe:
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
+        is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
     """
 
     formats: tuple[str, ...] = FORMATS
@@ -79,6 +80,7 @@ class Recipe:
     keep_all: bool = False
     budget: Budget = field(default_factory=Budget)
     calibrate: str = "minmax"
+    is_cached: bool = True
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")

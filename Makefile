@@ -4,7 +4,7 @@ PORT ?= 8080
 BIN := .venv/bin
 DIGITS := digits.bundle
 
-.PHONY: help setup demo test lint format types browser web bench docs build clean
+.PHONY: help setup demo test lint format types browser web pi bench docs build clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -41,6 +41,9 @@ web: setup ## Tests of the JavaScript in Node
 
 browser: setup ## Only the tests in a real Chromium
 	tests/setup.sh && $(BIN)/python -m pytest -m browser
+
+pi: setup ## The runtime's tests on emulated Raspberry Pis (Linux; PI=--required fails where it cannot run)
+	$(BIN)/python -m tests.device.emulated $(PI)
 
 bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py

@@ -6,6 +6,7 @@ python docs/generate.py
 from __future__ import annotations
 
 import inspect
+import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,7 +131,10 @@ PAGES = {
 
 
 def main() -> None:
-    """Write the pages."""
+    """Write the pages; or print the one that is named."""
+    if len(sys.argv) > 1:
+        sys.stdout.write(PAGES[sys.argv[1]]())
+        return
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page(), "utf-8")
 

@@ -7,8 +7,7 @@ result = session.run({"image": image})
 print(result["logits"].argmax())
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle import Bundle
 from edge_infer.dtypes import DType
@@ -32,7 +31,7 @@ from edge_infer.manifest import Manifest, Variant
 from edge_infer.session import PreparedCall, Report, Session, Stream
 from edge_infer.tensors import Tensor, TensorSpec
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
     from edge_infer.tuning import tune
 
@@ -69,14 +68,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    """Import what few runs need when it is first asked for."""
-    if name == "tune":
-        from edge_infer.tuning import tune
-
-        return tune
+def __getattr__(name: str) -> Any:
+    """Import what only few programs need when it is first asked for."""
     if name == "OnnxRuntimeOptions":
         from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
 
         return OnnxRuntimeOptions
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "tune":
+        from edge_infer.tuning import tune
+
+        return tune
+    raise AttributeError(f"module 'edge_infer' has no attribute {name!r}")

@@ -62,9 +62,9 @@ class Bundle:
         return self._revision or next(iter(self.manifest.files.values())).sha256
 
     @property
-    def is_hashed(self) -> bool:
-        """Whether `revision` is known already; of a bare model it takes reading the whole file."""
-        return bool(self._revision)
+    def is_bare(self) -> bool:
+        """Whether this is a model file without a manifest, whose `revision` takes reading the whole file."""
+        return not self._revision
 
     @property
     def label(self) -> str:

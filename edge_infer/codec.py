@@ -12,6 +12,7 @@ Golden examples of a bundle are one such file, `examples/golden.safetensors`, wh
 from __future__ import annotations
 
 import json
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.dtypes import DType
@@ -39,6 +40,11 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 #: The limit that the reference implementation sets.
 _MAX_HEADER_BYTES = 100 * 10**6
+
+
+#: In front of each request and answer on a stream (docs/guide/serve.md): the client's number of the request, the bytes
+#: of JSON that follow, and the bytes of tensors behind the JSON, all little-endian.
+FRAME = Struct("<III")
 
 
 def write_tensors(tensors: Mapping[str, Tensor]) -> bytes:

@@ -28,6 +28,8 @@
         ├── ModelNotFound        no such model or version
         ├── PayloadTooLarge      the request's body is over the limit
         ├── QueueFull            too many requests wait already
+        │   └── OverShare        too many of this tenant's do, while others wait
+        ├── Unauthorized         there is no API key, or it is nobody's
         └── DeadlineExceeded     the answer would come too late
 
 An error carries its facts as attributes, says in one line what is wrong, and in its `hint` what to type next. It
@@ -206,6 +208,12 @@ class TrialError(SyncError):
     code = "trial_failed"
 
 
+class NotReleasedError(SyncError):
+    """A version is not for this device, by a roll-out in steps or one that was halted."""
+
+    code = "not_released"
+
+
 class StoreError(SyncError):
     """A store or a device's folder is not what it must be, or is in use."""
 
@@ -234,6 +242,18 @@ class QueueFull(ServingError):
     """Too many requests wait already; come back later."""
 
     code = "queue_full"
+
+
+class OverShare(QueueFull):
+    """A tenant asks for more than its share while others wait."""
+
+    code = "over_share"
+
+
+class Unauthorized(ServingError):
+    """The request has no API key, or one that is nobody's."""
+
+    code = "unauthorized"
 
 
 class DeadlineExceeded(ServingError):

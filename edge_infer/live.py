@@ -11,7 +11,7 @@ from edge_infer.errors import EdgeInferError, ExecutionError, InputError
 from edge_infer.loading import load
 from edge_infer.sync.client import Pulled, pull, split_address
 from edge_infer.sync.device import DeviceStore
-from edge_infer.sync.watch import watch
+from edge_infer.sync.follow import Server, follow, server_of
 
 if TYPE_CHECKING:
     import os
@@ -52,8 +52,27 @@ class LiveSession:
         self._options = options
         self._lock = Lock()
         self._current = _Counted(load(self._device.active(), **options))
-        self._stop = Event()
+        self._stop, self._wake = Event(), Event()
         self._thread: Thread | None = None
+
+    @classmethod
+    def open(cls, address: str, *, interval_s: float = 60.0, **options: Any) -> Self:
+        """Open the newest version of a model of a store, and follow it.
+
+        Args:
+            address: `edge+https://HOST/STORE/MODEL`; the weights lie in the user's cache folder.
+            interval_s: The mean time between two looks.
+            **options: What `edge_infer.load` takes.
+
+        Raises:
+            SyncError: It cannot be had, and no version of it lies here.
+        """
+        from edge_infer.sync.cache import bring, plain_address
+
+        device = bring(address, lambda path: trial(path, **options))
+        session = cls(device.folder, **options)
+        session.follow(plain_address(address), interval_s=interval_s)
+        return session
 
     def run(
         self,
@@ -103,14 +122,20 @@ class LiveSession:
             old.session.close()
         return True
 
-    def update(self, address: str) -> Pulled:
+    def update(
+        self, address: str, *, is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False
+    ) -> Pulled:
         """Pull the newest version of STORE/MODEL, try it, and run on it from the next call on.
+
+        Args:
+            address: STORE/MODEL.
+            is_halted: Told a version that comes in steps; where it says so, the version is not taken now.
 
         Raises:
             SyncError: It could not be taken; the old weights go on running.
         """
         store, model = split_address(address)
-        pulled = pull(store, model, self._device, lambda path: trial(path, **self._options))
+        pulled = pull(store, model, self._device, lambda path: trial(path, **self._options), is_halted=is_halted)
         self.refresh()
         return pulled
 
@@ -119,6 +144,8 @@ class LiveSession:
         address: str,
         *,
         interval_s: float = 60.0,
+        server: str | None = None,
+        token: str = "",
         on_update: Callable[[Pulled], None] | None = None,
         on_error: Callable[[EdgeInferError], None] | None = None,
     ) -> None:
@@ -127,6 +154,9 @@ class LiveSession:
         Args:
             address: STORE/MODEL.
             interval_s: The mean time between two looks.
+            server: The `edge-infer serve` that has events and takes reports; None for the store's own host, if it does;
+                empty for none.
+            token: What that server wants to be shown with reports.
             on_update: Told each change, in that thread.
             on_error: Told each failure, in that thread.
 
@@ -135,10 +165,19 @@ class LiveSession:
         """
         if self._thread is not None:
             raise InputError("This session follows a store already", hint="make another LiveSession")
+        store, model = split_address(address)
+        url = server_of(store) if server is None else server.rstrip("/")
+        told = Server(url, self._device, model, token=token) if url else None
         self._thread = Thread(
-            target=watch,
-            args=(lambda: self.update(address),),
-            kwargs={"interval_s": interval_s, "stop": self._stop, "on_update": on_update, "on_error": on_error},
+            target=follow,
+            args=(lambda: self.update(address, **({} if told is None else {"is_halted": told.is_halted})), told),
+            kwargs={
+                "interval_s": interval_s,
+                "stop": self._stop,
+                "wake": self._wake,
+                "on_update": on_update,
+                "on_error": on_error,
+            },
             daemon=True,
         )
         self._thread.start()
@@ -146,6 +185,7 @@ class LiveSession:
     def close(self) -> None:
         """Stop following and free the engine, after the calls that are under way."""
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()
         with self._lock:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer import platform
 from edge_infer.bundle import Bundle
-from edge_infer.errors import BackendUnavailable, EdgeInferError, InputError, UnsupportedModel, listed
+from edge_infer.errors import (
+    BackendError,
+    BackendUnavailable,
+    EdgeInferError,
+    InputError,
+    UnsupportedError,
+    UnsupportedModel,
+    listed,
+)
 from edge_infer.opening import open_session
 from edge_infer.registry import get_backend
 from edge_infer.remembered import may_be_remembered, remembered
@@ -16,7 +24,7 @@ from edge_infer.values import has_numpy
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from edge_infer.backends.base import EngineOptions
@@ -38,6 +46,7 @@ class _Wishes(NamedTuple):
     self_test: bool
     arrays: str
     options: EngineOptions | None
+    fallback: str | None
 
 
 def load(
@@ -53,12 +62,14 @@ def load(
     self_test: bool = False,
     arrays: str = "auto",
     options: EngineOptions | None = None,
+    fallback: str | None = None,
 ) -> Session:
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, or the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there.
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
+            model of a signed store, `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
         backend: The engine to use; None to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
@@ -70,7 +81,11 @@ def load(
             model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
         self_test: Whether to run the bundle's golden examples first and compare.
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
-        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
+            what was measured without them does not count.
+        fallback: The URL of the same model on a server, for what cannot be run here: where no engine can load it, where
+            it was measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
+            of memory. `Session.report()` says what went there. `load` asks the server only where it must.
 
     Raises:
         BundleError: The source is no bundle or model, or its files are not what they must be.
@@ -83,19 +98,26 @@ def load(
     >>> load("examples/digits/digits.onnx", backend="onnxruntime").inputs
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
-    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options)
+    wishes = _Wishes(
+        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
+    )
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
-    wishes = _with_options(wishes)
+    if _is_of_store(source):
+        source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
+    wishes = _placed(wishes)
     failed: list[tuple[Choice, EdgeInferError]] = []
-    for choice in _choices(bundle, wishes):
-        try:
-            return _opened(bundle, choice, bundle.model(choice.variant), wishes, failed)
-        except (UnsupportedModel, BackendUnavailable) as error:
-            _record(error, choice, failed, wishes)
-    raise failed[0][1]
+    try:
+        for choice in _choices(bundle, wishes):
+            try:
+                return _opened(bundle, choice, bundle.model(choice.variant), wishes, failed)
+            except (UnsupportedModel, BackendUnavailable) as error:
+                _record(error, choice, failed, wishes)
+        raise failed[0][1]
+    except (BackendError, MemoryError) as error:
+        return _fallen_back(error, failed, wishes)
 
 
 async def load_async(
@@ -111,24 +133,56 @@ async def load_async(
     self_test: bool = False,
     arrays: str = "auto",
     options: EngineOptions | None = None,
+    fallback: str | None = None,
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
-    wishes = _Wishes(device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options)
+    wishes = _Wishes(
+        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
+    )
     if not platform.in_browser():
         return await platform.run_in_thread(lambda: load(source, **wishes._asdict()))
     _check(wishes)
     if _is_remote(source):
         return _remote(str(source), wishes)
-    wishes = _with_options(wishes)
+    if _is_of_store(source):
+        source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
+    wishes = _placed(wishes)
     await get_backend(wishes.backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
-    for choice in _choices(bundle, wishes):
-        try:
-            return _opened(bundle, choice, await bundle.model_async(choice.variant), wishes, failed)
-        except (UnsupportedModel, BackendUnavailable) as error:
-            _record(error, choice, failed, wishes)
-    raise failed[0][1]
+    try:
+        for choice in _choices(bundle, wishes):
+            try:
+                return _opened(bundle, choice, await bundle.model_async(choice.variant), wishes, failed)
+            except (UnsupportedModel, BackendUnavailable) as error:
+                _record(error, choice, failed, wishes)
+        raise failed[0][1]
+    except (BackendError, MemoryError) as error:
+        return _fallen_back(error, failed, wishes)
+
+
+def _is_of_store(source: object) -> bool:
+    """Tell whether a source is a model of a signed store."""
+    return isinstance(source, str) and source.startswith("edge+")
+
+
+def _pulled(address: str, wishes: _Wishes) -> Path:
+    """Bring the newest version of a model of a store into the user's cache; return its bundle folder.
+
+    Where that cannot be had, the version of the last time is taken, with a warning.
+    """
+    if platform.in_browser():
+        raise UnsupportedError(
+            "Python in a page does not read signed stores", hint="in JavaScript: createSession('edge+/store/MODEL')"
+        )
+    from edge_infer.sync.cache import bring
+
+    def tried(path: Path) -> None:
+        bundle = Bundle.open(path)
+        has_examples = bundle.manifest.examples is not None
+        load(bundle, **wishes._replace(self_test=has_examples, tune=False)._asdict()).close()
+
+    return bring(address, tried).active()
 
 
 def _check(wishes: _Wishes) -> None:
@@ -139,42 +193,84 @@ def _check(wishes: _Wishes) -> None:
         raise InputError("`arrays` is `numpy`, which is not installed here", hint="pip install numpy, or arrays='auto'")
     if threads is not None and threads < 1:
         raise InputError(f"`threads` is {threads}, expected at least 1", got=threads)
+    if wishes.fallback is not None and not _is_remote(wishes.fallback):
+        raise InputError(
+            f"`fallback` is `{wishes.fallback}`, which is no model on a server",
+            hint='fallback="http://127.0.0.1:8080/v2/models/NAME"',
+        )
     if budget is not None and not budget > 0:
         raise InputError(f"`latency_budget_ms` is {budget}, expected more than 0", got=budget)
 
 
-def _with_options(wishes: _Wishes) -> _Wishes:
-    """Return the wishes with the backend and the device that the engine's options are for."""
-    options = wishes.options
+def _placed(wishes: _Wishes) -> _Wishes:
+    """Return the wishes with the device and the backend that the engine's options are for."""
+    options, device, backend = wishes.options, wishes.device, wishes.backend
     if options is None:
         return wishes
-    if wishes.backend not in (None, options.backend):
+    if backend not in (None, options.backend):
         raise InputError(
-            f"The options are for `{options.backend}`, the backend asked for is `{wishes.backend}`",
+            f"The options are for `{options.backend}`, the backend asked for is `{backend}`",
             hint=f'backend="{options.backend}"',
         )
-    device = wishes.device if wishes.device != "auto" else options.device or "auto"
-    return wishes._replace(backend=options.backend, device=device)
+    if wishes.tune:
+        raise InputError("`tune` measures without an engine's options", hint="leave `options` or `tune` out")
+    if device == "auto" and options.device is not None:
+        device = options.device
+    return wishes._replace(device=device, backend=options.backend)
+
+
+def _fallen_back(error: Exception, failed: list[tuple[Choice, EdgeInferError]], wishes: _Wishes) -> Session:
+    """Open the model on the server where it cannot be run here, and keep why."""
+    if wishes.fallback is None:
+        raise error
+    reasons = _told(failed) or [str(error).partition("\n")[0]]
+    return _open_remote(wishes.fallback, wishes, reasons)
 
 
 def _choices(bundle: Bundle, wishes: _Wishes) -> Iterator[Choice]:
-    """Give the ways to run a bundle here, the preferred first: by what was measured, else by rule."""
+    """Give the ways to run a bundle here, the preferred first: by what was measured, else by rule.
+
+    Raises:
+        BackendUnavailable: None was measured within the latency budget, and there is a server to fall back to.
+    """
+    rows = _measured(bundle, wishes)
+    if wishes.fallback is not None and wishes.latency_budget_ms is not None:
+        _check_budget(bundle, rows, wishes, wishes.latency_budget_ms)
     return choices(
         bundle.manifest,
         device=wishes.device,
         backend=wishes.backend,
         variant=wishes.variant,
         threads=wishes.threads,
-        measured=_measured(bundle, wishes),
+        measured=rows,
         latency_budget_ms=wishes.latency_budget_ms,
     )
+
+
+def _check_budget(bundle: Bundle, rows: tuple[Measurement, ...], wishes: _Wishes, budget_ms: float) -> None:
+    best = best_measured(
+        bundle.manifest,
+        rows,
+        device=wishes.device,
+        backend=wishes.backend,
+        variant=wishes.variant,
+        threads=wishes.threads,
+    )
+    if best is not None:
+        ms = min(row.ms for row in rows if (row.variant, row.backend) == (best.variant.id, best.backend))
+        if ms > budget_ms:
+            raise BackendUnavailable(
+                f"`{best.variant.id}` by {best.backend} takes {ms:.3g} ms here, more than {budget_ms:g} ms", got=ms
+            )
 
 
 def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
     """Return what was measured of the bundle here; measure it where that was asked for and is not done."""
     name = bundle.manifest.name
     rows: tuple[Measurement, ...] = ()
-    if bundle.is_hashed or wishes.tune or may_be_remembered(name):
+    if wishes.options is not None:
+        return rows
+    if not bundle.is_bare or wishes.tune or may_be_remembered(name):
         rows = remembered(name, bundle.revision)
     if wishes.tune:
         from edge_infer.tuning import tune
@@ -214,18 +310,24 @@ def _opened(
     wishes: _Wishes,
     failed: list[tuple[Choice, EdgeInferError]],
 ) -> Session:
-    fallbacks = [f"{one.variant.id} by {one.backend} on {one.device}: {error.message}" for one, error in failed]
     return open_session(
         bundle,
         choice,
         model,
-        options=wishes.options,
         strict=wishes.strict,
         arrays=wishes.arrays,
         asked=wishes.device,
-        fallbacks=fallbacks,
+        fallbacks=_told(failed),
         self_test=wishes.self_test,
+        options=wishes.options,
+        fallback=wishes.fallback,
+        latency_budget_ms=wishes.latency_budget_ms,
     )
+
+
+def _told(failed: list[tuple[Choice, EdgeInferError]]) -> list[str]:
+    """Say in words what was tried and why it was not taken."""
+    return [f"{one.variant.id} by {one.backend} on {one.device}: {error.message}" for one, error in failed]
 
 
 def _record(
@@ -239,7 +341,9 @@ def _record(
 
 def _is_remote(source: object) -> bool:
     """Tell whether a source is a model on a v2 server."""
-    return isinstance(source, str) and "/v2/models/" in source and platform.is_url(source)
+    if not isinstance(source, str) or "/v2/models/" not in source:
+        return False
+    return platform.is_url(source) or source.startswith(("ws://", "wss://"))
 
 
 def _remote(url: str, wishes: _Wishes) -> Session:
@@ -253,12 +357,17 @@ def _remote(url: str, wishes: _Wishes) -> Session:
         "tune": wishes.tune,
         "options": wishes.options is not None,
         "self_test": wishes.self_test,
+        "fallback": wishes.fallback is not None,
     }
     refused = [name for name, is_wished in wished.items() if is_wished]
     if refused:
         raise InputError(
             f"A model on a server takes no {listed(refused)}: the server decides", hint="leave it out, or load a bundle"
         )
+    return _open_remote(url, wishes)
+
+
+def _open_remote(url: str, wishes: _Wishes, fallbacks: Sequence[str] = ()) -> Session:
     from edge_infer.backends.remote import RemoteModel
     from edge_infer.manifest import Manifest, Variant
 
@@ -267,4 +376,4 @@ def _remote(url: str, wishes: _Wishes) -> Session:
     manifest = Manifest(model.name, model.version, model.inputs, model.outputs, [variant], [])
     bundle = Bundle.of_server(manifest, url)
     choice = Choice(variant, "remote", "remote", why="the server decides")
-    return Session(bundle, choice, model, arrays=wishes.arrays, asked=wishes.device, fallbacks=())
+    return Session(bundle, choice, model, arrays=wishes.arrays, asked=wishes.device, fallbacks=fallbacks)

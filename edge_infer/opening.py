@@ -24,12 +24,14 @@ def open_session(
     choice: Choice,
     model: Path | bytes,
     *,
-    options: EngineOptions | None = None,
     strict: bool,
     arrays: str,
     asked: str,
     fallbacks: Sequence[str] = (),
     self_test: bool = False,
+    options: EngineOptions | None = None,
+    fallback: str | None = None,
+    latency_budget_ms: float | None = None,
 ) -> Session:
     """Make the session of one choice.
 
@@ -37,12 +39,14 @@ def open_session(
         bundle: The bundle of the model.
         choice: The variant, the engine, the device and the threads.
         model: The variant's model file or its bytes.
-        options: The caller's settings of the engine.
         strict: Whether to raise where another device than the chosen one is used.
         arrays: What outputs are, as in `edge_infer.load`.
         asked: The device that the user asked for.
         fallbacks: What was tried before and failed, in words.
         self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
+        fallback: The same model on a server, for what cannot be run here; None for nowhere.
+        latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
 
     Raises:
         UnsupportedModel: The engine cannot load it.
@@ -53,6 +57,12 @@ def open_session(
     """
     runnable = _prepare(choice, model, options, strict=strict)
     _check_specs(bundle, choice, runnable)
+    if fallback is not None:
+        from edge_infer.backends.fallback import FallbackModel
+        from edge_infer.backends.remote import RemoteModel
+
+        budget_s = None if latency_budget_ms is None else latency_budget_ms / 1000
+        runnable = FallbackModel(runnable, fallback, RemoteModel, budget_s)
     session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
     return _self_tested(session) if self_test else session
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.errors import FetchError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from typing import TypeVar
 
     T = TypeVar("T")
@@ -119,18 +119,19 @@ def is_url(source: object) -> bool:
     return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
-def fetch(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
+def fetch(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[str, str] | None = None) -> bytes:
     """Get the bytes of a URL, blocking.
 
     Args:
         url: An `http://` or `https://` URL.
         limit: The most bytes to take.
+        headers: More headers to send, an API key for one.
 
     Raises:
         FetchError: It does not answer, answers with an error, or with more bytes than the limit.
         UnsupportedError: This is Pyodide on a page's main thread, which may not block.
     """
-    return _fetch_browser(url, limit) if in_browser() else _fetch_native(url, limit)
+    return _fetch_browser(url, limit, headers) if in_browser() else _fetch_native(url, limit, headers)
 
 
 async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
@@ -148,13 +149,13 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
     return _limited(url, await response.bytes(), limit)
 
 
-def _fetch_native(url: str, limit: int) -> bytes:
+def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
     try:
-        request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity"})
+        request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity", **(headers or {})})
         with urlopen(request, timeout=_TIMEOUT_S) as response:
             return _limited(url, response.read(limit + 1), limit)
     except HTTPError as error:
@@ -163,7 +164,7 @@ def _fetch_native(url: str, limit: int) -> bytes:
         raise _unreachable(url, error) from error
 
 
-def _fetch_browser(url: str, limit: int) -> bytes:
+def _fetch_browser(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
     import js
 
     if not in_worker():
@@ -173,6 +174,8 @@ def _fetch_browser(url: str, limit: int) -> bytes:
     request = js.XMLHttpRequest.new()
     request.open("GET", url, False)
     request.responseType = "arraybuffer"
+    for name, value in (headers or {}).items():
+        request.setRequestHeader(name, value)
     try:
         request.send(None)
     except Exception as error:

@@ -117,14 +117,14 @@ def choices(
             continue
         state = reasons[name] = engine.availability()
         if state.ready and kind in ("auto", *state.devices):
-            places = state.devices if device == "auto" else (device,)
-            for place, candidate in ((at, one) for at in places for one in _ordered(readable, at, variant is not None)):
-                choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
-                if candidate.precision in _EMULATED[place.partition(":")[0]]:
-                    later.append(choice)
-                elif first is None or choice[:3] != first[:3]:
-                    is_found = True
-                    yield choice
+            for place in state.devices if device == "auto" else (device,):
+                for candidate in _ordered(readable, place, variant is not None):
+                    choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
+                    if candidate.precision in _EMULATED[place.partition(":")[0]]:
+                        later.append(choice)
+                    elif first is None or choice[:3] != first[:3]:
+                        is_found = True
+                        yield choice
     yield from later
     if not (is_found or later):
         raise _no_choice(manifest, device, backend, variants, reasons)

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer import platform
 from edge_infer.bundle import Bundle
-from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedModel
+from edge_infer.made_up import made_up_inputs
 from edge_infer.opening import open_session, takes_threads
 from edge_infer.parity import FP32_MIN_SQNR_DB, compare, judge
 from edge_infer.quality import measured_quality
 from edge_infer.registry import get_backend
 from edge_infer.remembered import Measurement, remember
 from edge_infer.select import choices, worth_measuring
-from edge_infer.tensors import Tensor
 from edge_infer.values import has_numpy, present
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from edge_infer.select import Choice
     from edge_infer.session import Session
-    from edge_infer.tensors import TensorSpec
 
 #: A block of calls lasts at least this long, far above the resolution of a page's clock (0.1 ms) and a timer's jitter.
 _BLOCK_S = 0.005
@@ -174,7 +172,7 @@ def _measure(
                     open_session(bundle, way, bundle.model(way.variant), strict=True, arrays="tensor", asked=way.device)
                 )
                 # Measured is what applications do: on numpy arrays, where there is numpy.
-                feeds = [present(inputs, arrays) for inputs, _ in examples] or [_made_up(session.inputs)]
+                feeds = [present(inputs, arrays) for inputs, _ in examples] or [made_up_inputs(session.inputs)]
                 results = [session.run(inputs) for inputs in feeds]
                 sqnr_db, verdict = None, "unknown"
                 if examples:
@@ -256,18 +254,3 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def _made_up(specs: Sequence[TensorSpec]) -> dict[str, Any]:
-    """Make inputs for a model without golden examples: zeros of the specs' shapes, each free dimension being 1."""
-    feeds: dict[str, Any] = {}
-    for spec in specs:
-        shape = tuple(dim if isinstance(dim, int) else 1 for dim in spec.shape)
-        if spec.dtype is DType.STRING:
-            count = 1
-            for dim in shape:
-                count *= dim
-            feeds[spec.name] = Tensor([""] * count, spec.dtype, shape)
-        else:
-            feeds[spec.name] = Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)
-    return feeds

@@ -11,6 +11,12 @@ if ! command -v chromium chromium-browser google-chrome >/dev/null && [ -z "${ED
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium
 fi
 
+# It checks the unit that `edge-infer device install-service` writes.
+if ! command -v systemd-analyze >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends systemd
+fi
+
 # pip, not uv: it honours the find-links of a machine that has the small CPU build of torch.
 .venv/bin/python -c 'import torch, onnxscript' 2>/dev/null || {
   .venv/bin/python -m pip install -q 'torch==2.13.0'

@@ -2,7 +2,7 @@
 
     npm ci --prefix web && python web/vendor.py
 
-The npm folders hold 150 MB of builds, maps and sources; a page needs seven of those files, and the wheel of micropip
+The npm folders hold 150 MB of builds, maps and sources; a page needs eight of those files, and the wheel of micropip
 so that `pyodide.loadPackage("micropip")` works with no outside network. Versions are pinned: the engines by
 `package-lock.json`, micropip by its sha256 below. `vendor/versions.json` says what was put there; it is written last,
 so that a run that was cut short is repaired by the next.
@@ -37,6 +37,7 @@ ENGINE_FILES = {
         "pyodide.asm.wasm": "pyodide/pyodide.asm.wasm",
         "python_stdlib.zip": "pyodide/python_stdlib.zip",
     },
+    "zstddec": {"dist/zstddec.mjs": "zstddec/zstddec.mjs", "LICENSE": "LICENSES/zstddec.txt"},
 }
 #: Files of this repository that the page fetches and the wheel would lack: the application that also runs natively.
 OWN_FILES = ("examples/digits_app.py",)
@@ -54,6 +55,9 @@ pyodide/           Pyodide, Copyright (c) the Pyodide contributors and Mozilla. 
                    Source: https://github.com/pyodide/pyodide
                    python_stdlib.zip and pyodide.asm.wasm hold CPython, Copyright (c) 2001 Python Software
                    Foundation; all rights reserved.                                 PSF-2.0, see LICENSES/Python.txt
+zstddec/           zstddec, Copyright (c) Don McCurdy; holds Zstandard, Copyright
+                   (c) Yann Collet, Facebook, Inc.                                  MIT and BSD-3-Clause, see
+                   Source: https://github.com/donmccurdy/zstddec                    LICENSES/zstddec.txt
 wheels/            micropip, Copyright (c) the Pyodide contributors.                MPL-2.0, see LICENSES/MPL-2.0.txt
                    Source: https://github.com/pyodide/micropip
 """

@@ -89,8 +89,11 @@ class Runnable(Protocol):
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    placement: Placement
     is_thread_safe: bool
+
+    @property
+    def placement(self) -> Placement:
+        """Where it really runs."""
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]

@@ -10,14 +10,14 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
-from edge_infer.backends.tflite_file import is_whole
 from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel, listed
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import Tensor, TensorSpec
+from edge_infer.tflite_file import is_whole
 from edge_infer.values import fill, to_numpy
 
 if TYPE_CHECKING:
@@ -62,11 +62,19 @@ class LiteRTBackend:
         """Do nothing: it starts when it is imported."""
 
     def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
-        """Load a model; see `Backend.prepare`. The only option is `intra_op_threads`."""
+        """Load a model; see `Backend.prepare`. The options are `intra_op_threads` and `interface`.
+
+        `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its own scales
+        turn floats into these integers and back, so that it can be measured and used like any other.
+        """
         del device
-        unknown = [key for key in options if key != "intra_op_threads"]
+        unknown = [key for key in options if key not in ("intra_op_threads", "interface")]
         if unknown:
             raise InputError(f"litert takes no option {listed(unknown)}, as `{variant.id}` has", variant=variant.id)
+        if options.get("interface", "float") != "float":
+            raise InputError(
+                f"litert knows the interface `float`, `{variant.id}` has `{options['interface']}`", variant=variant.id
+            )
         threads = int(options.get("intra_op_threads", 0)) or min(_MAX_THREADS, available_cpus())
         found = _installed()
         try:
@@ -85,7 +93,7 @@ class LiteRTBackend:
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
-        return LiteRTModel(interpreter_class, content, variant, threads)
+        return LiteRTModel(interpreter_class, content, variant, threads, is_float="interface" in options)
 
 
 class LiteRTModel:
@@ -93,14 +101,18 @@ class LiteRTModel:
 
     is_thread_safe = False
 
-    def __init__(self, interpreter_class: Any, content: bytes, variant: Variant, threads: int) -> None:
+    def __init__(
+        self, interpreter_class: Any, content: bytes, variant: Variant, threads: int, *, is_float: bool = False
+    ) -> None:
         self._make: Callable[[], Any] = lambda: interpreter_class(model_content=content, num_threads=threads)
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()
             self._interpreter.allocate_tensors()
             self._inputs, self._outputs = _named_details(self._interpreter)
-        self.inputs = tuple(_spec(name, detail) for name, detail in self._inputs.items())
-        self.outputs = tuple(_spec(name, detail) for name, detail in self._outputs.items())
+        every = (*self._inputs.items(), *self._outputs.items())
+        self._scales = {name: scale for name, detail in every if (scale := _scale(detail))} if is_float else {}
+        self.inputs = tuple(_spec(name, detail, name in self._scales) for name, detail in self._inputs.items())
+        self.outputs = tuple(_spec(name, detail, name in self._scales) for name, detail in self._outputs.items())
         self.placement = Placement("cpu", threads, ("LiteRT",))
         self._shapes = {name: tuple(detail["shape"]) for name, detail in self._inputs.items()}
 
@@ -109,14 +121,17 @@ class LiteRTModel:
     ) -> dict[str, Array]:
         """Run the model; see `Runnable.run`. It has no memory of its own to keep tensors in: they are host tensors."""
         del keep
-        arrays = {name: _as_array(value) for name, value in feeds.items()}
+        arrays = {name: _quantized(_as_array(value), self._scales.get(name)) for name, value in feeds.items()}
         interpreter = self._interpreter
         with _translated("run the model", ExecutionError):
             self._resize({name: array.shape for name, array in arrays.items()})
             for name, array in arrays.items():
                 interpreter.set_tensor(self._inputs[name]["index"], array)
             interpreter.invoke()
-            results = {name: interpreter.get_tensor(self._outputs[name]["index"]) for name in outputs}
+            results = {
+                name: _dequantized(interpreter.get_tensor(self._outputs[name]["index"]), self._scales.get(name))
+                for name in outputs
+            }
         for name, target in into.items():
             fill(name, target, results[name])
             results[name] = target
@@ -129,7 +144,7 @@ class LiteRTModel:
             for name, shape in shapes.items():
                 interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
             interpreter.allocate_tensors()
-        return LiteRTCall(interpreter, self._inputs, self._outputs)
+        return LiteRTCall(interpreter, self._inputs, self._outputs, self._scales)
 
     def close(self) -> None:
         """Give back the interpreter's memory."""
@@ -156,18 +171,23 @@ class LiteRTModel:
 class LiteRTCall:
     """A run on an interpreter of its own with fixed shapes."""
 
-    def __init__(self, interpreter: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, interpreter: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any], scales: Mapping[str, _Scale]
+    ) -> None:
         import numpy
 
         self._interpreter = interpreter
         self._copy = numpy.copyto
+        self._scales = scales
         self._inputs = [(detail["index"], name) for name, detail in inputs.items()]
         self._outputs = [(detail["index"], name) for name, detail in outputs.items()]
         self.inputs: dict[str, Array] = {
-            name: numpy.zeros_like(interpreter.get_tensor(index)) for index, name in self._inputs
+            name: numpy.zeros_like(_dequantized(interpreter.get_tensor(index), scales.get(name)))
+            for index, name in self._inputs
         }
         self.outputs: dict[str, Array] = {
-            name: numpy.zeros_like(interpreter.get_tensor(index)) for index, name in self._outputs
+            name: numpy.zeros_like(_dequantized(interpreter.get_tensor(index), scales.get(name)))
+            for index, name in self._outputs
         }
 
     def write(self, name: str, value: Array) -> None:
@@ -179,10 +199,10 @@ class LiteRTCall:
         interpreter = self._interpreter
         with _translated("run the model", ExecutionError):
             for index, name in self._inputs:
-                interpreter.set_tensor(index, self.inputs[name])
+                interpreter.set_tensor(index, _quantized(self.inputs[name], self._scales.get(name)))
             interpreter.invoke()
             for index, name in self._outputs:
-                result = interpreter.get_tensor(index)
+                result = _dequantized(interpreter.get_tensor(index), self._scales.get(name))
                 if result.shape == self.outputs[name].shape:
                     self._copy(self.outputs[name], result)
                 else:
@@ -214,11 +234,42 @@ def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return inputs, outputs
 
 
-def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
+class _Scale(NamedTuple):
+    """What the integers of an input or output stand for: step * (integer - zero)."""
+
+    step: float
+    zero: int
+    dtype: Any
+
+
+def _scale(detail: Mapping[str, Any]) -> _Scale | None:
+    step, zero = detail["quantization"]
+    return _Scale(step, zero, detail["dtype"]) if step else None
+
+
+def _quantized(array: Array, scale: _Scale | None) -> Any:
+    if scale is None:
+        return array
+    import numpy
+
+    limits = numpy.iinfo(scale.dtype)
+    values = numpy.rint(numpy.asarray(array) / scale.step) + scale.zero
+    return numpy.clip(values, limits.min, limits.max).astype(scale.dtype)
+
+
+def _dequantized(array: Any, scale: _Scale | None) -> Any:
+    if scale is None:
+        return array
+    import numpy
+
+    return (array.astype(numpy.float32) - numpy.float32(scale.zero)) * numpy.float32(scale.step)
+
+
+def _spec(name: str, detail: Mapping[str, Any], is_float: bool = False) -> TensorSpec:
     import numpy
 
     try:
-        dtype = DType.parse(numpy.dtype(detail["dtype"]).name)
+        dtype = DType.FLOAT32 if is_float else DType.parse(numpy.dtype(detail["dtype"]).name)
     except InputError as error:
         raise UnsupportedModel(
             f"`{name}` is {detail['dtype']}, expected a tensor of a known dtype", tensor=name

@@ -1,7 +1,9 @@
 """ONNX Runtime, natively: CPU and CUDA.
 
-Plain runs go through `InferenceSession.run`; kept tensors, `into` buffers and prepared calls through IO binding,
-which skips the checks and allocations of a run (3.8 us against 10.7 us on an identity model).
+Where numpy is not imported a model on the CPU goes by the C interface (`onnxruntime_c.py`), which needs neither numpy
+nor the Python binding. Elsewhere plain runs go through `InferenceSession.run`; kept tensors, `into` buffers and
+prepared calls through IO binding, which skips the checks and allocations of a run (3.8 us against 10.7 us on an
+identity model).
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability
 from edge_infer.backends.onnxruntime_errors import translate, translated
-from edge_infer.backends.onnxruntime_session import open_session
 from edge_infer.backends.onnxruntime_values import ONNX_TYPE, OrtTensor, from_ort_value, spec_of, to_ort_value
 from edge_infer.dtypes import DType
-from edge_infer.errors import ExecutionError, InputError, UnsupportedError
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedError
 from edge_infer.platform import installed_version
 from edge_infer.tensors import Tensor
 from edge_infer.values import as_array, to_numpy
@@ -24,7 +25,8 @@ from edge_infer.values import as_array, to_numpy
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from edge_infer.backends.base import Array, Call, Placement
+    from edge_infer.backends.base import Array, Call, Placement, Runnable
+    from edge_infer.errors import EdgeInferError
     from edge_infer.manifest import Variant
 
 
@@ -42,6 +44,10 @@ class OnnxRuntimeBackend:
             return Availability(False, reason="has no build for Pyodide; `ort-web` runs there")
         spec = find_spec("onnxruntime")
         if spec is None or spec.origin is None:
+            from edge_infer.backends.onnxruntime_api import library_path
+
+            if library_path() is not None:  # what `edge-infer slim` leaves of the package
+                return Availability(True, ("cpu",))
             return Availability(False, reason="not installed", hint="pip install 'edge-infer[onnxruntime]'")
         libraries = Path(spec.origin).parent / "capi"
         if not any(libraries.glob("*onnxruntime_providers_cuda*")):
@@ -55,16 +61,32 @@ class OnnxRuntimeBackend:
 
     def version(self) -> str:
         """Return the version of ONNX Runtime."""
-        return installed_version("onnxruntime", "onnxruntime", "onnxruntime-gpu")
+        number = installed_version("onnxruntime", "onnxruntime", "onnxruntime-gpu")
+        if number or not self.availability().ready:
+            return number
+        from edge_infer.backends.onnxruntime_api import load_api
+
+        return load_api().version
 
     async def start(self) -> None:
         """Do nothing: it starts when it is imported."""
 
-    def prepare(
-        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
-    ) -> OnnxRuntimeModel:
+    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
         """Load a model; see `Backend.prepare`."""
-        session, placement = open_session(model, variant.file, device=device, options=options)
+        unfit: EdgeInferError | None = None
+        if device == "cpu" and options.get("provider", "cpu") == "cpu" and "numpy" not in sys.modules:
+            from edge_infer.backends.onnxruntime_c import load_model
+
+            try:
+                return load_model(model, variant.file, options)
+            except BackendUnavailable as error:  # the Python binding may work where the library does not
+                unfit = error
+        from edge_infer.backends.onnxruntime_session import open_session
+
+        try:
+            session, placement = open_session(model, variant.file, device=device, options=options)
+        except BackendUnavailable as error:
+            raise unfit or error from error
         index = int(device.partition(":")[2] or 0)
         return OnnxRuntimeModel(session, placement, index=index, has_graph="provider.enable_cuda_graph" in options)
 
@@ -133,8 +155,11 @@ class OnnxRuntimeModel:
             for name, value in held.items():
                 binding.bind_ortvalue_input(name, value)
             for name in outputs:
-                if name in into:
-                    binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(into[name])))
+                target = into.get(name)
+                if isinstance(target, OrtTensor):
+                    binding.bind_ortvalue_output(name, target.value())
+                elif target is not None:
+                    binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(target)))
                 else:
                     binding.bind_output(name, *(self._place if name in keep else ("cpu", 0)))
             session.run_with_iobinding(binding, self._options)

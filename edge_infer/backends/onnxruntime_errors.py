@@ -50,16 +50,26 @@ def translate(error: Exception, doing: str, error_class: ErrorClass) -> Exceptio
         return error
     said = " ".join(str(error).split())
     text = said.split(": ", 2)[-1] if said.startswith("[ONNXRuntimeError]") else said
+    return described(kind.__name__, text, doing, error_class)
+
+
+def described(kind: str, text: str, doing: str, error_class: ErrorClass) -> UnsupportedModel | ExecutionError:
+    """Return our error for a failure of the engine.
+
+    Args:
+        kind: The engine's name of it, such as `InvalidProtobuf`.
+        text: What the engine says.
+        doing: What onnxruntime could not do, as in `run the model`.
+        error_class: What it is where the words tell nothing nearer.
+    """
     message = f"onnxruntime cannot {doing}: {text}"
-    lower = said.lower()
-    if isinstance(error, MemoryError) or any(words in lower for words in _NO_MEMORY):
+    lower = text.lower()
+    if kind == "MemoryError" or any(words in lower for words in _NO_MEMORY):
         hint = "a smaller batch, a smaller variant (fp16, int8), or free memory: `nvidia-smi` shows who holds the GPU's"
-        return OutOfMemory(message, hint=hint, engine_error=kind.__name__)
+        return OutOfMemory(message, hint=hint, engine_error=kind)
     if any(words in lower for words in _LOST):
-        return DeviceLost(
-            message, hint="restart the process; `nvidia-smi` and `dmesg` say more", engine_error=kind.__name__
-        )
-    return error_class(message, hint=_hint(kind.__name__, text), engine_error=kind.__name__)
+        return DeviceLost(message, hint="restart the process; `nvidia-smi` and `dmesg` say more", engine_error=kind)
+    return error_class(message, hint=_hint(kind, text), engine_error=kind)
 
 
 def _hint(kind: str, text: str) -> str:

@@ -14,26 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Placement
+from edge_infer.backends.onnxruntime_entries import session_entries
 from edge_infer.backends.onnxruntime_errors import translated
-from edge_infer.errors import BackendUnavailable, CudaUnavailable, InputError, ManifestError, UnsupportedModel, listed
+from edge_infer.errors import BackendUnavailable, CudaUnavailable, InputError, UnsupportedModel, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-# Entries of the session's configuration that a bundle may set: numbers and switches, no path to read or write.
-_BUNDLE_MAY_SET = (
-    "session.x64quantprecision",
-    "session.disable_prepacking",
-    "session.disable_quant_qdq",
-    "session.enable_quant_qdq_cleanup",
-    "session.qdqisint8allowed",
-    "session.set_denormal_as_zero",
-    "session.intra_op.allow_spinning",
-    "session.disable_double_qdq_remover",
-    "optimization.",
-    "mlas.",
-)
 
 
 def open_session(
@@ -64,19 +52,9 @@ def open_session(
         ) from error
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4  # fatal: what it says of an error comes with its exception
-    for key, value in options.items():
-        if key == "intra_op_threads":  # a field of its own, no session entry
-            settings.intra_op_num_threads = int(value)
-        elif key.startswith("user."):
-            settings.add_session_config_entry(key.removeprefix("user."), value)
-        elif key.startswith(_BUNDLE_MAY_SET):
-            settings.add_session_config_entry(key, value)
-        elif key != "strict" and key.partition(".")[0] != "provider":
-            raise ManifestError(
-                f"The bundle sets `{key}` of onnxruntime, which is none that a bundle may set",
-                hint="OnnxRuntimeOptions(session_settings={...}) in the program that loads it",
-                got=key,
-            )
+    settings.intra_op_num_threads = int(options.get("intra_op_threads", 0))
+    for key, value in session_entries(options).items():
+        settings.add_session_config_entry(key, value)
     kind, _, index = device.partition(":")
     provider = options.get("provider", kind)
     providers, wanted = _providers(onnxruntime, provider, kind, int(index or 0), options)

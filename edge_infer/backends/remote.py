@@ -2,6 +2,9 @@
 
     edge_infer.load("http://127.0.0.1:8080/v2/models/digits")
 
+`ws://` in the place of `http://` sends all requests over one WebSocket, many at once (`remote_stream`). A server that
+wants an API key gets that of the environment, `EDGE_INFER_API_KEY`.
+
 Tensors travel as bytes behind the JSON (the extension for binary tensors). A server that is full says when to come
 back, and is asked again then. Any v2 server will do; errors of ours arrive as the class that they left as.
 """
@@ -9,6 +12,7 @@ back, and is asked again then. Any v2 server will do; errors of ours arrive as t
 from __future__ import annotations
 
 import json
+import os
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +28,7 @@ from edge_infer.errors import (
     FetchError,
     QueueFull,
     ServingError,
+    Unauthorized,
     UnsupportedError,
     UnsupportedModel,
     error_from_json,
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.backends.base import Array
+    from edge_infer.backends.remote_stream import StreamConnection
     from edge_infer.manifest import Variant
 
 _DATATYPES = {
@@ -54,7 +60,9 @@ _NAMES = {dtype: name for name, dtype in _DATATYPES.items()}
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 5
 _MAX_WAIT_S = 30.0
-_OK, _UNAVAILABLE = 200, 503
+_OK = 200
+#: Come back later: over a share, or full.
+_LATER = (429, 503)
 
 
 class Reply(NamedTuple):
@@ -101,7 +109,7 @@ class RemoteModel:
     """A model on a server.
 
     Args:
-        url: `http://HOST/v2/models/NAME`, with or without `/versions/VERSION`.
+        url: `http://HOST/v2/models/NAME`, with or without `/versions/VERSION`; `ws://` for a stream.
         post: Sends a body: (url, body, headers, timeout in seconds) -> reply. None for this place's own way.
         pause: Waits some seconds.
 
@@ -118,11 +126,14 @@ class RemoteModel:
         post: Callable[[str, bytes, dict[str, str], float], Reply] | None = None,
         pause: Callable[[float], None] = sleep,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._connections = _Connections()
+        url = url.rstrip("/")
+        self._url = f"http{url[2:]}" if url.startswith("ws") else url
+        key = os.environ.get("EDGE_INFER_API_KEY")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._connections = _connections(url, self._headers)
         self._post = post or (_post_in_page if platform.in_browser() else self._connections.post)
         self._pause = pause
-        document = _json(platform.fetch(self._url), self._url)
+        document = _json(platform.fetch(self._url, headers=self._headers), self._url)
         try:
             self.name = str(document["name"])
             self.version = str((document.get("versions") or ["1"])[-1])
@@ -153,13 +164,13 @@ class RemoteModel:
     def _ask(self, body: bytes, headers: dict[str, str]) -> Reply:
         """Send a request, and again where the server was full; inference may be repeated without harm."""
         end = monotonic() + _TIMEOUT_S
-        headers = {**headers, "Content-Type": "application/octet-stream"}
+        headers = {**self._headers, **headers, "Content-Type": "application/octet-stream"}
         for attempt in range(1, _ATTEMPTS + 1):
             reply = self._post(f"{self._url}/infer", body, headers, max(1.0, end - monotonic()))
             if reply.status == _OK:
                 return reply
             wait_s = _retry_after(reply.headers.get("retry-after"))
-            if reply.status != _UNAVAILABLE or attempt == _ATTEMPTS or monotonic() + wait_s > end:
+            if reply.status not in _LATER or attempt == _ATTEMPTS or monotonic() + wait_s > end:
                 break
             self._pause(wait_s)
         raise _error(reply, self._url)
@@ -247,6 +258,17 @@ class _Connections:
         self.close()
 
 
+def _connections(url: str, headers: dict[str, str]) -> _Connections | StreamConnection:
+    """Make what carries requests natively: connections of HTTP, or one stream."""
+    if not url.startswith("ws"):
+        return _Connections()
+    if platform.in_browser():
+        raise UnsupportedError("Python in a page has no streams", hint=f"http{url[2:]}")
+    from edge_infer.backends.remote_stream import StreamConnection
+
+    return StreamConnection(url, headers)
+
+
 def _post_in_page(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Reply:
     return Reply(*platform.post_in_page(url, body, headers, timeout_s))
 
@@ -301,7 +323,7 @@ def _error(reply: Reply, url: str) -> EdgeInferError:
         document, text = {}, f"status {reply.status}"
     if isinstance(document, dict) and "code" in document:
         return error_from_json(document)
-    kind = {400: ExecutionError, 503: QueueFull}.get(reply.status, ServingError)
+    kind = {400: ExecutionError, 401: Unauthorized, 429: QueueFull, 503: QueueFull}.get(reply.status, ServingError)
     return kind(f"{url} answers: {text}", status=reply.status)
 
 

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 # Where each command is defined, and the extra or distribution that must be there for it.
 _COMMANDS = {
     "backends": "edge_infer.cli.backends:backends",
+    "bench": "edge_infer.cli.bench:bench",
+    "device": "edge_infer.cli.device:device",
     "doctor": "edge_infer.cli.doctor:doctor",
     "info": "edge_infer.cli.info:info",
     "publish": "edge_infer.cli.publish:publish",
     "pull": "edge_infer.cli.pull:pull",
     "run": "edge_infer.cli.run:run",
     "serve": "edge_infer.cli.serve:serve",
+    "slim": "edge_infer.cli.slim:slim",
     "store": "edge_infer.cli.store:store",
     "tune": "edge_infer.cli.tune:tune",
     "verify": "edge_infer.cli.verify:verify",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from edge_infer.bundle import Bundle
-from edge_infer.cli import options, output
+from edge_infer.cli import options, output, tflite_info
 from edge_infer.loading import load
 
 
@@ -19,8 +19,12 @@ from edge_infer.loading import load
 def info(source: str, as_json: bool) -> None:
     """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality.
 
-    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. Of a .tflite file it shows the operators, what
+    the weights are stored in, and an estimate of the memory that it needs beside them.
     """
+    if source.endswith(".tflite") and Path(source).is_file():
+        tflite_info.show(Path(source), as_json=as_json)
+        return
     bundle = Bundle.open(source)
     manifest = bundle.manifest
     inputs, outputs = manifest.inputs, manifest.outputs

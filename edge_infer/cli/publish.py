@@ -14,19 +14,29 @@ from edge_infer.cli.store import keys_option, require_sync
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--version", default=None, metavar="NAME", help="What to call it; default: the manifest's version.")
+@click.option(
+    "--stage",
+    default="all",
+    show_default=True,
+    metavar="SHARE",
+    help="Which devices take it now: canary:10%, 10% or all.",
+)
 @keys_option
 @options.as_json
-def publish(bundle: Path, store: Path, version: str | None, keys: Path, as_json: bool) -> None:
+def publish(bundle: Path, store: Path, version: str | None, stage: str, keys: Path, as_json: bool) -> None:
     """Publish a BUNDLE folder into a STORE folder, which any web server can host.
 
     Writes the full pack, the differences to the last three versions where they are worth it, and signs them. Make the
-    store and its keys first: `edge-infer store keys init STORE --keys DIR`.
+    store and its keys first: `edge-infer store keys init STORE --keys DIR`. With --stage only a share of the devices
+    takes it; `edge-infer store stage` raises that share or ends the roll-out.
     """
     require_sync()
     from edge_infer.sync.publish import publish as publish_bundle
     from edge_infer.sync.repository import Repository
+    from edge_infer.sync.stage import WHOLE, parse_share
 
-    done = publish_bundle(bundle, Repository(store), keys, version=version)
+    part = parse_share(stage)
+    done = publish_bundle(bundle, Repository(store), keys, version=version, share=part)
     revision = done.revision
     if as_json:
         output.data_json(
@@ -37,6 +47,7 @@ def publish(bundle: Path, store: Path, version: str | None, keys: Path, as_json:
                 "bundle": revision.bundle,
                 "size": revision.size,
                 "full": revision.pack.size,
+                "share": part / WHOLE,
                 "deltas": [{"from": name, "size": size} for name, size in done.deltas],
             }
         )
@@ -47,4 +58,5 @@ def publish(bundle: Path, store: Path, version: str | None, keys: Path, as_json:
         share = "-" if size is None else f"{size / revision.size:.1%}"
         rows.append((f"from {name}", "not worth it" if size is None else output.size(size), share))
     output.table(["pack", "size", "of the files"], rows, right=["size", "of the files"])
-    output.talk(f"Published {revision.model} {revision.version} in {store}: {output.size(revision.size)} of files")
+    to = "" if part == WHOLE else f", for {part / WHOLE:.2%} of the devices"
+    output.talk(f"Published {revision.model} {revision.version} in {store}: {output.size(revision.size)} of files{to}")

@@ -5,18 +5,24 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edge_infer.cli import options, output
 from edge_infer.cli.store import require_sync
+from edge_infer.notify import Watchdog, notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.sync.client import Pulled
+
+
+#: A whole model over a line of 1 Mbit/s takes this long at 450 MB.
+_LONGEST_LOOK_S = 3600.0
 
 
 def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,19 +34,23 @@ def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The store's first root.json, brought here by hand; default: trust what the store shows first.",
     )
     retry = click.option("--retry", is_flag=True, help="Try a version that failed its trial before.")
-    return click.argument("address", metavar="STORE/MODEL")(into(root(retry(options.model_choice(command)))))
+    name = click.option("--name", help="What the device is called in roll-outs and reports; default: a random word.")
+    return click.argument("address", metavar="STORE/MODEL")(into(root(retry(name(options.model_choice(command))))))
 
 
 @click.command()
 @_device_options
 @options.as_json
-def pull(address: str, into: Path, root: Path | None, retry: bool, as_json: bool, **choice: Any) -> None:
+def pull(
+    address: str, into: Path, root: Path | None, retry: bool, name: str | None, as_json: bool, **choice: Any
+) -> None:
     """Bring a device's folder to the newest version of a model in a store.
 
     STORE is a URL or a folder. What is here already is not fetched again; the new version runs its golden examples
     before it becomes the active one. Load it from `edge-infer store status DIR`, or by `edge_infer.live.LiveSession`.
     """
     require_sync()
+    _rename(into, name)
     pulled = _pull(address, into, root, retry, choice)
     if as_json:
         output.data_json({**pulled._asdict(), "path": str(pulled.path)})
@@ -53,39 +63,95 @@ def pull(address: str, into: Path, root: Path | None, retry: bool, as_json: bool
 @_device_options
 @click.option("--interval", "interval_s", default=60.0, show_default=True, help="Mean seconds between two looks.")
 @click.option("--once", is_flag=True, help="Look once and exit.")
+@click.option("--server", help="The `edge-infer serve` to listen and report to; default: the store's host.")
+@click.option("--no-server", is_flag=True, help="Look in intervals only, and report to nobody.")
+@click.option(
+    "--report-token", default="", envvar="EDGE_INFER_REPORT_TOKEN", help="What that server wants to be shown."
+)
 def watch(
-    address: str, into: Path, root: Path | None, retry: bool, interval_s: float, once: bool, **choice: Any
+    address: str,
+    into: Path,
+    root: Path | None,
+    retry: bool,
+    name: str | None,
+    interval_s: float,
+    once: bool,
+    server: str | None,
+    no_server: bool,
+    report_token: str,
+    **choice: Any,
 ) -> None:
-    """Pull again and again: with jitter, and waiting longer while it fails.
+    """Pull again and again: when the store's server says so, else with jitter, and waiting longer while it fails.
 
-    Ctrl-C stops. One line for each change is printed: the version and the folder to load.
+    Where the store's host is an `edge-infer serve`, it is also told how each update went, and asked whether a roll-out
+    in steps fails elsewhere. Ctrl-C stops. One line for each change is printed: the version and the folder to load.
     """
     require_sync()
-    from edge_infer.sync.watch import watch as watch_store
+    if server and no_server:
+        raise click.UsageError("--server and --no-server exclude each other")
+    from edge_infer.sync.client import split_address
+    from edge_infer.sync.device import DeviceStore
+    from edge_infer.sync.follow import Server, follow, reported, server_of
+    from edge_infer.sync.watch import MAX_BACKOFF, wait_s
+
+    _rename(into, name)
+    store, model = split_address(address)
+    url = "" if no_server else (server or server_of(store)).rstrip("/")
+    told = Server(url, DeviceStore(into), model, token=report_token) if url else None
 
     def changed(pulled: Pulled) -> None:
         output.data(f"{pulled.version} {pulled.path}")
         _talk(pulled)
 
-    look = functools.partial(_pull, address, into, root, retry, choice)
+    halted = {} if told is None else {"is_halted": told.is_halted}
+    look = functools.partial(_pull, address, into, root, retry, choice, **halted)
     if once:
-        pulled = look()
+        pulled = reported(look, told)()
         if pulled.changed:
             changed(pulled)
         else:
             _talk(pulled)
         return
+    # A look may take long on a thin line, and waits grow while the store does not answer; beyond both it hangs.
+    patience_s = _LONGEST_LOOK_S + wait_s(interval_s, MAX_BACKOFF, 1.0)
+    last = [monotonic()]
+
+    def alive_look() -> Pulled:
+        last[0] = monotonic()
+        return look()
+
+    watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
+    notify("READY=1")
     try:
-        watch_store(look, interval_s=interval_s, stop=Event(), on_update=changed, on_error=_complain)
+        follow(
+            alive_look, told, interval_s=interval_s, stop=Event(), wake=Event(), on_update=changed, on_error=_complain
+        )
     except KeyboardInterrupt:
         output.talk("Stopped")
+    finally:
+        notify("STOPPING=1")
+        watchdog.close()
 
 
 def _complain(error: EdgeInferError) -> None:
     output.warn(error.message, error.hint)
 
 
-def _pull(address: str, into: Path, root: Path | None, retry: bool, choice: dict[str, Any]) -> Pulled:
+def _rename(into: Path, name: str | None) -> None:
+    if name is not None:
+        from edge_infer.sync.device import DeviceStore
+
+        DeviceStore(into).rename(name)
+
+
+def _pull(
+    address: str,
+    into: Path,
+    root: Path | None,
+    retry: bool,
+    choice: dict[str, Any],
+    is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False,
+) -> Pulled:
     from edge_infer.live import trial
     from edge_infer.sync.client import pull as pull_model
     from edge_infer.sync.client import split_address
@@ -104,6 +170,7 @@ def _pull(address: str, into: Path, root: Path | None, retry: bool, choice: dict
             root=None if root is None else root.read_bytes(),
             retry=retry,
             progress=step,
+            is_halted=is_halted,
         )
 
 

@@ -13,16 +13,19 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.errors import BundleError, ServingError
+from edge_infer.notify import Watchdog, answers, notify
 from edge_infer.platform import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
+    from edge_infer.server.store.followed import Followed
+
+_NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 
 
 @click.command()
-@click.argument("bundles", nargs=-1, type=click.Path(path_type=Path), metavar="[BUNDLE]...")
+@click.argument("sources", nargs=-1, metavar="[BUNDLE|STORE]...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--web-root", type=click.Path(path_type=Path), help="A folder with src, demo and vendor.")
@@ -60,6 +63,48 @@ _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
 @click.option(
     "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
 )
+@click.option(
+    "--max-in-flight",
+    default=256,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most requests of one WebSocket that wait or run; more are not read.",
+)
+@click.option(
+    "--max-streams", default=1024, show_default=True, type=click.IntRange(0), help="The most WebSockets at once."
+)
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(path_type=Path),
+    help="A TOML file of pools, routes, canaries, fast variants and tenants.",
+)
+@click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="A PEM file with the certificate's chain.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with its private key.")
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    help="Another server whose pages may ask, as https://shop.example; may be given again. `*` for all.",
+)
+@click.option(
+    "--max-connections", default=16384, show_default=True, type=click.IntRange(1), help="The most connections at once."
+)
+@click.option(
+    "--max-header-kb",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most KiB of headers.",
+)
+@click.option(
+    "--header-timeout-s",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="How long a request's headers may take to come.",
+)
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -78,10 +123,19 @@ _NEEDED = ("starlette", "uvicorn", "msgspec", "prometheus_client")
     type=click.Choice(["text", "json", "none"]),
     help="How requests are logged; none logs errors only.",
 )
+@click.option(
+    "--fleet", type=click.Path(path_type=Path), help="A file that keeps what devices report; default: memory."
+)
+@click.option(
+    "--report-token",
+    default="",
+    envvar="EDGE_INFER_REPORT_TOKEN",
+    help="What devices must show to report; default: anybody may.",
+)
 @click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
 def serve(
-    bundles: tuple[Path, ...],
+    sources: tuple[str, ...],
     host: str,
     port: int,
     web_root: Path | None,
@@ -92,27 +146,49 @@ def serve(
     max_queue_size: int,
     max_wait_ms: float,
     max_body_mb: int,
+    max_in_flight: int,
+    max_streams: int,
+    config: Path | None,
+    fast_variant: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    cors_origins: tuple[str, ...],
+    max_connections: int,
+    max_header_kb: int,
+    header_timeout_s: float,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
     log_format: str,
+    fleet: Path | None,
+    report_token: str,
     open_browser: bool,
     no_isolation: bool,
 ) -> None:
     """Serve bundles over HTTP: inference, the files, and the demo page.
 
     A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. Bundles
-    of one name are versions of one model.
+    of one name are versions of one model. A STORE is a folder or URL of signed versions, or STORE/MODEL: its newest
+    versions are pulled, tried, served, and followed. A store in a folder is also hosted for devices and pages, under
+    /store/; what they report is shown at /fleet.
     """
     _require_server()
+    bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
-    from edge_infer.server.listener import listen, url_of
+    from edge_infer.server.ingestion.guard import DoorLimits
+    from edge_infer.server.listener import Tls, listen, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
+    from edge_infer.server.settings import Settings, read_settings
+    from edge_infer.server.store.routes import HostedStore
 
-    models = name_models(list(bundles) or sorted(Path().glob("*.bundle")))
+    models: dict[str, list[Path]] = {}
+    if bundles or not stores:
+        models = name_models(bundles or sorted(Path().glob("*.bundle")))
+    followed = _followed(stores, models, device, report_token) if stores else None
+    local = [Path(store) for store in stores if Path(store, "tuf").is_dir()]
     try:
         root = find_web_root(web_root)
     except BundleError as error:
@@ -120,6 +196,9 @@ def serve(
             raise
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
+    settings = read_settings(config) if config is not None else Settings()
+    if fast_variant:
+        settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
     batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms)
     app = create_app(
         models,
@@ -127,13 +206,33 @@ def serve(
         isolated=not no_isolation,
         cache_folder=cache_folder() / "encoded",
         device=device,
-        limits=Limits(workers, batch, max_body_mb * 2**20, cache_bytes=cache_mb * 2**20, cache_ttl_s=cache_ttl_s),
+        limits=Limits(
+            workers,
+            batch,
+            max_body_mb * 2**20,
+            cache_bytes=cache_mb * 2**20,
+            cache_ttl_s=cache_ttl_s,
+            max_streams=max_streams,
+            max_in_flight=max_in_flight,
+            door=DoorLimits(max_connections, max_header_kb * 2**10, header_timeout_s),
+        ),
         triton_metric_names=triton_metric_names,
+        settings=settings,
+        store=HostedStore(local[0] if local else None, fleet, report_token),
+        cors_origins=cors_origins,
     )
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    tls = Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     listening = listen(host, port)
-    url = url_of(listening)
+    url = url_of(listening, "http" if tls is None else "https")
+
+    watchdogs: list[Watchdog] = []
 
     def announce() -> None:
+        # The service is alive as long as its event loop answers; asked from a thread, as any client would.
+        notify("READY=1")
+        watchdogs.append(Watchdog(lambda: answers(f"{url}/v2/health/live")))
         what = ", ".join(models) if models else "no model"
         output.talk(f"Serving {url} ({what}); Ctrl-C stops")
         if not models:
@@ -142,8 +241,50 @@ def serve(
             click.launch(url)
 
     _log_to_output(log_format)
-    serve_on(app, listening, announce)
+    if followed is not None:
+        followed.start(app.engine.repository)
+    try:
+        serve_on(app, listening, announce, tls)
+    finally:
+        notify("STOPPING=1")
+        for watchdog in watchdogs:
+            watchdog.close()
+        if followed is not None:
+            followed.stop()
     output.talk("Stopped")
+
+
+def _sorted(sources: tuple[str, ...]) -> tuple[list[Path], list[str]]:
+    """Tell bundles and stores apart."""
+    bundles: list[Path] = []
+    stores: list[str] = []
+    for source in sources:
+        is_url = source.startswith(("http://", "https://", "edge+"))
+        is_folder = Path(source, "tuf").is_dir() or (
+            not Path(source).exists() and Path(source).parent.joinpath("tuf").is_dir()
+        )
+        if is_url or is_folder:
+            stores.append(source)
+        else:
+            bundles.append(Path(source))
+    if len([store for store in stores if Path(store, "tuf").is_dir()]) > 1:
+        raise click.UsageError("One server hosts one store in a folder; start another for the next")
+    return bundles, stores
+
+
+def _followed(stores: list[str], models: dict[str, list[Path]], device: str, token: str) -> Followed:
+    """Pull the models of stores and add them to those that are served."""
+    from edge_infer.cli.store import require_sync
+
+    require_sync()
+    from edge_infer.server.store.followed import Followed
+
+    followed = Followed(stores, device=device, token=token)
+    for name, path in followed.bring().items():
+        if name in models:
+            raise click.UsageError(f"The model {name} comes from a store and from a bundle, or from two stores")
+        models[name] = [path]
+    return followed
 
 
 def _require_server() -> None:

@@ -61,6 +61,61 @@ def init(folder: Path, keys: Path) -> None:
     output.talk(f"Made the store {folder} and 4 keys in {keys}; give devices this root.json by hand to trust it")
 
 
+_role = click.argument("role", type=click.Choice(["root", "targets", "snapshot", "timestamp"]))
+_store = click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+
+
+@keys.command()
+@_store
+@_role
+@keys_option
+def rotate(folder: Path, role: str, keys: Path) -> None:
+    """Replace the keys of a ROLE by a new one; devices follow, and the old ones sign nothing any more.
+
+    Needs the root keys. The files of the old keys are kept under another name. Rotating `root` also extends its year.
+    """
+    from edge_infer.sync.repository import Repository
+
+    keyid = Repository(folder).rotate(role, keys)
+    output.talk(f"The role {role} of {folder} has the new key {keyid[:8]}; back up {keys}")
+
+
+@keys.command()
+@_store
+@_role
+@click.option("--threshold", type=click.IntRange(1), help="How many keys of the role must sign from now on.")
+@keys_option
+def add(folder: Path, role: str, threshold: int | None, keys: Path) -> None:
+    """Give a ROLE one more key, and say how many must sign.
+
+    All of them are needed in --keys when something is signed; keep them apart in between.
+    """
+    from edge_infer.sync.repository import Repository
+
+    keyid = Repository(folder).add_key(role, keys, threshold)
+    said = "" if threshold is None else f"; {threshold} must sign"
+    output.talk(f"The role {role} of {folder} has one more key, {keys / f'{role}-{keyid[:8]}.pem'}{said}")
+
+
+@store.command()
+@_store
+@click.argument("model")
+@click.argument("share")
+@keys_option
+def stage(folder: Path, model: str, share: str, keys: Path) -> None:
+    """Sign the next step of a roll-out: the SHARE of the devices that take the newest version of MODEL.
+
+    SHARE is 50%, all or halt. With halt no more devices take it; those that have it keep it.
+    """
+    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.stage import WHOLE, parse_share
+
+    part = parse_share(share)
+    Repository(folder).stage(model, part, keys)
+    said = "is halted" if part == 0 else "is for all devices" if part == WHOLE else f"is for {part / WHOLE:.2%} of them"
+    output.talk(f"The newest version of {model} {said}")
+
+
 @store.command()
 @click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
 @keys_option

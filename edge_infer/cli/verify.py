@@ -10,7 +10,8 @@ import click
 
 from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
-from edge_infer.errors import EdgeInferError, InputError, listed
+from edge_infer.cli.bisect import Way, bisect, other_way, show
+from edge_infer.errors import BackendError, EdgeInferError, InputError, listed
 from edge_infer.loading import load
 from edge_infer.parity import compare, judge, steps_apart
 from edge_infer.platform import is_url
@@ -19,6 +20,7 @@ from edge_infer.registry import backend_names, get_backend
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from edge_infer.cli.bisect import Bisection
     from edge_infer.codec import Example
     from edge_infer.manifest import Variant
     from edge_infer.parity import Verdict
@@ -32,6 +34,12 @@ _MAX_STEPS = 1.001
 _IN_PAGE = ("ort-web",)
 # Which native engine computes a format's integer models exactly, and so judges the other engines.
 _EXACT = {"onnx": "onnxruntime", "tflite": "litert"}
+
+
+_NOTHING_INSIDE = (
+    "{way}: no inner value differs. What does, if anything, are its outputs, or nodes that the engine joins when inner "
+    "values are not given out"
+)
 
 
 class Row(NamedTuple):
@@ -54,18 +62,37 @@ class Row(NamedTuple):
     "--backend", "backends", multiple=True, metavar="NAME", help="Only this engine; may be repeated. Default: all here."
 )
 @click.option("--variant", "variants", multiple=True, metavar="ID", help="Only this variant; may be repeated.")
+@click.option("--bisect", "is_bisected", is_flag=True, help="Name the first node at which a disagreement starts.")
+@click.option(
+    "--against",
+    metavar="NAME",
+    help="With --bisect: an engine or a variant to compare with, whether the variant disagrees or not.",
+)
 @options.as_json
-def verify(source: str, backends: tuple[str, ...], variants: tuple[str, ...], as_json: bool) -> None:
+def verify(
+    source: str,
+    backends: tuple[str, ...],
+    variants: tuple[str, ...],
+    is_bisected: bool,
+    against: str | None,
+    as_json: bool,
+) -> None:
     r"""Run a bundle's golden examples on every engine and compare with the fp32 source.
 
     With --backend ort-web the bundle runs in a real headless Chromium, served by a server of its own.
     Exits with 1 where a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 60 dB, int8 below
     20 dB (warned below 30) or more than one step from the exact engine, or another clear top-1 answer.
 
+    --bisect gives the inner values of ONNX variants out, and names the first node whose output differs: from native
+    ONNX Runtime for another engine, else from the fp32 variant.
+
     \b
     edge-infer verify digits.bundle
+    edge-infer verify digits.bundle --variant onnx/int8 --bisect --against onnx/fp32
     edge-infer verify digits.bundle --backend ort-web --json
     """
+    if against is not None and not is_bisected:
+        raise click.UsageError("--against needs --bisect")
     bundle = Bundle.open(source)
     examples = bundle.examples()
     if not examples:
@@ -77,9 +104,13 @@ def verify(source: str, backends: tuple[str, ...], variants: tuple[str, ...], as
     for name in _engines(backends, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
-            run = _run_in_page if name in _IN_PAGE else _run_here
-            rows += run(bundle, name, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
+            work = _run_in_page if name in _IN_PAGE else _run_here
+            rows += work(bundle, name, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
+    if not backends:
+        rows = _without_excused(rows)
     failed = [row for row in rows if row.verdict == "fail"]
+    run = [row for row in rows if row.verdict != "skip"]
+    found, not_bisected = _bisected(bundle, rows, examples, against) if is_bisected else ([], {})
     if as_json:
         output.data_json(
             {
@@ -87,12 +118,23 @@ def verify(source: str, backends: tuple[str, ...], variants: tuple[str, ...], as
                 "examples": len(examples),
                 "passed": not failed,
                 "rows": [row._asdict() for row in rows],
+                **({"bisections": [one.to_json() for one in found]} if is_bisected else {}),
             }
         )
     else:
         _show(rows)
+        if found:
+            output.data("")
+            show(found)
+    for what, error in not_bisected.items():
+        output.warn(f"{what} is not bisected: {error.message}", error.hint)
+    if is_bisected and not found and not not_bisected:
+        output.talk("Nothing to bisect: no variant disagrees (--against compares nevertheless)")
+    for one in found:
+        if one.finding is None:
+            output.talk(_NOTHING_INSIDE.format(way=one.way))
     output.talk(
-        f"{len(rows) - len(failed)} of {len(rows)} agree with the fp32 source on {len(examples)} golden examples"
+        f"{len(run) - len(failed)} of {len(run)} agree with the fp32 source on {len(examples)} golden examples"
         + ("" if not failed else f"; {len(failed)} disagree")
     )
     sys.exit(1 if failed else 0)
@@ -111,6 +153,36 @@ def _engines(asked: Sequence[str], wanted: list[Variant]) -> list[str]:
     if not names:
         raise InputError("No engine works here", hint="edge-infer backends")
     return names
+
+
+def _bisected(
+    bundle: Bundle, rows: list[Row], examples: list[Example], against: str | None
+) -> tuple[list[Bisection], dict[str, EdgeInferError]]:
+    """Bisect what disagrees, or all rows where there is something to compare them with."""
+    found: list[Bisection] = []
+    refused: dict[str, EdgeInferError] = {}
+    wanted = [row for row in rows if against is not None or row.verdict == "fail"]
+    with output.progress(f"Bisecting {len(wanted)} variants", len(wanted)) as advance:
+        for row in wanted:
+            way = Way(bundle.manifest.variant(row.variant), row.backend)
+            other = other_way(bundle, way, against)
+            try:
+                found.append(bisect(bundle, way, other, examples))
+            except BackendError as error:
+                refused[str(way)] = error
+            advance(1)
+    return found, refused
+
+
+def _without_excused(rows: list[Row]) -> list[Row]:
+    """Excuse what ONNX's own evaluator cannot load, where another engine ran the variant: nobody runs models on it."""
+    ran = {row.variant for row in rows if not math.isnan(row.sqnr_db)}
+    return [
+        row._replace(verdict="skip")
+        if row.backend == "reference" and math.isnan(row.sqnr_db) and row.variant in ran
+        else row
+        for row in rows
+    ]
 
 
 def _run_here(

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.server.assets import Assets
+from edge_infer.server.dashboard import DashboardRoutes
 from edge_infer.server.documentation import DocumentationRoutes
 from edge_infer.server.encodings import EncodedFiles
 from edge_infer.server.execution.engine import Engine, default_workers
 from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
 from edge_infer.server.inference import InferenceRoutes
 from edge_infer.server.ingestion.endpoint import InferEndpoint
+from edge_infer.server.ingestion.events import EventEndpoint
+from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.ingestion.keys import ApiKeys, KeyGuard
+from edge_infer.server.ingestion.parsers import Parsers
+from edge_infer.server.ingestion.stream import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
+from edge_infer.server.ingestion.targets import Targets
 from edge_infer.server.models import ModelRoutes
 from edge_infer.server.packages import PackageRoutes
 from edge_infer.server.pages import PageRoutes, find_web_root
@@ -25,12 +33,19 @@ from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.settings import Settings
+from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
+#: The headers that scripts of other origins may read.
+_EXPOSED = [
+    *("Inference-Header-Content-Length", "Model-Variant", "Retry-After", "Server-Timing"),
+    *("Tensor-Datatype", "Tensor-Shape", "X-Request-Id"),
+]
 #: The most bytes of a request's body, unless the caller says otherwise.
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -46,6 +61,9 @@ class Limits(NamedTuple):
         cache_bytes: The room for each model's answers, which are sent again to requests that are identical, byte for
             byte; identical requests in flight then run once. 0 for none.
         cache_ttl_s: How long an answer is kept.
+        max_streams: How many WebSockets may be open.
+        max_in_flight: How many requests of one WebSocket may be in flight.
+        door: What a connection may take before a request is one; kept where `edge_infer.server.listener` listens.
     """
 
     workers: int = 0
@@ -54,6 +72,9 @@ class Limits(NamedTuple):
     hang_s: float = 60.0
     cache_bytes: int = 0
     cache_ttl_s: float = 60.0
+    max_streams: int = MAX_STREAMS
+    max_in_flight: int = MAX_IN_FLIGHT
+    door: DoorLimits = DoorLimits()
 
 
 class Application:
@@ -61,25 +82,66 @@ class Application:
 
     Attributes:
         engine: The models that are in memory.
+        limits: What it takes.
     """
 
-    def __init__(self, engine: Engine, endpoint: InferEndpoint, routes: Starlette) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        endpoint: InferEndpoint,
+        events: EventEndpoint,
+        streams: StreamEndpoint,
+        routes: Starlette,
+        limits: Limits,
+        cors_origins: Sequence[str] = (),
+    ) -> None:
         self.engine = engine
+        self.limits = limits
         self._endpoint = endpoint
+        self._infer_targets = Targets("/infer")
+        self._events = events
+        self._event_targets = Targets("/infer_stream")
+        self._streams = streams
+        self._stream_targets = Targets("/stream")
         self._routes = routes
+        self._outermost: ASGIApp = self._answer
+        if cors_origins:
+            self._outermost = CORSMiddleware(
+                self._answer,
+                allow_origins=list(cors_origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=_EXPOSED,
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
+        await self._outermost(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
-            target = self._endpoint.target(scope["path"])
+            target = self._infer_targets.find(scope["path"])
             if target is not None:
                 await self._endpoint(scope, receive, send, target)
+                return
+            target = self._event_targets.find(scope["path"])
+            if target is not None:
+                await self._events(scope, receive, send, target)
+                return
+        elif scope["type"] == "websocket":
+            target = self._stream_targets.find(scope["path"])
+            if target is not None:
+                await self._streams(scope, receive, send, target)
                 return
         await self._routes(scope, receive, send)
 
     def drain(self) -> None:
         """Be ready no more and refuse new requests; those that were accepted are finished."""
         self.engine.is_draining = True
+
+    async def finish_streams(self) -> None:
+        """Wait until what is in flight on WebSockets was sent, and close them."""
+        await self._streams.drain()
 
 
 def create_app(
@@ -91,6 +153,9 @@ def create_app(
     device: str = "auto",
     limits: Limits | None = None,
     triton_metric_names: bool = False,
+    store: HostedStore | None = None,
+    settings: Settings | None = None,
+    cors_origins: Sequence[str] = (),
 ) -> Application:
     """Make the application.
 
@@ -103,6 +168,9 @@ def create_app(
         device: What models run on, as `edge_infer.load` takes it.
         limits: Sizes, times and the number of workers.
         triton_metric_names: Whether `/metrics` has the names of Triton too.
+        store: The signed store to host, and where its devices report; None for none.
+        settings: Pools, routes, variants and tenants.
+        cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -111,13 +179,32 @@ def create_app(
         with suppress(BundleError):
             web_root = find_web_root()
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
-    engine = Engine(ModelRepository(places, device, limits.batch), limits.workers or default_workers(), limits.hang_s)
+    settings = settings or Settings()
+    keys = ApiKeys(settings.tenants)
+    repository = ModelRepository(places, device, limits.batch, settings.fast_variants)
+    engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
+    for name, canary in settings.canaries.items():
+        engine.try_version(name, canary)
+    parsers = Parsers()
     endpoint = InferEndpoint(
         engine,
         limits.max_body_bytes,
         standard_headers(isolated=isolated),
+        parsers,
+        keys,
         cache_bytes=limits.cache_bytes,
         cache_ttl_s=limits.cache_ttl_s,
+    )
+    headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
+    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys)
+    streams = StreamEndpoint(
+        engine,
+        parsers,
+        headers,
+        keys,
+        origins=cors_origins,
+        max_streams=limits.max_streams,
+        max_in_flight=limits.max_in_flight,
     )
     metrics = Metrics(engine, triton_names=triton_metric_names)
     assets = Assets(EncodedFiles(cache_folder))
@@ -136,13 +223,16 @@ def create_app(
             *PackageRoutes(assets).routes(),
             *InferenceRoutes(engine, endpoint, metrics).routes(),
             *DocumentationRoutes(engine.repository).routes(),
+            *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),
+            *DashboardRoutes(engine, streams, assets).routes(),
         ],
         middleware=[
             Middleware(AccessLog),
             Middleware(ResponseHeaders, isolated=isolated),
             Middleware(Problems),
+            Middleware(KeyGuard, keys=keys),
         ],
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
-    return Application(engine, endpoint, routes)
+    return Application(engine, endpoint, events, streams, routes, limits, cors_origins)

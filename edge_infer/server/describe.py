@@ -52,8 +52,11 @@ def configuration(model: LoadedModel) -> dict[str, Any]:
         "output": tensors(model.outputs),
         "parameters": {
             "device": {"string_value": report.device},
-            "variant": {"string_value": report.variant},
+            "variant": {"string_value": model.variant_in_use},
+            "fast_variant": {"string_value": model.fast.variant if model.fast else model.fast_reason},
+            "pool": {"string_value": model.pool},
             "batching": {"string_value": model.probe.reason or f"measured: up to {size} rows"},
+            "max_queue_size": {"string_value": str(limits.max_queue_size)},
         },
     }
     if size > 1:

@@ -79,9 +79,11 @@ _ANSWER = {
 }
 _REFUSALS = {
     "400": "The request does not fit the model",
+    "401": "There is no API key, or it is nobody's",
     "404": "No such model or version",
     "413": "The body is too large",
     "415": "The body is in a form that the server does not read",
+    "429": "More than the tenant's share; see Retry-After",
     "500": "The bundle or the engine failed",
     "503": "Too many requests wait, or the server is stopping; see Retry-After",
     "504": "The answer would have come after the timeout",
@@ -102,6 +104,7 @@ _OPERATIONS = [
     ("/v2/models/{name}/config", "get", "How a model is batched and where it runs"),
     ("/v2/models/{name}/stats", "get", "What was counted of a model"),
     ("/v2/models/{name}/infer", "post", "Run a model"),
+    ("/v2/models/{name}/infer_stream", "post", "Run a model with state step by step; each step is a server-sent event"),
     ("/v2/models/{name}/versions/{version}", "get", "Inputs and outputs of a version"),
     ("/v2/models/{name}/versions/{version}/ready", "get", "Load a version and say that it is ready"),
     ("/v2/models/{name}/versions/{version}/config", "get", "How a version is batched and where it runs"),
@@ -110,6 +113,7 @@ _OPERATIONS = [
     ("/v2/repository/index", "post", "All models, their versions and states"),
     ("/v2/repository/models/{name}/load", "post", "Load a model, or what it became on disk"),
     ("/v2/repository/models/{name}/unload", "post", "Give back a model's memory"),
+    ("/v2/repository/models/{name}/canary", "post", "Let a version take a part of the requests"),
     ("/models/", "get", "What is served, with revisions and variants"),
     ("/models/{name}/", "get", "One model's revision and variants"),
 ]

@@ -15,6 +15,7 @@ from edge_infer.server.answers import NO_STORE, json_answer
 from edge_infer.server.describe import configuration, metadata, statistics
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.response.metrics import CONTENT_TYPE, Metrics
+from edge_infer.server.settings import parse_canary
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -63,6 +64,7 @@ class InferenceRoutes:
             Route("/v2/repository/index", self.index, methods=["POST"]),
             Route("/v2/repository/models/{name}/load", self.load, methods=["POST"]),
             Route("/v2/repository/models/{name}/unload", self.unload, methods=["POST"]),
+            Route("/v2/repository/models/{name}/canary", self.canary, methods=["POST"]),
         ]
         for base in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             found += [
@@ -87,9 +89,11 @@ class InferenceRoutes:
         return json_answer({"live": True}, NO_STORE)
 
     async def is_ready(self, _request: Request) -> Response:
-        """Say whether new requests are taken: not any more once the server is stopping."""
-        response = json_answer({"ready": not self._engine.is_draining}, NO_STORE)
-        response.status_code = 503 if self._engine.is_draining else 200
+        """Say whether new requests are taken: not once the server is stopping, nor where a pool has lost its device."""
+        lost = {name: one.lost.message for name, one in self._engine.dispatchers.items() if one.lost is not None}
+        is_ready = not (self._engine.is_draining or lost)
+        response = json_answer({"ready": is_ready} | ({"lost": lost} if lost else {}), NO_STORE)
+        response.status_code = 200 if is_ready else 503
         return response
 
     async def metrics(self, _request: Request) -> Response:
@@ -201,6 +205,17 @@ class InferenceRoutes:
         for served in self._engine.repository.versions(request.path_params["name"]):
             self._engine.unload(served)
         return Response(b"", 200, NO_STORE)
+
+    async def canary(self, request: Request) -> Response:
+        """Let a version take a part of the requests that name none; without a version the trial ends."""
+        asked, name = await _document(request), request.path_params["name"]
+        canary = parse_canary(asked, "the body") if asked else None
+        if canary is not None:
+            await self._engine.find(name, canary.version)
+        else:
+            self._engine.repository.versions(name)
+        self._engine.try_version(name, canary)
+        return json_answer(asked, NO_STORE)
 
     async def unsupported(self, request: Request) -> Response:
         """Refuse what is an extension of Triton's that this server does not have.

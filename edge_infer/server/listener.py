@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
 from edge_infer.errors import ServingError
+from edge_infer.server.ingestion.guard import GuardedProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import FrameType
 
     from edge_infer.server.app import Application
@@ -66,11 +69,18 @@ def _refused(host: str, port: int, error: OSError) -> ServingError:
     return ServingError(message, hint=hint, host=host, port=port)
 
 
-def url_of(listening: socket.socket) -> str:
+class Tls(NamedTuple):
+    """The certificate chain and the private key, PEM files."""
+
+    certificate: Path
+    key: Path
+
+
+def url_of(listening: socket.socket, scheme: str = "http") -> str:
     """Return the URL of a listening socket; one that listens on every address is named by the loopback one."""
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{host}:{port}"
+    return f"{scheme}://{host}:{port}"
 
 
 class Server(uvicorn.Server):
@@ -80,22 +90,40 @@ class Server(uvicorn.Server):
         app: The application.
         on_ready: Called once requests are answered.
         grace_s: How long a stopping server waits for answers that are under way.
+        tls: The certificate; None for unencrypted.
+
+    Raises:
+        ServingError: The certificate or its key cannot be used.
     """
 
-    def __init__(self, app: Application, on_ready: Callable[[], None], grace_s: int = GRACE_S) -> None:
+    def __init__(
+        self, app: Application, on_ready: Callable[[], None], grace_s: int = GRACE_S, tls: Tls | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
-            ws="none",
+            ws="websockets-sansio",  # half the CPU of `websockets`: benchmarks/LOG.md
+            ws_max_size=app.limits.max_body_bytes,
+            ws_per_message_deflate=False,  # tensors do not shrink, and a small bomb stays small
             lifespan="on",
             server_header=False,
             proxy_headers=False,  # nothing here asks for the client's address
             timeout_graceful_shutdown=grace_s,
             timeout_keep_alive=_KEEP_ALIVE_S,
+            http=GuardedProtocol,
+            ssl_certfile=tls.certificate if tls is not None else None,
+            ssl_keyfile=tls.key if tls is not None else None,
         )
+        try:
+            config.load()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise ServingError(
+                f"The certificate or its key cannot be used: {error}", hint="--tls-cert chain.pem --tls-key key.pem"
+            ) from error
         super().__init__(config)
         self._app = app
+        self._grace_s = grace_s
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -104,21 +132,34 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_ready()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen no more, let listeners to events go, finish what is in flight on streams, and end."""
+        for server in self.servers:
+            server.close()
+        self._app.drain()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._app.finish_streams(), self._grace_s)
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Be ready no more, refuse new requests, finish those that were accepted, exit."""
         self._app.drain()
         super().handle_exit(sig, frame)
 
 
-def serve(app: Application, listening: socket.socket, on_ready: Callable[[], None]) -> None:
+def serve(app: Application, listening: socket.socket, on_ready: Callable[[], None], tls: Tls | None = None) -> None:
     """Serve until Ctrl-C or SIGTERM; call it in the main thread.
 
     Args:
         app: The application.
         listening: From `listen`; it is closed in the end.
         on_ready: Called once requests are answered.
+        tls: The certificate; None for unencrypted.
+
+    Raises:
+        ServingError: The certificate or its key cannot be used.
     """
     # Uvicorn raises the signal that stopped it once more in the end; having stopped in order is no failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with listening, suppress(KeyboardInterrupt):
-        Server(app, on_ready).run(sockets=[listening])
+        Server(app, on_ready, tls=tls).run(sockets=[listening])

@@ -43,6 +43,30 @@ class UnsupportedMediaType(errors.ServingError):
     code = "unsupported_media_type"
 
 
+class TooManyHeaders(errors.ServingError):
+    """The request's headers are over the limit."""
+
+    code = "headers_too_large"
+
+
+class RequestTooSlow(errors.ServingError):
+    """The request did not come in time."""
+
+    code = "request_timeout"
+
+
+class OriginRefused(errors.ServingError):
+    """The page that asks is of another server, which is not allowed."""
+
+    code = "origin_refused"
+
+
+class ShuttingDown(errors.ServingError):
+    """The server is stopping and takes no more requests."""
+
+    code = "shutting_down"
+
+
 class InternalError(errors.ServingError):
     """A fault of the server; its log has the traceback."""
 
@@ -53,21 +77,29 @@ class InternalError(errors.ServingError):
 STATUSES: dict[type[errors.EdgeInferError], int] = {
     errors.EdgeInferError: 500,
     errors.InputError: 400,
+    errors.Unauthorized: 401,
+    OriginRefused: 403,
     errors.ModelNotFound: 404,
     PathNotFound: 404,
     MethodNotAllowed: 405,
+    RequestTooSlow: 408,
     errors.PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
     errors.ExecutionError: 500,
+    errors.OutOfMemory: 503,
+    errors.DeviceLost: 503,
     InternalError: 500,
     errors.UnsupportedError: 501,
     errors.SyncError: 502,
     errors.BackendUnavailable: 503,
+    errors.OverShare: 429,
+    TooManyHeaders: 431,
     errors.QueueFull: 503,
     errors.ServingError: 503,
     errors.DeadlineExceeded: 504,
 }
 _RETRY_AFTER_S = 1
+_COME_BACK = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 def status_of(error: errors.EdgeInferError) -> int:
@@ -83,8 +115,10 @@ def problem(error: errors.EdgeInferError, headers: dict[str, str] | None = None)
     """Make the answer to a request that failed."""
     status = status_of(error)
     headers = {"Cache-Control": "no-store", **(headers or {})}
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in _COME_BACK:
         headers["Retry-After"] = str(_RETRY_AFTER_S)
+    elif status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
     return Response(_body(error), status, headers, "application/json")
 
 
@@ -92,8 +126,10 @@ def problem_parts(error: errors.EdgeInferError) -> tuple[int, bytes, list[tuple[
     """Return status, body and headers of the answer to a request that failed, for the hot path."""
     status = status_of(error)
     headers = [(b"content-type", b"application/json")]
-    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in _COME_BACK:
         headers.append((b"retry-after", b"%d" % _RETRY_AFTER_S))
+    elif status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b"Bearer"))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.ServingError):
         log.error("%s", error)
     return status, _body(error), headers
@@ -138,6 +174,10 @@ class Problems:
             await self._app(scope, receive, watch)
         except ClientDisconnect:
             return
+        except errors.EdgeInferError as expected:
+            if scope["type"] != "http" or started:
+                raise
+            await problem(expected)(scope, receive, send)
         except Exception:
             if scope["type"] != "http" or started:
                 raise

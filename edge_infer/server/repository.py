@@ -26,6 +26,7 @@ from edge_infer.errors import (
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from edge_infer.server.assets import Asset
 from edge_infer.server.execution.loaded import LoadedModel, load_model
+from edge_infer.server.execution.routing import DEFAULT_POOL
 from edge_infer.server.problems import PathNotFound
 from edge_infer.server.scheduling.batcher import BatchLimits
 
@@ -49,23 +50,32 @@ class ServedModel:
         path: A folder, a `.zip`, or a model file.
         device: What to run it on, as `edge_infer.load` takes it.
         limits: How its requests are batched.
+        fast_variant: The id of a variant for when requests pile up; empty for none.
 
     Attributes:
         is_unloaded: Whether it was unloaded, and is not loaded again by asking for it.
     """
 
-    def __init__(self, name: str, path: Path, device: str = "auto", limits: BatchLimits | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        device: str = "auto",
+        limits: BatchLimits | None = None,
+        fast_variant: str = "",
+    ) -> None:
         self.name = name
         self.path = path
         self.is_unloaded = False
         self._device = device
         self._limits = limits or BatchLimits()
-        self._looked_at = 0.0
+        self._fast_variant = fast_variant
+        self._looked_at: dict[str, float] = {}
         self._opening = Lock()
         self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
         self._bundle: Bundle | None = None
-        self._loaded: LoadedModel | None = None
+        self._loaded: dict[str, LoadedModel] = {}  # by the pool that runs it
 
     @property
     def is_bare(self) -> bool:
@@ -100,19 +110,26 @@ class ServedModel:
         status = place.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
-    def is_stale(self) -> bool:
+    def is_stale(self, pool: str = DEFAULT_POOL) -> bool:
         """Tell whether the bundle changed since it was loaded; one that is gone did not. It looks twice a second."""
         now = monotonic()
-        if now - self._looked_at < _LOOK_EVERY_S:
+        if now - self._looked_at.get(pool, -_LOOK_EVERY_S) < _LOOK_EVERY_S:
             return False
-        self._looked_at = now
+        self._looked_at[pool] = now
+        loaded = self._loaded.get(pool)
         try:
-            return self._loaded is not None and self._stamp_now() != self._stamp
+            return loaded is not None and (
+                loaded.session.bundle is not self._bundle or self._stamp_now() != self._stamp
+            )
         except OSError:
             return False
 
-    def loaded(self) -> LoadedModel:
+    def loaded(self, pool: str = DEFAULT_POOL, device: str = "") -> LoadedModel:
         """Return the model ready to run: loaded when first asked for, and again when the bundle changed.
+
+        Args:
+            pool: The workers that will run it.
+            device: What to run it on; empty for the server's own.
 
         Raises:
             BundleError: The files are wrong.
@@ -120,10 +137,15 @@ class ServedModel:
         """
         with self._loading:
             bundle = self.bundle()
-            if self._loaded is None or self._loaded.session.bundle is not bundle:
+            model = self._loaded.get(pool)
+            if model is None or model.session.bundle is not bundle:
                 # Requests that are under way keep the old one, which is closed when they end.
-                self._loaded = load_model(self.name, bundle, self._device, self._limits)
-            return self._loaded
+                model = load_model(
+                    self.name, bundle, device or self._device, self._limits, fast_variant=self._fast_variant
+                )
+                model.pool = pool
+                self._loaded[pool] = model
+            return model
 
     def session(self) -> Session:
         """Return the session of `loaded`."""
@@ -131,14 +153,14 @@ class ServedModel:
 
     def forget(self) -> None:
         """Load anew next time; it does not wait for a load that is under way."""
-        self._loaded = None
+        self._loaded = {}
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the sessions."""
         with self._loading:
-            model, self._loaded = self._loaded, None
-            if model is not None:
-                model.session.close()
+            models, self._loaded = self._loaded, {}
+            for model in models.values():
+                model.close()
 
     def file(self, path: str, open_file: Callable[[Path], Asset]) -> Asset:
         """Open a file of the bundle.
@@ -206,8 +228,10 @@ class ModelRepository:
         models: Where each lies; several places are several versions.
         device: What to run them on.
         limits: How requests are batched.
+        fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
 
     Attributes:
+        device: What models run on that no pool says otherwise of.
         workers: The threads that models are loaded in: apart from those that serve files, so that neither waits.
     """
 
@@ -216,9 +240,14 @@ class ModelRepository:
         models: Mapping[str, Path | Sequence[Path]],
         device: str = "auto",
         limits: BatchLimits | None = None,
+        fast_variants: Mapping[str, str] | None = None,
     ) -> None:
+        fast = fast_variants or {}
+        self.device = device
         self._models = {
-            name: [ServedModel(name, path, device, limits) for path in _as_list(paths)]
+            name: [
+                ServedModel(name, path, device, limits, fast.get(name, fast.get("*", ""))) for path in _as_list(paths)
+            ]
             for name, paths in models.items()
         }
         self.workers = ThreadPoolExecutor(max(2, platform.available_cpus()), "edge-infer")
@@ -252,8 +281,13 @@ class ModelRepository:
         """
         return self.find(name)
 
-    def find(self, name: str, version: str | None = None) -> ServedModel:
+    def find(self, name: str, version: str | None = None, without: str | None = None) -> ServedModel:
         """Return a version of a model, the highest one if none is asked for; it may read manifests.
+
+        Args:
+            name: The model.
+            version: The version; None for the highest.
+            without: A version that does not count as the highest: one that is being tried.
 
         Raises:
             ModelNotFound: There is no such model or version.
@@ -272,7 +306,7 @@ class ModelRepository:
         if not found and failure is not None:
             raise failure
         if version is None:
-            usable = {key: model for key, model in found.items() if not model.is_unloaded} or found
+            usable = {key: model for key, model in found.items() if not model.is_unloaded and key != without} or found
             return usable[max(usable, key=version_order)]
         if version not in found:
             raise ModelNotFound(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from edge_infer.server.app import Application
+    from edge_infer.server.listener import Tls
 
 _TIMEOUT_S = 30.0
 
@@ -22,6 +23,7 @@ class ServerThread:
 
     Args:
         app: The application.
+        tls: The certificate; None for unencrypted.
 
     Attributes:
         url: Where it answers: `http://127.0.0.1:PORT`, without a `/` at its end.
@@ -31,15 +33,16 @@ class ServerThread:
     b'OK'
     """
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, tls: Tls | None = None) -> None:
         self._app = app
+        self._tls = tls
         self._ready = Event()
         self.url = ""
 
     def __enter__(self) -> Self:
+        self._server = Server(self._app, self._ready.set, tls=self._tls)
         self._socket = listen("127.0.0.1", 0)
-        self.url = url_of(self._socket)
-        self._server = Server(self._app, self._ready.set)
+        self.url = url_of(self._socket, "http" if self._tls is None else "https")
         self._thread = Thread(target=self._run, name="edge-infer server", daemon=True)
         self._thread.start()
         if not self._ready.wait(_TIMEOUT_S) or not self._server.started:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import BackendUnavailable, DeltaError, FetchError, StoreError, TrialError
+from edge_infer.errors import BackendUnavailable, DeltaError, FetchError, NotReleasedError, StoreError, TrialError
 from edge_infer.sync.device import DeviceStore, Installed, Record, require_whole
 from edge_infer.sync.download import download
 from edge_infer.sync.pack import unpack
@@ -27,6 +28,8 @@ class Pulled(NamedTuple):
     Attributes:
         model: The model's name.
         version: The active version now.
+        sequence: Its number in the store.
+        stage: The number of the roll-out's step that it was offered in; 0 for none.
         bundle: Its bundle revision.
         changed: Whether it became active by this pull.
         method: `none`, `repair`, `local`, `delta` or `full`: what brought the files.
@@ -34,10 +37,13 @@ class Pulled(NamedTuple):
         bytes_full: The bytes of the full pack.
         path: The bundle's folder.
         note: Why a cheaper method was given up, else empty.
+        trial_s: How long the trial took, in seconds.
     """
 
     model: str
     version: str
+    sequence: int
+    stage: int
     bundle: str
     changed: bool
     method: str
@@ -45,6 +51,7 @@ class Pulled(NamedTuple):
     bytes_full: int
     path: Path
     note: str = ""
+    trial_s: float = 0.0
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -68,6 +75,7 @@ def pull(
     root: bytes | None = None,
     retry: bool = False,
     progress: Callable[[int], None] = lambda _bytes: None,
+    is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False,
 ) -> Pulled:
     """Bring a device to the newest revision of a model.
 
@@ -79,13 +87,16 @@ def pull(
         root: The root metadata to trust at the first pull; None takes the store's own.
         retry: Whether to try a revision that failed before.
         progress: Told the bytes that came, each time.
+        is_halted: Told a version that comes in steps, by its sequence and the step's number; where it says so, the
+            version is not taken now.
 
     Raises:
+        NotReleasedError: The version is not for this device, or its roll-out is halted.
         SyncError: It could not be fetched, proven, stored or run; the old version is active as before.
     """
     source = open_source(store) if isinstance(store, str) else store
     with device.locked():
-        return _Pull(source, model, device, trial, progress).run(root, retry=retry)
+        return _Pull(source, model, device, trial, progress, is_halted).run(root, retry=retry)
 
 
 class _Pull:
@@ -96,6 +107,7 @@ class _Pull:
         device: DeviceStore,
         trial: Callable[[Path], None],
         progress: Callable[[int], None],
+        is_halted: Callable[[int, int], bool],
     ) -> None:
         self._source = source
         self._model = model
@@ -103,7 +115,9 @@ class _Pull:
         self._disk = device.disk
         self._trial = trial
         self._progress = progress
-        self._moved = 0
+        self._is_halted = is_halted
+        self._moved = self._stage = 0
+        self._trial_s = 0.0
 
     def run(self, root: bytes | None, *, retry: bool) -> Pulled:
         device = self._device
@@ -111,7 +125,8 @@ class _Pull:
         if record.model and record.model != self._model:
             raise StoreError(f"`{device.folder}` holds model `{record.model}`, not `{self._model}`")
         record = record._replace(model=self._model)
-        revision, floor = newest(self._source, self._model, device.folder / "tuf", self._root(root), record.floor)
+        folder, name = device.folder / "tuf", device.name()
+        revision, floor, self._stage = newest(self._source, self._model, folder, self._root(root), record.floor, name)
         if floor != record.floor:
             record = record._replace(floor=floor)
             device.write(record)
@@ -127,6 +142,12 @@ class _Pull:
         if is_active and not device.damaged(wanted.files):
             path = device.stage(wanted)
             return self._result(revision, path, changed=False, method="none")
+        if self._stage and not is_active and self._is_halted(wanted.sequence, self._stage):
+            raise NotReleasedError(
+                f"The roll-out of version {wanted.version} of `{self._model}` is halted: it failed on other devices",
+                hint="the old version is active as before" if record.active else "nothing is installed",
+                version=wanted.version,
+            )
         method, note = self._bring(revision, record)
         path = device.stage(wanted)
         if is_active:
@@ -140,6 +161,8 @@ class _Pull:
         return Pulled(
             self._model,
             revision.version,
+            revision.sequence,
+            self._stage,
             revision.bundle,
             changed,
             method,
@@ -147,6 +170,7 @@ class _Pull:
             revision.pack.size,
             path,
             note,
+            self._trial_s,
         )
 
     def _root(self, given: bytes | None) -> bytes:
@@ -171,8 +195,10 @@ class _Pull:
         record = record._replace(trial=wanted.bundle, trials=trials)
         self._device.write(record)
         ended = record._replace(trial="", trials=0)
+        start = time.perf_counter()
         try:
             self._trial(path)
+            self._trial_s = time.perf_counter() - start
         except (BackendUnavailable, OSError, MemoryError):
             self._device.write(ended)  # the fault is this machine's, not the model's
             raise
@@ -183,6 +209,8 @@ class _Pull:
                 f"{getattr(error, 'message', error)}",
                 hint="the old version is active as before" if record.active else "nothing is installed",
                 version=wanted.version,
+                sequence=wanted.sequence,
+                stage=self._stage,
             ) from error
         return ended
 

@@ -5,6 +5,7 @@ blobs/<sha256>         files, read-only
 versions/<revision>/   bundles to load, hard links to blobs
 partial/               downloads that were cut
 root.json tuf/         who is trusted, what was verified
+name                   what the device is called in roll-outs and reports
 lock                   held by whoever changes the folder
 """
 
@@ -13,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import secrets
 from pathlib import Path
+from re import fullmatch
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import IntegrityError, StoreError
+from edge_infer.errors import InputError, IntegrityError, StoreError
 from edge_infer.manifest import MANIFEST_NAME, check_path
 from edge_infer.sync.disk import Disk
 from edge_infer.sync.revision import File
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMAT = 1
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 
 
 class Installed(NamedTuple):
@@ -134,6 +138,29 @@ class DeviceStore:
         return [file for file in files if not _is_whole(self.blob(file.sha256), file)]
 
     # -- changing: under the lock --
+
+    def name(self) -> str:
+        """Return what the device is called: a random word, made once, unless its owner gave it another."""
+        path = self.folder / "name"
+        try:
+            name = path.read_text("utf-8").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            name = ""
+        if not fullmatch(_NAME, name):
+            name = secrets.token_hex(16)
+            self.rename(name)
+        return name
+
+    def rename(self, name: str) -> None:
+        """Give the device another name.
+
+        Raises:
+            InputError: It has other characters than letters, digits, `.`, `_`, `:` and `-`, or more than 128.
+        """
+        if not fullmatch(_NAME, name):
+            raise InputError(f"`{name[:128]}` is no name for a device", hint="letters, digits, `.`, `_`, `:` and `-`")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.disk.replace(self.folder / "name", f"{name}\n".encode())
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -1,4 +1,7 @@
-"""A publisher's keys: one Ed25519 key for each role of The Update Framework, each in its own file."""
+"""A publisher's keys: Ed25519 keys for each role of The Update Framework, each in its own file.
+
+`ROLE.pem` is the first key of a role, `ROLE-<first digits of its id>.pem` are further ones.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +28,59 @@ def make_keys(folder: Path) -> dict[str, CryptoSigner]:
         StoreError: The folder holds a key already: it is never overwritten.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    paths = {role: folder / f"{role}.pem" for role in ROLES}
-    for path in paths.values():
-        if path.exists():
-            raise StoreError(f"`{path}` is there already", hint="name another folder, or move the old keys away")
-    signers = {}
-    for role, path in paths.items():
-        signer = CryptoSigner.generate_ed25519()
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(signer.private_bytes)
-            file.flush()
-            os.fsync(file.fileno())
-        signers[role] = signer
-    return signers
+    for role in ROLES:
+        if (folder / f"{role}.pem").exists():
+            raise StoreError(
+                f"`{folder / f'{role}.pem'}` is there already", hint="name another folder, or move the old keys away"
+            )
+    return {role: _kept(folder / f"{role}.pem", CryptoSigner.generate_ed25519()) for role in ROLES}
 
 
-def load_key(folder: Path, role: str) -> CryptoSigner:
-    """Return the key of a role.
+def make_key(folder: Path, role: str) -> CryptoSigner:
+    """Make a further key for a role."""
+    signer = CryptoSigner.generate_ed25519()
+    return _kept(folder / f"{role}-{signer.public_key.keyid[:8]}.pem", signer)
+
+
+def _kept(path: Path, signer: CryptoSigner) -> CryptoSigner:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(signer.private_bytes)
+        file.flush()
+        os.fsync(file.fileno())
+    return signer
+
+
+def retire_key(folder: Path, role: str, keyid: str) -> Path | None:
+    """Rename the file of a key that counts no more, so that it signs nothing; return its new name."""
+    for path in _paths(folder, role):
+        if _load(path).public_key.keyid == keyid:
+            return path.rename(path.with_name(f"{path.name}.retired-{keyid[:8]}"))
+    return None
+
+
+def load_keys(folder: Path, role: str) -> list[CryptoSigner]:
+    """Return the keys of a role that lie in a folder.
 
     Raises:
-        StoreError: It is missing, no key, or others may read it.
+        StoreError: There is none, or one is no key, or others may read it.
     """
-    path = folder / f"{role}.pem"
+    paths = _paths(folder, role)
+    if not paths:
+        raise StoreError(f"There is no key `{folder / f'{role}.pem'}`", hint=_HINT)
+    return [_load(path) for path in paths]
+
+
+def _paths(folder: Path, role: str) -> list[Path]:
+    return sorted([*folder.glob(f"{role}.pem"), *folder.glob(f"{role}-*.pem")])
+
+
+def _load(path: Path) -> CryptoSigner:
     try:
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise StoreError(f"`{path}` can be read by others", hint=f"chmod 600 {path}")
         return CryptoSigner(load_pem_private_key(path.read_bytes(), None))
-    except FileNotFoundError as error:
-        raise StoreError(f"There is no key `{path}`", hint=_HINT) from error
+    except OSError as error:
+        raise StoreError(f"`{path}` cannot be read: {error}", hint=_HINT) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise StoreError(f"`{path}` is no private key that can be used", hint=_HINT) from error

@@ -13,6 +13,7 @@ from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Ma
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File, Object, Revision
+from edge_infer.sync.stage import WHOLE
 
 if TYPE_CHECKING:
     from edge_infer.sync.repository import Repository
@@ -33,7 +34,9 @@ class Published(NamedTuple):
     deltas: tuple[tuple[str, int | None], ...]
 
 
-def publish(bundle: Path, store: Repository, keys: Path, *, version: str | None = None) -> Published:
+def publish(
+    bundle: Path, store: Repository, keys: Path, *, version: str | None = None, share: int = WHOLE
+) -> Published:
     """Publish a bundle folder as the newest revision of its model.
 
     Args:
@@ -41,6 +44,7 @@ def publish(bundle: Path, store: Repository, keys: Path, *, version: str | None 
         store: The store.
         keys: The folder of the keys of targets, snapshot and timestamp.
         version: What to call it; None for the manifest's word.
+        share: How many of 10 000 devices take it now.
 
     Raises:
         BundleError: The bundle's files are not what its manifest says.
@@ -49,8 +53,7 @@ def publish(bundle: Path, store: Repository, keys: Path, *, version: str | None 
     files, manifest = read_bundle(bundle)
     listed = tuple(File(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in sorted(files.items()))
     before = store.offered(manifest.name)
-    history = [] if before is None else [before.revision, *before.history]
-    older = [store.revision(digest) for digest in history[:3]]
+    older = [] if before is None else [store.revision(digest) for digest in before.bases]
     if older and older[0].files == listed:
         raise StoreError(
             f"This bundle is the newest of `{manifest.name}` already: version {older[0].version}",
@@ -75,7 +78,7 @@ def publish(bundle: Path, store: Repository, keys: Path, *, version: str | None 
         pack,
         tuple(deltas),
     )
-    store.offer(revision, keys)
+    store.offer(revision, keys, share)
     return Published(revision, tuple(said))
 
 

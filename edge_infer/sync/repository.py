@@ -18,11 +18,14 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, TargetFile, Tar
 
 from edge_infer.errors import StoreError
 from edge_infer.sync.disk import Disk
-from edge_infer.sync.keys import load_key, make_keys
+from edge_infer.sync.keys import load_keys, make_key, make_keys, retire_key
 from edge_infer.sync.revision import Revision
+from edge_infer.sync.stage import WHOLE, Stage, stage_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from securesystemslib.signer import CryptoSigner
 
 #: How long each role's signature holds. A device that sees none newer than a week installs nothing any more.
 LIFETIME_DAYS = {"root": 365, "targets": 365, "snapshot": 30, "timestamp": 7}
@@ -31,10 +34,26 @@ MAX_HISTORY = 3
 
 
 class Offered(NamedTuple):
-    """What a store offers of a model: the names of its revision and of the ones before, the newest first."""
+    """What a store offers of a model.
+
+    Attributes:
+        revision: Its newest revision document.
+        history: The ones before, the newest first.
+        stage: The step of its roll-out; None where it is for all.
+    """
 
     revision: str
     history: tuple[str, ...]
+    stage: Stage | None
+
+    @property
+    def bases(self) -> list[str]:
+        """The revisions that devices may have now, which deltas are made from."""
+        known = [self.revision, *self.history]
+        fallback = self.stage.fallback if self.stage is not None else ""
+        if fallback and fallback not in known[:MAX_HISTORY]:
+            return [*known[: MAX_HISTORY - 1], fallback]
+        return known[:MAX_HISTORY]
 
 
 class Repository:
@@ -68,9 +87,73 @@ class Repository:
         root = Root(version=1, expires=self._expires("root"), consistent_snapshot=True)
         for role, signer in signers.items():
             root.add_key(signer.public_key, role)
-        self._sign("1.root.json", root, keys, "root")
+        self._write("1.root.json", root, [signers["root"]])
         self._sign("1.targets.json", Targets(1, expires=self._expires("targets")), keys, "targets")
         self._commit(1, Snapshot(1, expires=self._expires("snapshot")), keys, timestamp=1)
+
+    def rotate(self, role: str, keys: Path) -> str:
+        """Replace the keys of a role that lie in the folder by a new one; return the new key's id.
+
+        Devices follow: the new root metadata is signed by the old root keys and by its own.
+
+        Raises:
+            StoreError: A key is missing, or too few of the root's keys are here.
+        """
+        root = self._root()
+        here = {signer.public_key.keyid for signer in load_keys(keys, role)}
+        old = [keyid for keyid in root.roles[role].keyids if keyid in here]
+        threshold = root.roles[role].threshold
+        if len(root.roles[role].keyids) - len(old) + 1 < threshold:
+            raise StoreError(
+                f"{threshold} keys of the role {role} must sign, and these {len(old)} keys would become one",
+                hint=f"edge-infer store keys add STORE {role}, then rotate",
+            )
+        return self._change_root(role, keys, threshold, old)
+
+    def add_key(self, role: str, keys: Path, threshold: int | None = None) -> str:
+        """Give a role one more key; return its id.
+
+        Args:
+            role: `root`, `targets`, `snapshot` or `timestamp`.
+            keys: The folder of the keys.
+            threshold: How many keys of the role must sign from now on; None for as many as before.
+
+        Raises:
+            StoreError: The threshold is higher than the number of keys.
+        """
+        known = self._root().roles[role]
+        wanted = known.threshold if threshold is None else threshold
+        if not 1 <= wanted <= len(known.keyids) + 1:
+            raise StoreError(
+                f"The role {role} will have {len(known.keyids) + 1} keys, {wanted} of them cannot be asked to sign",
+                hint=f"--threshold {len(known.keyids) + 1}",
+            )
+        return self._change_root(role, keys, wanted, [])
+
+    def _change_root(self, role: str, keys: Path, threshold: int, old: list[str]) -> str:
+        root = self._root()
+        by_role = {name: load_keys(keys, name) for name in ("root", "targets", "snapshot", "timestamp")}
+        signer = make_key(keys, role)
+        # Signed by old and new keys before the root changes: whoever comes in between trusts one of them.
+        number, targets = self._targets()
+        if role == "targets":
+            self._replace_targets(number, targets, keys)
+        else:
+            self._resign(keys)
+        root.add_key(signer.public_key, role)
+        for keyid in old:
+            root.revoke_key(keyid, role)
+        root.roles[role].threshold = threshold
+        root.version, root.expires = root.version + 1, self._expires("root")
+        signers = by_role["root"] + ([signer] if role == "root" else [])
+        self._write(f"{root.version}.root.json", root, signers)
+        for keyid in old:
+            retire_key(keys, role, keyid)
+        return signer.public_key.keyid
+
+    def _root(self) -> Root:
+        signed: Root = self._read(f"{self._newest('root')}.root.json", Root)
+        return signed
 
     def offered(self, model: str) -> Offered | None:
         """Return what is offered of a model, None where it was never published."""
@@ -78,7 +161,11 @@ class Repository:
         if target is None:
             return None
         custom: Any = target.unrecognized_fields.get("custom", {})
-        return Offered(target.hashes["sha256"], tuple(custom.get("history", ())))
+        return Offered(target.hashes["sha256"], tuple(custom.get("history", ())), stage_of(custom))
+
+    def models(self) -> list[str]:
+        """List the models that are offered."""
+        return sorted(self._targets()[1].targets)
 
     def revision(self, digest: str) -> Revision:
         """Return a revision of the store.
@@ -102,16 +189,52 @@ class Repository:
         if not target.exists() or target.read_bytes() != data:
             self._disk.replace(target, data)
 
-    def offer(self, revision: Revision, keys: Path) -> None:
-        """Sign a revision as the newest of its model; its packs must be there."""
+    def offer(self, revision: Revision, keys: Path, share: int = WHOLE) -> None:
+        """Sign a revision as the newest of its model; its packs must be there.
+
+        Args:
+            revision: The revision.
+            keys: The folder of the keys.
+            share: How many of 10 000 devices take it now; the others take what they took before.
+        """
         data = revision.to_bytes()
         digest = hashlib.sha256(data).hexdigest()
         self.keep(f"revisions/{digest}.json", data)
         before = self.offered(revision.model)
-        history = [] if before is None else [before.revision, *before.history][:MAX_HISTORY]
-        custom = {"version": revision.version, "sequence": revision.sequence, "history": history}
+        history = [] if before is None else before.bases
+        custom: dict[str, Any] = {"version": revision.version, "sequence": revision.sequence, "history": history}
+        if share < WHOLE:
+            fallback = ""
+            if before is not None:
+                fallback = before.revision if before.stage is None else before.stage.fallback
+            custom["stage"] = {"number": 1, "share": share} | ({"fallback": fallback} if fallback else {})
         number, targets = self._targets()
         targets.targets[revision.model] = TargetFile(len(data), {"sha256": digest}, revision.model, {"custom": custom})
+        self._replace_targets(number, targets, keys)
+
+    def stage(self, model: str, share: int, keys: Path) -> None:
+        """Sign the next step of a roll-out: how many of 10 000 devices take the newest version of a model.
+
+        Raises:
+            StoreError: The model was never published, or its newest version is for all already.
+        """
+        before = self.offered(model)
+        if before is None:
+            raise StoreError(f"The store has no model `{model}`", hint="edge-infer publish BUNDLE STORE --stage 10%")
+        if before.stage is None:
+            raise StoreError(
+                f"The newest version of `{model}` is released to all devices already",
+                hint="devices do not go back by themselves: publish the bundle before it as a new version",
+            )
+        number, targets = self._targets()
+        custom: Any = targets.targets[model].unrecognized_fields["custom"]
+        if share == WHOLE:
+            del custom["stage"]
+        else:
+            custom["stage"] |= {"number": before.stage.number + 1, "share": share}
+        self._replace_targets(number, targets, keys)
+
+    def _replace_targets(self, number: int, targets: Targets, keys: Path) -> None:
         targets.version, targets.expires = number + 1, self._expires("targets")
         self._sign(f"{number + 1}.targets.json", targets, keys, "targets")
         self._resign(keys)
@@ -134,9 +257,21 @@ class Repository:
         signed = Timestamp(timestamp, expires=self._expires("timestamp"), snapshot_meta=MetaFile(number))
         self._sign("timestamp.json", signed, keys, "timestamp")
 
-    def _sign(self, name: str, signed: Root | Targets | Snapshot | Timestamp, keys: Path, role: str) -> None:
+    def _sign(self, name: str, signed: Targets | Snapshot | Timestamp, keys: Path, role: str) -> None:
+        signers = load_keys(keys, role)
+        known = self._root().roles[role]
+        here = len({signer.public_key.keyid for signer in signers} & set(known.keyids))
+        if here < known.threshold:
+            raise StoreError(
+                f"`{keys}` has {here} of the keys of the role {role}, {known.threshold} of them must sign",
+                hint="bring the other keys into this folder; are these the keys of this store?",
+            )
+        self._write(name, signed, signers)
+
+    def _write(self, name: str, signed: Root | Targets | Snapshot | Timestamp, signers: list[CryptoSigner]) -> None:
         metadata: Metadata[Any] = Metadata(signed)
-        metadata.sign(load_key(keys, role))
+        for signer in signers:
+            metadata.sign(signer, append=True)
         self._disk.replace(self.folder / "tuf" / name, metadata.to_bytes())
 
     def _targets(self) -> tuple[int, Targets]:

@@ -9,6 +9,7 @@ was seen is a lower bound of now.
 from __future__ import annotations
 
 import datetime
+import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuf.api import exceptions
@@ -17,6 +18,7 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from edge_infer.errors import ExpiredError, FetchError, RollbackError, SignatureError, SyncError
 from edge_infer.sync.revision import MAX_REVISION_BYTES, Revision
+from edge_infer.sync.stage import offered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +32,12 @@ MAX_ROOT_BYTES = 512_000
 
 
 class Floor(NamedTuple):
-    """What was seen already: the metadata's versions, the model's sequence, the last signed time in s since 1970."""
+    """What was seen already.
+
+    The metadata's versions, the model's sequence, the last signed time in s since 1970, and the keys that signed
+    timestamps and snapshots then. Versions of keys that were replaced since do not count: whoever held them may have
+    counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
+    """
 
     root: int = 0
     timestamp: int = 0
@@ -38,14 +45,29 @@ class Floor(NamedTuple):
     targets: int = 0
     sequence: int = 0
     time_s: int = 0
+    online: str = ""
 
     def raised(self, other: Floor) -> Floor:
-        """Return the higher of both, field by field."""
-        return Floor(*map(max, self, other))
+        """Return the higher of both, field by field, for the keys of the other."""
+        least = self.under(other.online)
+        higher = {name: max(getattr(least, name), getattr(other, name)) for name in Floor._fields[:-1]}
+        return Floor(**higher, online=other.online)
+
+    def under(self, online: str) -> Floor:
+        """Return what counts of it under these keys."""
+        return self if self.online in ("", online) else self._replace(timestamp=0, snapshot=0)
 
 
-def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor) -> tuple[Revision, Floor]:
-    """Return the revision of a model that the store offers now, proven, and the floor with it.
+class Proven(NamedTuple):
+    """What a store offers a device: the revision, the floor with it, the number of the roll-out's step or 0."""
+
+    revision: Revision
+    floor: Floor
+    stage: int
+
+
+def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, device: str = "") -> Proven:
+    """Return the revision of a model that the store offers now, proven.
 
     Args:
         source: The store.
@@ -53,8 +75,10 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor) 
         folder: Where python-tuf keeps its files.
         root: The root metadata that is trusted.
         floor: What was seen before.
+        device: The device's name, which a roll-out in steps decides by.
 
     Raises:
+        NotReleasedError: No version is for this device yet.
         SignatureError: The metadata is not signed as it must be, or does not fit together.
         ExpiredError: It is too old.
         RollbackError: It is older than what was seen.
@@ -89,15 +113,15 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor) 
             f"The store's metadata is refused: {error}", hint="is this the publisher whose root you trust?"
         ) from error
     seen, expires = _seen(folder)
+    floor = floor.under(seen.online)
     _refuse_older(seen, floor)
     if target is None:
         raise FetchError(f"The store `{source.location}` has no model `{model}`", status=404)
-    digest = target.hashes.get("sha256", "")
-    data = source.read(f"revisions/{digest}.json", min(target.length, MAX_REVISION_BYTES))
-    try:
-        target.verify_length_and_hashes(data)
-    except exceptions.LengthOrHashMismatchError as error:
-        raise SignatureError(f"The revision of `{model}` is not the one that was signed: {error}") from error
+    offer = offered(target, model, device, floor.sequence)
+    limit = MAX_REVISION_BYTES if offer.length is None else min(offer.length, MAX_REVISION_BYTES)
+    data = source.read(f"revisions/{offer.sha256}.json", limit)
+    if hashlib.sha256(data).hexdigest() != offer.sha256 or offer.length not in (None, len(data)):
+        raise SignatureError(f"The revision of `{model}` is not the one that was signed")
     revision = Revision.from_bytes(data)
     if revision.model != model:
         raise SignatureError(f"The store gives model `{revision.model}` for `{model}`")
@@ -106,7 +130,7 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor) 
     bound = max(floor.time_s, revision.created)
     if expires < bound:
         raise ExpiredError(f"The store's metadata expired {bound - expires} s before the last time that was signed")
-    return revision, floor.raised(seen)
+    return Proven(revision, floor.raised(seen), offer.stage)
 
 
 def _refuse_older(seen: Floor, floor: Floor) -> None:
@@ -129,8 +153,10 @@ def _seen(folder: Path) -> tuple[Floor, int]:
         "snapshot": Metadata[Snapshot].from_file(str(folder / "snapshot.json")).signed,
         "targets": Metadata[Targets].from_file(str(folder / "targets.json")).signed,
     }
+    roles = Metadata[Root].from_file(str(folder / "root.json")).signed.roles
+    online = " ".join(sorted([*roles["timestamp"].keyids, *roles["snapshot"].keyids]))
     expires = min(one.expires.replace(tzinfo=datetime.UTC).timestamp() for one in found.values())
-    return Floor(**{name: one.version for name, one in found.items()}), int(expires)
+    return Floor(**{name: one.version for name, one in found.items()}, online=online), int(expires)
 
 
 class _Fetcher(FetcherInterface):

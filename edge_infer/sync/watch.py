@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import EdgeInferError
+from edge_infer.errors import EdgeInferError, NotReleasedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 #: The longest wait after failures, as a multiple of the interval.
 MAX_BACKOFF = 32
+#: After an event, devices come within this time, in seconds.
+SPREAD_S = 1.0
+#: A device that listens still looks, for the case that an event was lost: so many intervals later.
+LISTENING = 10
 
 
 def watch(
@@ -24,28 +28,40 @@ def watch(
     stop: Event,
     on_update: Callable[[Pulled], None] | None = None,
     on_error: Callable[[EdgeInferError], None] | None = None,
+    wake: Event | None = None,
+    is_listening: Callable[[], bool] = lambda: False,
 ) -> None:
     """Pull until told to stop.
 
     Args:
         pull: Looks once and takes what is new.
         interval_s: The mean time between two looks; each wait is between half and one and a half of it.
-        stop: Set to end at once.
+        stop: Set to end; at once, if `wake` is set after it.
         on_update: Told each change.
         on_error: Told each failure. A full disk is one too; the next look tries again.
+        wake: Set to look soon; whoever gives it sets it to end too.
+        is_listening: Whether something sets it when the store changes: looks in between are rarer then.
     """
     failures = 0
+    bell = stop if wake is None else wake
     while not stop.is_set():
         try:
             pulled = pull()
             failures = 0
             if pulled.changed and on_update is not None:
                 on_update(pulled)
+        except NotReleasedError as error:
+            failures = 0  # in order: the version is for others
+            if on_error is not None:
+                on_error(error)
         except (EdgeInferError, OSError) as error:
             failures += 1
             if on_error is not None:
                 on_error(error if isinstance(error, EdgeInferError) else EdgeInferError(str(error)))
-        stop.wait(wait_s(interval_s, failures, random.random()))
+        rarer = LISTENING if failures == 0 and is_listening() else 1
+        if bell.wait(wait_s(interval_s * rarer, failures, random.random())) and not stop.is_set():
+            bell.clear()
+            stop.wait(random.random() * SPREAD_S)
 
 
 def wait_s(interval_s: float, failures: int, chance: float) -> float:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.conftest import WriteModel
 
+VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
+
 
 def edge_infer(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run `edge-infer convert` as a user does."""
@@ -34,9 +36,9 @@ def test_the_table_is_data_and_the_rest_is_talk(write_model: WriteModel, tmp_pat
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["VARIANT", "SIZE", "SQNR", "MAX", "ERR/RMS", "TOP-1", "LATENCY", "VERDICT"]
-    assert [line.split()[0] for line in lines[1:]] == ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"]
+    assert [line.split()[0] for line in lines[1:]] == VARIANTS
     assert all(line.split()[-1] == "ok" for line in lines[1:])
-    assert done.stderr.splitlines()[-1].startswith("Wrote mlp.bundle: 4 variants, ")
+    assert done.stderr.splitlines()[-1].startswith("Wrote mlp.bundle: 6 variants, ")
     assert "warning: There are no calibration data" in done.stderr
 
 
@@ -46,7 +48,7 @@ def test_json_is_one_document(write_model: WriteModel, tmp_path: Path) -> None:
     done = edge_infer("mlp.onnx", "-o", "mlp.bundle", "--json", cwd=tmp_path)
 
     result = json.loads(done.stdout)
-    assert [variant["id"] for variant in result["variants"]] == ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"]
+    assert [variant["id"] for variant in result["variants"]] == VARIANTS
     assert result["revision"] == Bundle.open(tmp_path / "mlp.bundle").revision
     assert result["left_out"] == {}
 
@@ -68,7 +70,7 @@ def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, 
     done = edge_infer("text.onnx", "-o", "text.bundle", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].split() == ["tflite/fp32", "left", "out"]
+    assert ["tflite/fp32", "left", "out"] in [line.split() for line in done.stdout.splitlines()]
     assert "warning: tflite/fp32 is left out: TFLite has no type" in done.stderr
 
 
@@ -81,7 +83,6 @@ def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, 
         (("mlp.onnx", "-o", "m.bundle", "--eval", "none.npz"), 1, "error: There is no file `none.npz`"),
         (("mlp.onnx",), 2, "Missing option '-o'"),
         (("mlp.onnx", "-o", "m.bundle", "--precision", "int9"), 2, "Precision `int9` is not known"),
-        (("mlp.onnx", "-o", "m.bundle", "--precision", "int8", "--format", "tflite"), 2, "hint: add --precision fp32"),
         (("mlp.onnx", "-o", "m.bundle", "--format", "caffe"), 2, "Invalid value for '--format'"),
     ],
 )

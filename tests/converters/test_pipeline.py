@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
 import edge_infer
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import WriteModel
 
-MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32"]
+MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
 
 
 class Told:
@@ -68,7 +69,7 @@ def mlp_data(path: Path, samples: int = 48) -> Path:
     return path
 
 
-def test_a_model_becomes_a_bundle_of_four_variants(write_model: WriteModel, tmp_path: Path) -> None:
+def test_a_model_becomes_a_bundle_of_six_variants(write_model: WriteModel, tmp_path: Path) -> None:
     data = mlp_data(tmp_path / "data.npz")
 
     result = convert(write_model(zoo.mlp(), "mlp.onnx"), tmp_path / "mlp.bundle", calibration=data, evaluation=data)
@@ -184,7 +185,7 @@ def test_ranges_from_the_evaluation_data_are_warned_of(write_model: WriteModel, 
     assert ["come from the evaluation data" in text for text in told.warnings] == [True]
 
 
-def test_an_operator_that_tflite_lacks_leaves_that_variant_out(write_model: WriteModel, tmp_path: Path) -> None:
+def test_an_operator_that_tflite_lacks_leaves_that_format_out(write_model: WriteModel, tmp_path: Path) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"]),
         helper.make_node("Einsum", ["m"], ["y"], name="same", equation="ij->ij"),
@@ -196,8 +197,10 @@ def test_an_operator_that_tflite_lacks_leaves_that_variant_out(write_model: Writ
     result = convert(write_model(model), tmp_path / "m.bundle", reporter=told)
 
     assert [one.variant.id for one in result.variants] == ["onnx/fp32", "onnx/fp16", "onnx/int8"]
-    assert result.not_made == {"tflite/fp32": "TFLite is not written for Einsum: `same`"}
-    assert "tflite/fp32 is left out: TFLite is not written for Einsum: `same`" in told.warnings
+    reason = "TFLite is not written for Einsum: `same`"
+    assert result.not_made == dict.fromkeys(("tflite/fp32", "tflite/fp16", "tflite/int8"), reason)
+    assert told.warnings.count(f"tflite/fp32 is left out: {reason}") == 1
+    assert not any(reason in text for text in told.warnings if not text.startswith("tflite/fp32")), "it is said once"
     assert not (tmp_path / "m.bundle/tflite").exists()
 
 
@@ -216,10 +219,10 @@ def test_a_variant_that_is_not_good_enough_is_left_out(write_model: WriteModel, 
         reporter=told,
     )
 
-    assert [one.variant.id for one in result.variants if not one.is_kept] == ["onnx/int8"]
+    assert [one.variant.id for one in result.variants if not one.is_kept] == ["onnx/int8", "tflite/int8"]
     assert any(text.startswith("onnx/int8 is left out: SQNR") for text in told.warnings)
     kept = [variant.id for variant in Bundle.open(tmp_path / "m.bundle").manifest.variants]
-    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32"]
+    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32", "tflite/fp16"]
     assert not (tmp_path / "m.bundle/onnx/model_int8.onnx").exists()
 
 
@@ -236,7 +239,7 @@ def test_keep_all_keeps_it(write_model: WriteModel, tmp_path: Path) -> None:
         recipe=Recipe(keep_all=True),
     )
 
-    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 4
+    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 6
 
 
 def test_no_good_variant_is_an_error_and_writes_nothing(write_model: WriteModel, tmp_path: Path) -> None:
@@ -260,7 +263,7 @@ def test_a_model_with_two_inputs_is_converted(write_model: WriteModel, tmp_path:
     result = convert(write_model(zoo.add(), "add.onnx"), tmp_path / "add.bundle")
 
     assert [one.variant.id for one in result.variants] == ["onnx/fp32", "tflite/fp32"]
-    assert set(result.not_made) == {"onnx/fp16", "onnx/int8"}
+    assert set(result.not_made) == {"onnx/fp16", "onnx/int8", "tflite/fp16", "tflite/int8"}
 
 
 def test_an_integer_model_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
@@ -414,7 +417,7 @@ def test_a_model_that_does_not_run_is_an_error_that_says_why(write_model: WriteM
     [
         ({"precisions": ("int9",)}, "Precision `int9` is not known"),
         ({"formats": ("onyx",)}, "Format `onyx` is not known"),
-        ({"formats": ("tflite",), "precisions": ("int8",)}, "nothing to make"),
+        ({"targets": ("mcu",), "precisions": ("fp32",)}, "nothing to make"),
     ],
 )
 def test_a_recipe_of_what_cannot_be_made_is_refused(recipe: dict[str, Any], message: str) -> None:
@@ -461,6 +464,29 @@ def test_an_engine_that_crashes_costs_its_variant_only(tmp_path: Path, monkeypat
 
     assert crashing(tmp_path, ["onnx/fp32", "onnx/int8", "tflite/fp32"]) == ["onnx/int8"]
     assert crashing(tmp_path, ["onnx/fp32", "tflite/fp32"]) == []
+
+
+def test_an_integer_interface_is_for_microcontrollers_and_is_measured_with_floats(
+    write_model: WriteModel, tmp_path: Path
+) -> None:
+    data = mlp_data(tmp_path / "data.npz")
+    recipe = Recipe(("tflite",), ("fp32", "int8"), tflite_io="int8")
+
+    result = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", calibration=data, evaluation=data, recipe=recipe)
+
+    (measured,) = (one for one in result.variants if one.variant.id == "tflite/int8")
+    assert measured.quality.verdict.word == "ok"
+    variant = Bundle.open(tmp_path / "m.bundle").manifest.variant("tflite/int8")
+    assert variant.targets == ("mcu", "pi")
+    interpreter = Interpreter(model_path=str(tmp_path / "m.bundle" / variant.file))
+    assert interpreter.get_input_details()[0]["dtype"] == np.int8
+    with edge_infer.load(tmp_path / "m.bundle", variant="tflite/int8", arrays="numpy") as session:
+        x = np.load(data)["x"][:1]
+        assert [spec.dtype for spec in (*session.inputs, *session.outputs)] == ["float32", "float32"]
+        want = run_onnx(zoo.mlp(), {"x": x})["logits"]
+        np.testing.assert_allclose(session.run({"x": x})["logits"], want, atol=0.2)
+        with session.prepare({"x": (1, 64)}) as call:
+            np.testing.assert_array_equal(call({"x": x})["logits"], session.run({"x": x})["logits"])
 
 
 def without_times(quality: bytes) -> dict[str, Any]:

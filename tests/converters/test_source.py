@@ -61,15 +61,6 @@ def test_a_contributed_operator_of_onnx_runtime_is_fine(write_model: WriteModel)
     assert source.load(write_model(data)).outputs[0].name == "y"
 
 
-def test_a_sequence_output_is_refused_with_the_way_out(write_model: WriteModel) -> None:
-    node = helper.make_node("SequenceConstruct", ["x"], ["y"])
-    output = helper.make_tensor_sequence_value_info("y", onnx.TensorProto.FLOAT, [3])
-    data = zoo.model([node], [zoo.value("x", [3])], [output])
-
-    with pytest.raises(UnsupportedModel, match=r"Output `y` of .* is a sequence, expected a tensor"):
-        source.load(write_model(data))
-
-
 def test_a_four_bit_input_is_refused(write_model: WriteModel) -> None:
     with pytest.raises(UnsupportedModel, match="int4, which numpy cannot hold"):
         source.load(write_model(zoo.dequantize("int4")))

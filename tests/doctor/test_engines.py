@@ -33,6 +33,6 @@ def test_no_engine_at_all_is_a_problem_with_the_thing_to_type(monkeypatch: pytes
 
     done = CliRunner().invoke(cli, ["doctor", "--json"])
 
-    last = json.loads(done.stdout)["findings"][-1]
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "engine"]
     assert done.exit_code == 1
-    assert (last["level"], last["hint"]) == ("problem", "pip install 'edge-infer[onnxruntime]'")
+    assert (found["level"], found["hint"]) == ("problem", "pip install 'edge-infer[onnxruntime]'")

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedModel
+from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedModel, UnsupportedOperator
 from edge_infer_converters import convert
 from tests import zoo
 
@@ -86,8 +86,12 @@ CORPUS: dict[str, tuple[bytes, type[EdgeInferError], str]] = {
     "without-outputs": (changed(zoo.identity(), without_outputs), ConversionError, "no graph with outputs"),
     "future-opset": (zoo.future_opset(), UnsupportedModel, "uses operator set 999"),
     "future-ir": (changed(zoo.identity(), future_ir), UnsupportedModel, "ir_version 999 is higher"),
-    "unknown-operator": (unknown_in_own_domain(), UnsupportedModel, "No Op registered for Frobnicate"),
-    "unknown-domain": (zoo.unknown_operator(), UnsupportedModel, "example.org:Frobnicate"),
+    "unknown-operator": (
+        unknown_in_own_domain(),
+        UnsupportedOperator,
+        "`Frobnicate` (1 node: `y`; not in onnxruntime)",
+    ),
+    "unknown-domain": (zoo.unknown_operator(), UnsupportedOperator, "`example.org.Frobnicate` (1 node: `y`;"),
     "name-of-no-text": (zoo.identity().replace(b"\x01x", b"\x01\xff"), ConversionError, "names that are no UTF-8"),
     "dangling-input": (dangling_input(), ConversionError, "not a valid ONNX model"),
     "circle": (circle(), ConversionError, "not a valid ONNX model"),
@@ -146,6 +150,17 @@ def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
+def test_weights_too_large_for_protobuf_are_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(external("weights.bin"))
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2**31)
+
+    with pytest.raises(ConversionError, match=r"has 2147\d{6} bytes with its weights, expected at most"):
+        convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
+
+    assert not (tmp_path / "out.bundle").exists()
+
+
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").mkdir()
 
@@ -153,11 +168,11 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
-@pytest.mark.parametrize("name", ["model.pt", "model.tflite", "model.safetensors", "model.h5"])
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors", "model.h5"])
 def test_another_format_is_named_as_such(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
 
-    with pytest.raises(ConversionError, match=r"is not an ONNX model; `convert` reads \.onnx"):
+    with pytest.raises(ConversionError, match=r"is not an ONNX model; `convert` reads \.onnx and \.pt2"):
         convert(tmp_path / name, tmp_path / "out.bundle")
 
 

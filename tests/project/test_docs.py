@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,20 +19,12 @@ MARKDOWN = [
 ]
 
 
-def generator() -> object:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["cli.md", "errors.md", "backends.md"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
-    page = generator().PAGES[name]()  # type: ignore[attr-defined]
+    # In an interpreter of its own: click remembers how a command was first called.
+    page = subprocess.run([sys.executable, "docs/generate.py", name], cwd=ROOT, capture_output=True, check=True).stdout
 
-    assert (ROOT / "docs/reference" / name).read_text("utf-8") == page, "run `make docs`"
+    assert (ROOT / "docs/reference" / name).read_bytes() == page, "run `make docs`"
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))

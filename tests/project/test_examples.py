@@ -44,7 +44,60 @@ def test_03_gives_the_same_answers_natively_and_in_the_page() -> None:
     assert said.count("same") == 5
 
 
+@pytest.mark.browser
+def test_04_updates_a_device_and_a_page_by_delta_without_a_gap() -> None:
+    said = run(EXAMPLES / "04_update_everywhere.py")
+
+    assert said.splitlines()[-1] == "Both run version 2, say the same, and dropped no call."
+    found = re.findall(r"(natively|in the page) +1 -> 2 by delta: ([\d,]+) of ([\d,]+) bytes, 0 calls failed", said)
+    assert [name for name, _, _ in found] == ["natively", "in the page"]
+    for _, moved, full in found:
+        assert int(moved.replace(",", "")) < 0.05 * int(full.replace(",", ""))
+
+
 def test_the_digits_application_reads_its_drawings() -> None:
     said = run(EXAMPLES / "digits_app.py")
 
     assert re.findall(r"drawn (\d): recognised (\d)", said) == [("2", "2"), ("4", "4"), ("7", "7")]
+
+
+def test_10_reads_each_card_once_and_drops_no_frame_of_a_film() -> None:
+    said = run(EXAMPLES / "10_camera_loop.py").splitlines()
+
+    assert said[-1] == "seen: 2 4 7"
+    assert re.fullmatch(r"84 frames, \d+ a second, 0 dropped", said[-2])
+
+
+def test_10_reads_a_film_from_a_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "dark.npy", np.full((12, 240, 320), 30, np.uint8))
+
+    said = run(EXAMPLES / "10_camera_loop.py", str(tmp_path / "dark.npy")).splitlines()
+
+    assert said[-1] == "seen: "
+    assert said[-2].startswith("12 frames")
+
+
+@pytest.mark.torch
+def test_11_hears_the_words_of_a_recording_with_an_int8_model() -> None:
+    """Training is not the same to the last bit on every processor: a word may be missed."""
+    said = run(EXAMPLES / "11_keyword_spotting.py")
+
+    (size, accuracy) = re.findall(r"onnx/int8: ([\d.]+) kB, accuracy ([\d.]+)", said)[0]
+    assert float(size) < 20
+    assert float(accuracy) >= 0.97
+    assert "onnx/int8, onnxruntime on cpu" in said
+    (right, words, wrong) = re.findall(r"heard (\d+) of (\d+) words, (\d+) that", said)[0]
+    assert int(words) == 7
+    assert int(right) >= 6
+    assert int(wrong) <= 1
+
+
+@pytest.mark.torch
+def test_12_raises_the_alarm_after_the_fault_and_not_before() -> None:
+    said = run(EXAMPLES / "12_sensor_series.py")
+
+    assert "0 false alarms in 20 s of health" in said
+    (late,) = re.findall(r"alarm at [\d.]+ s, ([\d.]+) s after the bearing", said)
+    assert 0 <= float(late) < 2
+    (per_sample,) = re.findall(r"6000 samples, (\d+) us each", said)
+    assert int(per_sample) > 0

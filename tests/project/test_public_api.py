@@ -8,7 +8,7 @@ import edge_infer
 
 LOAD = (
     "(source, *, device='auto', backend=None, variant=None, threads=None, latency_budget_ms=None, tune=False, "
-    "strict=False, self_test=False, arrays='auto', options=None)"
+    "strict=False, self_test=False, arrays='auto', options=None, fallback=None)"
 )
 TUNE = "(source, *, device='auto', backend=None, variant=None, threads=None, max_time_s=10.0, save=True, progress=None)"
 SIGNATURES = {

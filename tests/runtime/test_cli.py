@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from edge_infer import Tensor
 from edge_infer.codec import read_tensors, write_examples, write_tensors
@@ -248,6 +249,22 @@ def test_verify_fails_where_a_file_was_damaged(bundle: Path) -> None:
 
     assert done.returncode == 1
     assert "sha256" in done.stdout
+
+
+def test_what_only_the_reference_cannot_load_is_no_failure(write_bundle: WriteBundle) -> None:
+    node = helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")
+    graph = helper.make_graph([node], "zoo", [zoo.value("x", [1])], [zoo.value("y", [1])])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    zero = Tensor.from_list([0.0], "float32")
+    golden = {GOLDEN: write_examples([({"x": zero}, {"y": zero})])}
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    bundle = write_bundle({"onnx/fp32": model}, extra=golden, examples=GOLDEN)
+
+    unasked, asked = edge_infer("verify", bundle, "--json"), edge_infer("verify", bundle, "--backend", "reference")
+
+    verdicts = {row["backend"]: row["verdict"] for row in json.loads(unasked.stdout)["rows"]}
+    assert (unasked.returncode, verdicts) == (0, {"onnxruntime": "ok", "reference": "skip"})
+    assert asked.returncode == 1
 
 
 def test_verify_needs_golden_examples(write_bundle: WriteBundle) -> None:

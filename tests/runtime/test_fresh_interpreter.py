@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -41,8 +43,20 @@ def test_a_run_on_one_engine_loads_no_other(write_model: WriteModel) -> None:
         f"import edge_infer; edge_infer.load({str(path)!r}, arrays='tensor').run({{'x': [[1.0, 2.0, 3.0]]}})"
     )
 
-    assert "onnxruntime" in names
+    assert "edge_infer.backends.onnxruntime" in names
     assert names.isdisjoint({"ai_edge_litert", "onnx", "starlette", "click"})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the C interface is used on Linux only")
+def test_a_run_that_gives_tensors_loads_neither_numpy_nor_the_python_binding(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity())
+
+    names = loaded(
+        f"import edge_infer; edge_infer.load({str(path)!r}, arrays='tensor').run({{'x': [[1.0, 2.0, 3.0]]}})"
+    )
+
+    assert "edge_infer.backends.onnxruntime_c" in names
+    assert names.isdisjoint({"numpy", "onnxruntime", "hashlib", "asyncio", "importlib.metadata"})
 
 
 def test_the_command_line_imports_a_command_only_when_it_is_called() -> None:

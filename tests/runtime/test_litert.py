@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer import InputError, UnsupportedModel
-from edge_infer.backends.tflite_file import is_whole
+from edge_infer.tflite_file import is_whole
 from edge_infer_converters.targets.tflite import write
 from tests import zoo
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edge_infer import Session
-    from tests.conftest import WriteModel
+    from tests.conftest import WriteBundle, WriteModel
 
 ROOT = Path(__file__).parents[2]
 OLD_PYTHON = ROOT / ".venv-tflite/bin/python"
@@ -148,6 +148,17 @@ def test_a_file_that_is_no_model_is_refused(write_model: WriteModel, data: bytes
 def test_no_part_of_a_file_passes_for_the_whole(length: int) -> None:
     assert is_whole(MLP)
     assert not is_whole(MLP[: length & ~3])
+
+
+def test_an_option_that_it_does_not_know_is_refused(write_bundle: WriteBundle) -> None:
+    path = write_bundle({"tflite/fp32": MLP})
+    document = json.loads((path / "manifest.json").read_text())
+    for options, said in (({"interface": "int8"}, "knows the interface"), ({"speed": "2"}, "takes no option `speed`")):
+        document["variants"][0]["options"] = {"litert": options}
+        (path / "manifest.json").write_text(json.dumps(document))
+
+        with pytest.raises(InputError, match=said):
+            edge_infer.load(path, backend="litert")
 
 
 # -- tflite-runtime: Python 3.11 and numpy 1, as 32-bit ARM has it --

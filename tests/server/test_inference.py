@@ -172,10 +172,10 @@ def test_a_model_that_loads_slowly_holds_up_nobody(models: dict[str, Path], monk
     release, running = Event(), Event()
     load = ServedModel.loaded
 
-    def slow(self: ServedModel) -> LoadedModel:
+    def slow(self: ServedModel, *place: str) -> LoadedModel:
         running.set()
         assert release.wait(60)
-        return load(self)
+        return load(self, *place)
 
     monkeypatch.setattr(ServedModel, "loaded", slow)
     with ServerThread(create_app(models)) as server, ThreadPoolExecutor(8) as threads:
@@ -236,7 +236,7 @@ def test_a_model_that_no_engine_loads_is_a_fault_of_the_server(tmp_path: Path) -
 
 
 def test_what_nobody_expected_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_self: ServedModel) -> LoadedModel:
+    def broken(_self: ServedModel, *_: str) -> LoadedModel:
         raise RuntimeError("secret detail")
 
     monkeypatch.setattr(ServedModel, "loaded", broken)
@@ -250,7 +250,7 @@ def test_what_nobody_expected_is_an_answer_too(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_queue_that_is_full_says_when_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_self: ServedModel) -> LoadedModel:
+    def full(_self: ServedModel, *_: str) -> LoadedModel:
         raise errors.QueueFull("64 requests wait", hint="send fewer")
 
     monkeypatch.setattr(ServedModel, "loaded", full)

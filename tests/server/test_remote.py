@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import edge_infer
 from edge_infer.backends.remote import RemoteModel, Reply
+from edge_infer.backends.remote_stream import StreamConnection
 from edge_infer.dtypes import DType
 from edge_infer.errors import FetchError, InputError, ModelNotFound, QueueFull, UnsupportedError
 from edge_infer.server.app import create_app
@@ -19,6 +21,7 @@ from tests.server.bundles import bundle_files, onnx_model, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +118,42 @@ def test_a_connection_that_the_server_closed_is_opened_again(tmp_path: Any) -> N
         model = RemoteModel(f"{server.url}/v2/models/tiny")
         feeds = {"x": numpy.ones((1, 3), "float32")}
         model.run(feeds, ["y"], {}, ())
-        (connection,) = model._connections._idle
+        (connection,) = model._connections._idle  # type: ignore[union-attr]
         assert connection.sock is not None
         connection.sock.shutdown(SHUT_RDWR)
         assert model.run(feeds, ["y"], {}, ())["y"].tolist() == [[1, 1, 1]]
+
+
+def test_a_stream_carries_the_requests_of_many_threads_at_once(url: str) -> None:
+    session = edge_infer.load(f"{url}/neg".replace("http", "ws", 1))
+    with ThreadPoolExecutor(8) as threads:
+        rows = [numpy.full((1, 3), i, "float32") for i in range(200)]
+        results = list(threads.map(lambda one: session.run({"x": one})["y"], rows))
+    assert all(numpy.array_equal(result, -one) for result, one in zip(results, rows, strict=True))
+    assert session.report().providers == (f"{url}/neg",)
+    session.close()
+
+
+def test_a_stream_brings_texts_and_errors_of_the_same_class(url: str) -> None:
+    session = edge_infer.load(f"{url}/text".replace("http", "ws", 1))
+    assert session.run({"x": Tensor(["a", "\u00e4"], DType.STRING, (2,))})["y"].tolist() == ["a", "\u00e4"]
+    model = StreamConnection(f"{url}/neg".replace("http", "ws", 1))
+    reply = model.post("", b"{}", {"Inference-Header-Content-Length": "2"}, 10)
+    assert reply.status == 400
+    assert b"input_error" in reply.body
+    model.close()
+
+
+def test_a_stream_that_was_lost_is_opened_again_and_one_that_cannot_be_says_so(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": folder})) as server:
+        session = edge_infer.load(f"{server.url}/v2/models/tiny".replace("http", "ws", 1))
+        connections: Any = session._runnable._connections  # type: ignore[union-attr]
+        assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
+        connections._connection.close()
+        while connections._connection is not None:
+            pass
+        assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
+    with pytest.raises(FetchError, match="cannot be reached"):
+        session.run({"x": [[1.0, 2.0, 3.0]]})
+    session.close()

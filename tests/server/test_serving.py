@@ -133,7 +133,7 @@ def test_a_full_queue_refuses_before_the_body_is_sent(tiny: Path, gate: Gate) ->
         assert sorted(future.result().status for future in waiting) == [200, 200, 503]
         assert urgent.result().status == 200
         metrics = Client(server.url)("/metrics").body.decode()
-    assert 'edge_infer_rejections_total{code="queue_full",model="tiny",version="1"} 1.0' in metrics
+    assert 'edge_infer_rejections_total{code="queue_full",model="tiny",pool="default",version="1"} 1.0' in metrics
 
 
 def test_a_timeout_is_answered_in_time_though_the_model_is_busy(tiny: Path, gate: Gate) -> None:
@@ -167,6 +167,8 @@ def test_a_request_whose_client_left_does_not_run(tiny: Path, gate: Gate) -> Non
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(head.encode() + row(9.0))
             wait_until_queued(server, 1)
+        for _ in range(2):  # its loop sees the closed connection before it answers what comes after
+            assert Client(server.url)("/livez").status == 200
         gate.open.set()
         assert first.result().status == 200
         assert ask(server, 2.0).status == 200
@@ -302,7 +304,7 @@ def test_an_answer_tells_where_its_time_went_and_whose_it_is(tiny: Path) -> None
         metrics = Client(server.url)("/metrics")
     text = metrics.body.decode()
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
-    labels = '{model="tiny",version="1"}'
+    labels = '{model="tiny",pool="default",version="1"}'
     assert f"edge_infer_requests_total{labels} 1.0" in text
     for name in ("queue", "batch_wait", "compute", "serialization", "total"):
         assert f"edge_infer_{name}_seconds_count{labels} 1.0" in text
@@ -378,7 +380,10 @@ def test_a_request_that_fails_is_not_kept(tiny: Path) -> None:
         send = Client(server.url)
         for _ in range(2):
             assert send("/v2/models/tiny/infer", "POST", b"123", content_type=OCTETS).status == 400
-        assert 'edge_infer_cache_misses_total{model="tiny",version="1"} 2.0' in send("/metrics").body.decode()
+        assert (
+            'edge_infer_cache_misses_total{model="tiny",pool="default",version="1"} 2.0'
+            in send("/metrics").body.decode()
+        )
 
 
 def test_the_cache_forgets_by_age_and_by_use() -> None:

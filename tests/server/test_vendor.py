@@ -66,6 +66,7 @@ def test_the_folder_is_filled_and_described(vendor: Any, capsys: pytest.CaptureF
         "micropip": vendor.MICROPIP[0],
         "onnxruntime-web": "1.2.3",
         "pyodide": "1.2.3",
+        "zstddec": "1.2.3",
     }
     assert set(versions["files"]) == set(files) - {"versions.json"}
     for path, entry in versions["files"].items():

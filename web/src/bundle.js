@@ -30,6 +30,7 @@ import { PART_BYTES, transfer } from "./transfer.js";
  * @property {Variant[]} variants
  * @property {FileEntry[]} files
  * @property {string} [labels]
+ * @property {string} [examples]
  */
 /**
  * @typedef {object} FetchedBundle

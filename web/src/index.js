@@ -12,6 +12,8 @@ import { WorkerClient } from "./client.js";
 import { downloadBytes } from "./download.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
+import { follow } from "./sync/follow.js";
+import { LiveModel, storeAddress } from "./sync/live.js";
 import { arrayOver, checkInput } from "./tensors.js";
 
 export { InferError };
@@ -25,8 +27,10 @@ export { InferError };
 /** The version of this package, and of the wheel that `startPython` installs. */
 export const VERSION = "0.1.0";
 
+/** @typedef {import("./sync/live.js").Update} Update */
+
 /**
- * @typedef {object} SessionOptions
+ * @typedef {object} OwnOptions
  * @property {string} [variant] The id of the variant to load; chosen unless given.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
@@ -34,6 +38,7 @@ export const VERSION = "0.1.0";
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
  * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
  */
+/** @typedef {OwnOptions & import("./sync/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
 
 // All sessions of a page share one worker and its engine, which is stopped when the last of them is closed.
 /** @type {WorkerClient | undefined} */
@@ -43,25 +48,53 @@ let users = 0;
 /**
  * Load a model.
  *
- * @param {URL | string} url The address of a bundle, or of a bare `.onnx` file.
+ * @param {URL | string} url The address of a bundle, of a bare `.onnx` file, or, as `edge+https://HOST/STORE/MODEL` or
+ *   `edge+/store/MODEL`, of a model of a signed store, whose newest version is loaded and can be followed.
  * @param {SessionOptions} [options]
  * @returns {Promise<Session>}
  * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
  *   reason where it is aborted.
  */
-export async function createSession(url, { variant, threads, root, onProgress, signal, keep = true } = {}) {
-  const place = new URL(url, globalThis.location?.href).href;
+export async function createSession(url, { variant, threads, root, onProgress, signal, keep = true, ...ofStore } = {}) {
   client ??= new WorkerClient("edge-infer");
   users++;
   const used = client;
+  const settings = { root: rootOf(root), threads };
+  const address = storeAddress(url);
+  const live = address ? new LiveModel(address, settings.root, ofStore) : undefined;
+  const open = (/** @type {Partial<import("./protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
+    used.request({ kind: "open", url: "", variant, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
-    const settings = { root: rootOf(root), threads };
-    const opened = await used.request({ kind: "open", url: place, variant, keep, settings }, { onProgress, signal });
-    return new Session(used, opened);
+    if (!live) return new Session(used, await open({ url: new URL(url, globalThis.location?.href).href }));
+    try {
+      const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files, isNew, isOffline }) =>
+        open({ files, selfTest: isNew }, buffersOf(files)).then((opened) => ({ ...opened, report: { ...opened.report, offline: isOffline } })),
+      );
+      return new Session(used, withUpdate(taken, update), live, variant);
+    } catch (error) {
+      const { fallback } = ofStore;
+      if (!(error instanceof InferError && error.code === "unsupported" && fallback)) throw error;
+      live.close();
+      const opened = await open({ url: new URL(fallback, globalThis.location?.href).href });
+      const notices = [...opened.report.notices, `${error.message}; the plain bundle ${fallback} is used, unsigned`];
+      return new Session(used, { ...opened, report: { ...opened.report, notices } });
+    }
   } catch (error) {
+    live?.close();
     leave(used);
     throw error;
   }
+}
+
+/** @param {Opened} opened @param {Update} update @returns {Opened} */
+function withUpdate(opened, update) {
+  const notices = update.note ? [...opened.report.notices, update.note] : opened.report.notices;
+  return { ...opened, report: { ...opened.report, notices, update } };
+}
+
+/** @param {import("./protocol.js").Files} files @returns {ArrayBuffer[]} */
+function buffersOf(files) {
+  return files.map(([, bytes]) => bytes.buffer);
 }
 
 /** @returns {Promise<import("./store.js").Kept[]>} The models in this page's storage, the one used last first. */
@@ -104,14 +137,25 @@ export class Session {
   #client;
   /** @type {Opened} */
   #opened;
+  /** @type {LiveModel | undefined} */
+  #live;
+  #variant;
+  /** Updates come one after the other. @type {Promise<unknown>} */
+  #last = Promise.resolve();
+  /** What ends the watching. @type {Set<() => void>} */
+  #watches = new Set();
 
   /**
    * @param {WorkerClient} worker
    * @param {Opened} opened
+   * @param {LiveModel} [live] Of a model of a signed store.
+   * @param {string} [variant]
    */
-  constructor(worker, opened) {
+  constructor(worker, opened, live, variant) {
     this.#client = worker;
     this.#opened = opened;
+    this.#live = live;
+    this.#variant = variant;
   }
 
   /** @returns {readonly TensorSpec[]} The specs of the inputs. */
@@ -162,11 +206,53 @@ export class Session {
     return this.#client.request({ kind: "run", session, inputs: checked, outputs }, { transfer: transferable(checked) });
   }
 
+  /**
+   * Bring the newest version of the store, try it on its golden examples, and run it from the next call on. Calls go on
+   * meanwhile, and one that is under way ends on the weights that it began with.
+   *
+   * @param {import("./sync/live.js").Asking} [asking]
+   * @returns {Promise<Update>}
+   * @throws {InferError} It could not be fetched, proven or run; the old version runs on.
+   */
+  update(asking = {}) {
+    const result = this.#last.then(() => this.#update(asking));
+    this.#last = result.catch(() => {});
+    return result;
+  }
+
+  /** @param {import("./sync/live.js").Asking} asking */
+  async #update(asking) {
+    const [used, live] = [this.#client, this.#live];
+    if (!live) throw new InferError("This session is of no store", "input_error", { hint: 'createSession("edge+/store/MODEL")' });
+    if (!used) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    const { session } = this.#opened;
+    const { taken, update } = await live.take({ ...asking, mayBeOld: false }, ({ files, isNew }) =>
+      used.request({ kind: "swap", session, files, variant: this.#variant, selfTest: isNew }, { transfer: buffersOf(files) }),
+    );
+    if (taken) this.#opened = withUpdate(taken, update);
+    return update;
+  }
+
+  /**
+   * Update again and again until it is ended or the session is closed.
+   *
+   * @param {import("./sync/follow.js").FollowOptions} [options]
+   * @returns {() => void} Ends it.
+   */
+  watch(options = {}) {
+    if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'createSession("edge+/store/MODEL")' });
+    const end = follow(() => this.update(), this.#live.address, options);
+    this.#watches.add(end);
+    return end;
+  }
+
   /** Give back the model's memory, and the engine's with the last session. A second call does nothing. */
   async close() {
     const used = this.#client;
     this.#client = undefined;
     if (!used) return;
+    for (const end of this.#watches) end();
+    this.#live?.close();
     await used.request({ kind: "close", session: this.#opened.session });
     leave(used);
   }

@@ -33,10 +33,25 @@
  * @property {boolean} offline Whether the server could not be reached, and the bundle is the one of the last visit.
  * @property {string[]} notices What is lost or was given up: models that could not be kept, or were removed for this one.
  * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
+ * @property {import("./sync/live.js").Update} [update] Of a model of a signed store: what brought its weights.
  */
 /** @typedef {Placed & Traffic} Report */
 
-/** @typedef {{kind: "open", url: string, variant?: string, keep: boolean, settings: EngineSettings}} OpenRequest */
+/** @typedef {[path: string, bytes: Uint8Array<ArrayBuffer>][]} Files */
+/**
+ * @typedef {object} OpenRequest
+ * @property {"open"} kind
+ * @property {string} url
+ * @property {string} [variant]
+ * @property {boolean} keep
+ * @property {EngineSettings} settings
+ * @property {Files} [files] The files of the bundle, where they are here already.
+ * @property {boolean} [selfTest] Whether it has to give its golden outputs.
+ */
+/** @typedef {{kind: "swap", session: number, files: Files, variant?: string, selfTest: boolean}} SwapRequest */
+/** @typedef {Omit<import("./sync/pull.js").PullOptions, "onProgress" | "signal">} PullSettings */
+/** @typedef {{kind: "pull", address: string, options: PullSettings}} PullRequest Answered by `Pulled`. */
+/** @typedef {{kind: "settle", address: string, result: "active" | "refused" | "undecided"}} SettleRequest */
 /** @typedef {{kind: "kept"}} KeptRequest */
 /** @typedef {{kind: "clear"}} ClearRequest */
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
@@ -47,7 +62,7 @@
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
 /** @typedef {{kind: "traffic"}} TrafficRequest */
-/** @typedef {OpenRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest} SessionRequest */
+/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | PullRequest | SettleRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 

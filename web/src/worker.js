@@ -6,6 +6,9 @@ import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "./store.js";
+import { bundleOfFiles } from "./sync/files.js";
+import { requireGolden } from "./sync/golden.js";
+import { StoreModel } from "./sync/pull.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
@@ -18,6 +21,8 @@ let nextSession = 1;
 let python;
 /** @type {Promise<import("./store.js").Store> | undefined} */
 let store;
+/** The models of signed stores that this worker brings up to date. @type {Map<string, StoreModel>} */
+const storeModels = new Map();
 /** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
 const aborts = new Map();
 // Requests wait for the one before: a load and a run of the same engine must not interleave.
@@ -33,7 +38,7 @@ self.onmessage = ({ data: request }) => {
     aborts.get(request.target)?.abort();
     return;
   }
-  if (request.kind === "open") aborts.set(request.id, new AbortController());
+  if (request.kind === "open" || request.kind === "pull") aborts.set(request.id, new AbortController());
   last = last.then(() => respond(request));
 };
 
@@ -60,6 +65,16 @@ async function handle(request) {
   switch (request.kind) {
     case "open":
       return [await open(request, aborts.get(request.id)?.signal, onProgress), []];
+    case "pull": {
+      const options = { ...request.options, onProgress, signal: aborts.get(request.id)?.signal };
+      const pulled = await (await storeModel(request.address)).pull(options);
+      return [pulled, pulled.files.map(([, bytes]) => bytes.buffer)];
+    }
+    case "settle":
+      await (await storeModel(request.address)).settle(request.result);
+      return [null, []];
+    case "swap":
+      return [await swap(request), []];
     case "kept":
       return [await (await ownStore()).list(), []];
     case "clear":
@@ -107,24 +122,65 @@ function ownStore() {
   return store;
 }
 
+/** @param {string} address */
+async function storeModel(address) {
+  const known = storeModels.get(address) ?? new StoreModel(address, await ownStore());
+  storeModels.set(address, known);
+  return known;
+}
+
 /**
  * @param {import("./protocol.js").OpenRequest} request
  * @param {AbortSignal | undefined} signal
  * @param {import("./download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function open({ url, variant: wanted, keep, settings }, signal, onProgress) {
+async function open({ url, variant: wanted, keep, settings, files, selfTest }, signal, onProgress) {
   const base = new URL("vendor/onnxruntime-web/", settings.root);
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
   const [engine, bundle] = await Promise.all([
     sharedOrtEngine({ base, threads: settings.threads, onProgress }),
-    fetchBundle(url, { variant: wanted, onProgress, signal, store: kept }),
+    files ? bundleOfFiles(files, wanted) : fetchBundle(url, { variant: wanted, onProgress, signal, store: kept }),
   ]);
   signal?.throwIfAborted();
-  const { name, revision, variant, model, labels } = bundle;
+  const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
+  return start(engine, bundle, nextSession++, { selfTest, storage: kept?.kind ?? /** @type {const} */ ("none"), notices });
+}
+
+/**
+ * Run other weights from now on, under the same number. Where they fail, the old ones stay.
+ *
+ * @param {import("./protocol.js").SwapRequest} request
+ * @returns {Promise<import("./protocol.js").Opened>}
+ */
+async function swap({ session: number, files, variant, selfTest }) {
+  const old = sessions.get(number);
+  if (!old) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  const bundle = await bundleOfFiles(files, variant);
+  const opened = start(await sharedOrtEngine(), bundle, number, { selfTest, storage: (await ownStore()).kind, notices: [] });
+  old.close();
+  return opened;
+}
+
+/**
+ * Make a session of a bundle, and test it.
+ *
+ * @param {import("./engines/ort.js").OrtEngine} engine
+ * @param {import("./bundle.js").FetchedBundle & {examples?: import("./sync/golden.js").Example[]}} bundle
+ * @param {number} number
+ * @param {{selfTest?: boolean, storage: import("./places.js").PlaceKind | "none", notices: string[]}} facts
+ * @returns {import("./protocol.js").Opened}
+ */
+function start(engine, bundle, number, { selfTest, storage, notices }) {
+  const { name, revision, variant, model, labels, examples } = bundle;
   const session = engine.createSession(model, { config: variant.options?.["ort-web"] });
-  const number = nextSession++;
+  try {
+    if (selfTest && examples?.length) requireGolden(session, examples, variant.precision);
+  } catch (error) {
+    session.close();
+    throw error;
+  }
   sessions.set(number, session);
   const report = {
     model: `${name}@${revision.slice(0, 6)}`,
@@ -133,10 +189,10 @@ async function open({ url, variant: wanted, keep, settings }, signal, onProgress
     engineVersion: engine.version,
     device: "wasm",
     threads: engine.threads,
-    storage: kept?.kind ?? /** @type {const} */ ("none"),
+    storage,
     fromStorage: bundle.isKept,
     offline: bundle.isOffline,
-    notices: kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [],
+    notices,
     ...place(),
     ...traffic(),
   };

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from edge_infer_converters.api import convert
     from edge_infer_converters.budget import Budget
     from edge_infer_converters.conversion import Conversion, ConvertedVariant
-    from edge_infer_converters.pipeline import convert
     from edge_infer_converters.recipe import Recipe
 
 __version__ = "0.1.0"
@@ -24,7 +24,7 @@ _HOMES = {
     "Conversion": "edge_infer_converters.conversion",
     "ConvertedVariant": "edge_infer_converters.conversion",
     "Recipe": "edge_infer_converters.recipe",
-    "convert": "edge_infer_converters.pipeline",
+    "convert": "edge_infer_converters.api",
 }
 
 

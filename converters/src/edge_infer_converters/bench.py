@@ -28,15 +28,14 @@ class Bench:
         folder: The bundle's folder, its manifest written.
         data: The inputs to measure on.
         judge: The source's outputs, the metric and the budget.
-        golden: How many of the first inputs are the bundle's golden examples.
         reporter: Who is told.
     """
 
-    def __init__(self, folder: Path, data: CalibrationSet, judge: Judge, golden: int, reporter: Reporter) -> None:
+    def __init__(self, folder: Path, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:
         self._folder = folder
         self._data = data
         self._judge = judge
-        self._golden = golden
+        self._golden = judge.golden
         self._reporter = reporter
 
     def run(

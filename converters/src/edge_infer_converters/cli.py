@@ -15,6 +15,14 @@ _FILE = click.Path(path_type=Path)
 @click.command()
 @click.argument("source")
 @click.option("-o", "--output", "target", type=_FILE, required=True, metavar="OUT.bundle", help="The folder to write.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="PLACE",
+    help="What the bundle is for: web, pi, cuda, mcu or any; may be repeated. Decides formats and precisions. "
+    "Default: any.",
+)
 @click.option("--name", help="What to call the model; the file's name unless given.")
 @click.option(
     "--calibration",
@@ -38,8 +46,8 @@ _FILE = click.Path(path_type=Path)
     "--precision",
     metavar="LIST",
     help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int8-reduced (for x86 CPUs without "
-    "VNNI), int4, mixed (searched: the smallest within the budget), or auto for fp32,fp16,int8,mixed. Default: "
-    "fp32,fp16,int8; with a budget, auto.",
+    "VNNI), int4, mixed (searched: the smallest within the budget), or auto for what suits the target and mixed. "
+    "Default: what suits the target, any taking fp32,fp16,int8; with a budget, mixed too.",
 )
 @click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
@@ -59,18 +67,30 @@ _FILE = click.Path(path_type=Path)
     "--format",
     "format_",
     type=click.Choice(["onnx", "tflite", "both"]),
-    default="both",
-    show_default=True,
-    help="Which formats. TFLite is written in fp32.",
+    help="Which formats. Default: those that the target reads, any reading both.",
 )
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="INPUT=1x3x224x224",
+    help="Fix free dimensions of an input, ? leaving one free; may be repeated.",
+)
+@click.option(
+    "--tflite-io",
+    type=click.Choice(["float", "int8"]),
+    help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
+)
+@click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
-@click.option("--no-cache", is_flag=True, help="Measure every trial again, and keep none for the next search.")
+@click.option("--cache/--no-cache", default=True, help="Whether a search keeps its figures for the next.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def convert(
     source: str,
     target: Path,
+    targets: tuple[str, ...],
     name: str | None,
     calibration: Path | None,
     calibrate: str,
@@ -82,32 +102,35 @@ def convert(
     max_size: str | None,
     max_latency_ratio: float | None,
     metric: str | None,
-    format_: str,
+    format_: str | None,
+    tflite_io: str | None,
+    shapes: tuple[str, ...],
+    opset: int | None,
     report: Path | None,
     keep_all: bool,
-    no_cache: bool,
+    cache: bool,
     force: bool,
     as_json: bool,
 ) -> None:
     r"""Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
-    SOURCE is an .onnx file, or package.module:function that returns a torch module with example inputs, or a fitted
-    scikit-learn estimator.
+    SOURCE is an .onnx, .pt2 or .tflite file, or package.module:function that returns a torch module with example
+    inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.
 
     \b
     edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
     """
-    from edge_infer.errors import InputError
-    from edge_infer_converters import Recipe, pipeline
+    from edge_infer.errors import InputError, UnsupportedOperator
+    from edge_infer_converters import Recipe, pipeline, support
     from edge_infer_converters.budget import Budget, parse_share, parse_size
-    from edge_infer_converters.recipe import PRECISIONS
     from edge_infer_converters.report import TerminalReporter, print_table
+    from edge_infer_converters.sources.options import SourceOptions, parse_shapes
 
     # Libraries that log to nobody would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
-    formats = ("onnx", "tflite") if format_ == "both" else (format_,)
+    formats = ("onnx", "tflite") if format_ == "both" else (format_,) if format_ else ()
     try:
         budget = Budget(
             None if max_loss is None else parse_share(max_loss),
@@ -117,29 +140,37 @@ def convert(
             max_latency_ratio,
         )
         budget.check(has_evaluation=evaluation is not None)
-        asked = None if precision is None else tuple(word.strip() for word in precision.split(",") if word.strip())
+        asked = tuple(word.strip() for word in (precision or "").split(",") if word.strip())
         recipe = Recipe(
             formats,
-            asked or (("auto",) if budget.is_set else PRECISIONS),
+            asked,
             keep_all,
             budget,
+            tuple(dict.fromkeys(targets)) or ("any",),
+            SourceOptions(parse_shapes(shapes), opset),
+            tflite_io or "",
             calibrate=calibrate,
-            is_cached=not no_cache,
+            is_cached=cache,
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error
-    result = pipeline.convert(
-        source,
-        target,
-        name=name,
-        calibration=calibration,
-        evaluation=evaluation,
-        labels=labels,
-        recipe=recipe,
-        force=force,
-        report=report,
-        reporter=TerminalReporter(),
-    )
+    try:
+        result = pipeline.convert(
+            source,
+            target,
+            name=name,
+            calibration=calibration,
+            evaluation=evaluation,
+            labels=labels,
+            recipe=recipe,
+            force=force,
+            report=report,
+            reporter=TerminalReporter(),
+        )
+    except UnsupportedOperator as error:
+        for line in support.table([support.Lack(**lack) for lack in error.details.get("lacks", ())]):
+            output.talk(line)
+        raise
     if as_json:
         output.data_json(result.to_json())
     else:

@@ -10,6 +10,7 @@ from edge_infer_converters.engine import fast_session
 from edge_infer_converters.ranges import METHODS
 from edge_infer_converters.sensitivity import noise
 from edge_infer_converters.sources.onnx import make_session
+from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.calibration import CalibrationSet
     from edge_infer_converters.recipe import VariantPlan
     from edge_infer_converters.sources.onnx import SourceModel
+    from edge_infer_converters.targets.tflite import FloatGraph
 
 
 #: How many calls decide between the methods of `auto`.
@@ -52,6 +54,38 @@ class Encoded(NamedTuple):
     targets: tuple[str, ...] | None = None
 
 
+def encode_tflite(
+    plan: VariantPlan, graph: FloatGraph, model: SourceModel | TFLiteSource, ranges: CalibrationSet
+) -> Encoded:
+    """Write a TFLite graph in the precision that a plan asks for.
+
+    Args:
+        plan: The precision of a TFLite file.
+        graph: The model in TFLite operators.
+        model: The model as it came.
+        ranges: The inputs that give int8 its ranges.
+
+    Raises:
+        ConversionError: It cannot be made of this model.
+    """
+    if isinstance(model, TFLiteSource) and plan.word == "" and plan.precision == model.precision:
+        return Encoded(model.data, f"{len(graph.graph.operators)} operators, as it came")
+    word = plan.word or plan.precision
+    written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
+    if word != "fp32" and len(written.data) >= graph.nbytes:
+        raise ConversionError(
+            f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
+        )
+    notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
+    if word == "int8":
+        notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
+    if not written.is_batch_fixed:
+        return Encoded(written.data, ", ".join(notes))
+    batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
+    inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
+    return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
+
+
 def encode(
     plan: VariantPlan,
     model: SourceModel,
@@ -62,7 +96,7 @@ def encode(
     """Make the file that a plan asks for.
 
     Args:
-        plan: The format and precision.
+        plan: The precision of an ONNX file.
         model: The model as it came.
         cleaned: The same after `clean_up`.
         ranges: The inputs that give int8 its ranges.
@@ -72,8 +106,6 @@ def encode(
         ConversionError: It cannot be made of this model.
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
-    if plan.format == "tflite":
-        return _tflite(model, cleaned)
     if plan.precision == model.precision:
         options = engine_options(cleaned) if plan.precision == "fp16" else None
         return Encoded(onnx_target.write(cleaned), options=options)
@@ -127,18 +159,6 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
         raise ConversionError("The model has no MatMul, Gemm or table with weights that int4 can hold")
     data = onnx_target.write(rewrite(prepared, weights, choice))
     return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
-
-
-def _tflite(model: SourceModel, cleaned: onnx.ModelProto) -> Encoded:
-    from edge_infer_converters.targets import tflite
-
-    written = tflite.write(cleaned, model.name)
-    note = f"{len(written.operators)} operators"
-    if not written.is_batch_fixed:
-        return Encoded(written.data, note)
-    batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
-    inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
-    return Encoded(written.data, f"{note}, batch fixed to 1", None, inputs, outputs)
 
 
 def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:

@@ -1,4 +1,4 @@
-"""The golden examples of a bundle: inputs, and what the source made of them."""
+"""The golden examples of a bundle: inputs with the outputs of the source, by which every target can prove itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
     from edge_infer import codec
 
-GOLDEN_EXAMPLES = 32
+#: How many of them there are at most.
+EXAMPLES = 32
 
 
-def golden_examples(
+def examples(
     calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
 ) -> list[codec.Example]:
-    """Return the first calls with their outputs, as the bundle stores them."""
-    pairs = list(zip(calls, outputs, strict=True))[:GOLDEN_EXAMPLES]
+    """Return the first calls with the source's outputs, as a bundle keeps them."""
+    pairs = list(zip(calls, outputs, strict=True))[:EXAMPLES]
     return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -18,14 +18,13 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer_converters import html_report, validate
+from edge_infer_converters import golden, html_report, quality, support
 from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.dynamic_search import DynamicSearch
-from edge_infer_converters.encode import Encoded, encode
-from edge_infer_converters.golden import GOLDEN_EXAMPLES, golden_examples
+from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
@@ -35,8 +34,11 @@ from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, step
 from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources import tflite as tflite_source
 from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.opset import to_opset
 
 if TYPE_CHECKING:
     import os
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer.errors import EdgeInferError
+    from edge_infer_converters.targets.tflite import FloatGraph
 
     FilePath = str | os.PathLike[str]
 
@@ -87,6 +90,7 @@ def convert(
         ConversionError: The model cannot be read or run, or no variant is good enough.
         AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
             written nevertheless, holds the smallest that is good enough.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named.
         UnsupportedModel: The model uses what ONNX Runtime does not know.
         InputError: An argument, or the data, do not fit.
         BundleError: The output exists or cannot be written.
@@ -100,22 +104,21 @@ def convert(
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     with BundleWriter(output, force=force) as writer:
-        origin = open_source(model)
-        reporter.talk(
-            step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {len(origin.proto.graph.node)} nodes")
-        )
-        if broken := not_a_number(origin.proto):
+        is_tflite = Path(model).suffix == tflite_source.SUFFIX
+        origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
+        if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
+        del origin  # a copy of the weights
+        run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         outputs = [run.reference.run(call) for call in data.calls]
         metric = run.choose_metric(data, outputs)
-        output_spec = origin.outputs[0]
-        del origin
 
-        writer.add(EXAMPLES_NAME, codec.write_examples(golden_examples(data.calls, outputs)))
+        writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
-            writer.add(LABELS_NAME, read_labels(labels, output_spec))
+            writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -135,7 +138,7 @@ def convert(
             tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
             run.missed,
         )
-        writer.write_quality(_quality(result, data, ranges, run.mixed))
+        writer.write_quality(quality.document(result, data, ranges, run.mixed))
         writer.commit()
     if report is not None:
         html_report.save(report, html_report.write(result, run.mixed))
@@ -153,7 +156,7 @@ class _Run:
 
     def __init__(
         self,
-        model: source.SourceModel,
+        model: source.SourceModel | TFLiteSource,
         name: str,
         version: str,
         recipe: Recipe,
@@ -162,7 +165,11 @@ class _Run:
     ) -> None:
         self.model = model
         self.name = name
-        self.reference = source.Reference(model)
+        self.reference: source.Reference | tflite_source.Reference
+        if isinstance(model, TFLiteSource):
+            self.reference, self._plans = tflite_source.Reference(model), recipe.tflite_plans(model.precision)
+        else:
+            self.reference, self._plans = source.Reference(model), recipe.plans(model.precision)
         self.not_made: dict[str, str] = {}
         self.mixed: MixedModel | None = None
         self.missed = ""
@@ -171,13 +178,16 @@ class _Run:
         self._writer = writer
         self._reporter = reporter
         # The source itself: without it there is nothing to compare with, so it stays whatever is measured.
-        self._source_id = f"onnx/{model.precision}"
+        self._source_id = f"{'tflite' if isinstance(model, TFLiteSource) else 'onnx'}/{model.precision}"
+        self._graph: FloatGraph | None = model.graph if isinstance(model, TFLiteSource) else None
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None
     ) -> tuple[CalibrationSet, CalibrationSet]:
         """Return the inputs to measure on, and those that give int8 its ranges."""
-        wants_ranges = any(plan.id == "onnx/int8" for plan in self._recipe.plans(self.model.precision))
+        wants_ranges = self.model.precision == "fp32" and any(
+            plan.word != "int8-dynamic" and plan.precision == "int8" for plan in self._plans
+        )
         ranges = None if calibration is None else read_set(calibration, self.model.inputs)
         data = None if evaluation is None else read_set(evaluation, self.model.inputs)
         if ranges is None and data is None:
@@ -226,6 +236,23 @@ class _Run:
         is_asked = budget.metric is not None or budget.max_loss is not None
         return metric.name if is_asked or metric.name == "accuracy" else ""
 
+    def check_support(self) -> None:
+        """Clean the model up and say what is not supported where, before any work."""
+        if isinstance(self.model, TFLiteSource):
+            return
+        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
+        plans = self._plans
+        found = support.check(cleaned, self._recipe, [plan.format for plan in plans], self.model.name)
+        self._graph = found.graph
+        for line in support.table(found.lacks) if found.lacks else ():
+            self._reporter.talk(line)
+        if any(support.PAGE in lack.where for lack in found.lacks):
+            self._reporter.warn("The page's engine cannot run this model", "--target pi")
+        for plan in plans:
+            if plan.format == "tflite" and found.tflite is not None:
+                self._leave_out(plan.id, found.tflite)
+        self.model = replace(self.model, proto=cleaned)
+
     def make(
         self,
         ranges: CalibrationSet,
@@ -238,16 +265,20 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
-        for plan in self._recipe.plans(self.model.precision):
+        # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
+        for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
+            if plan.id in self.not_made:
+                continue
             try:
-                if plan.precision == "mixed":
-                    golden = min(GOLDEN_EXAMPLES, len(data.calls))
-                    judge = Judge(outputs, metric, self._recipe.budget, golden)
-                    encoded = self._search(
-                        MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached), ranges
-                    )
+                if plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                    encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
+                elif plan.precision == "mixed":
+                    self._graph = None
+                    judge = self._judge(data, outputs, metric)
+                    job = MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached)
+                    encoded = self._search(job, ranges)
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
-                    encoded = self._search_dynamic(cleaned, data, outputs, metric)
+                    encoded = self._search_dynamic(cleaned, data, self._judge(data, outputs, metric))
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
@@ -270,6 +301,8 @@ class _Run:
             note = f", {encoded.note}" if encoded.note else ""
             self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
             del encoded  # the next variant needs the memory
+        order = [plan.id for plan in self._plans]
+        made.sort(key=lambda one: order.index(one[0].id))
         if not made:
             raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
         return made
@@ -282,9 +315,8 @@ class _Run:
         metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
-        folder, golden = self._writer.folder, min(GOLDEN_EXAMPLES, len(data.calls))
-        bench = Bench(folder, data, Judge(outputs, metric, self._recipe.budget, golden), golden, self._reporter)
-        measured, failed = bench.run(made)
+        judge = self._judge(data, outputs, metric)
+        measured, failed = Bench(self._writer.folder, data, judge, self._reporter).run(made)
         for variant, error in failed:
             self._leave_out(variant.id, error)
             self._writer.drop(variant.file)
@@ -307,9 +339,16 @@ class _Run:
         """Write the manifest and return its sha256."""
         return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
 
+    def _tflite_graph(self) -> FloatGraph:
+        if self._graph is None:
+            raise AssertionError("what keeps TFLite from being written has left its variants out")
+        return self._graph
+
     def _take_source(self) -> onnx.ModelProto:
-        """Return the cleaned source, and let go of the session and the model as it came: each is another copy."""
-        cleaned = clean_up(self.model.proto)
+        """Return the cleaned source, and let go of the session: it is another copy."""
+        if isinstance(self.model, TFLiteSource):
+            return onnx.ModelProto()  # all its variants are TFLite
+        cleaned = self.model.proto
         self.model = replace(self.model, proto=onnx.ModelProto())
         del self.reference
         return cleaned
@@ -323,21 +362,20 @@ class _Run:
             self._reporter.talk(step("Kept", "in float:", guilty))
         return Encoded(self.mixed.data, options=self.mixed.options)
 
-    def _search_dynamic(
-        self,
-        cleaned: onnx.ModelProto,
-        data: CalibrationSet,
-        outputs: Sequence[Mapping[str, np.ndarray]],
-        metric: Metric,
-    ) -> Encoded:
+    def _search_dynamic(self, cleaned: onnx.ModelProto, data: CalibrationSet, judge: Judge) -> Encoded:
         """Search the fastest dynamic int8 within the budget."""
-        judge = Judge(outputs, metric, self._recipe.budget, min(GOLDEN_EXAMPLES, len(data.calls)))
         found = DynamicSearch(cleaned, data, judge, self._reporter).run()
         # Pages compute blocks in float, and slowly.
         return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
 
+    def _judge(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]], metric: Metric) -> Judge:
+        return Judge(outputs, metric, self._recipe.budget, min(golden.EXAMPLES, len(data.calls)))
+
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
+        is_said = error.message in self.not_made.values()
         self.not_made[id_] = error.message
+        if is_said:  # what keeps a format from being written keeps all its precisions
+            return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
 
     def _random_inputs(self) -> CalibrationSet:
@@ -358,28 +396,18 @@ class _Run:
         ) from failure
 
 
-def _checked_name(name: str | None, model: source.SourceModel) -> str:
+def _count(model: source.SourceModel | TFLiteSource) -> str:
+    if isinstance(model, TFLiteSource):
+        return f"{len(model.graph.graph.operators)} operators"
+    return f"{len(model.proto.graph.node)} nodes"
+
+
+def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:
     if name is None:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-._")[:128] or "model"
     if not _NAME.fullmatch(name):
         raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
     return name
-
-
-def _quality(
-    result: Conversion, data: CalibrationSet, ranges: CalibrationSet, mixed: MixedModel | None
-) -> dict[str, Any]:
-    """Describe what was measured, on which data and machine: `quality.json`."""
-    searched = {} if mixed is None else {"search": mixed.to_json()}
-    return {
-        "revision": result.revision,
-        "machine": validate.describe_machine(),
-        "evaluation": {"origin": data.origin, "sha256": data.sha256, "calls": len(data.calls)},
-        "calibration": {"origin": ranges.origin, "sha256": ranges.sha256, "calls": len(ranges.calls)},
-        "variants": {one.variant.id: {"is_kept": one.is_kept, **one.to_json()} for one in result.variants},
-        "not_made": result.not_made,
-        **searched,
-    }
 
 
 def _describe(data: CalibrationSet) -> str:

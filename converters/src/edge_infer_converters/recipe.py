@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.budget import Budget
+from edge_infer_converters.places import PLACES
+from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
@@ -15,11 +17,10 @@ if TYPE_CHECKING:
 #: How ranges are found; `edge_infer_converters.ranges` does it, which loads the engines.
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
-PRECISIONS = ("fp32", "fp16", "int8")
-#: What can be asked for: `auto` stands for `AUTO`, `int8-dynamic` takes the ranges of values from each call.
-#: `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI.
-WORDS = (*PRECISIONS, "int8-dynamic", "int8-reduced", "int4", "mixed", "auto")
-AUTO = ("fp32", "fp16", "int8", "mixed")
+#: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
+#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI.
+INTERFACES = ("float", "int8")
+WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int4", "mixed", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class VariantPlan:
         targets: The kinds of place that it is for.
         options: Per backend, the engine settings that parity needs.
         word: What it is asked for as, where that is not its precision.
+        integer_interface: Whether its float inputs and outputs become int8 too.
     """
 
     format: str
@@ -41,6 +43,7 @@ class VariantPlan:
     targets: tuple[str, ...]
     options: Mapping[str, Mapping[str, str]]
     word: str = ""
+    integer_interface: bool = False
 
     @property
     def id(self) -> str:
@@ -59,7 +62,15 @@ _ALL = (
     VariantPlan("onnx", "int4", "onnx/model_q4.onnx", ("any",), {}),
     VariantPlan("onnx", "mixed", "onnx/model_mixed.onnx", ("any",), {}),
     VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
+    VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
+    VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
+    VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
+    VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
+    VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )
+# With integers in and out. Our adapter turns floats into them and back; LiteRT.js refuses such a file.
+_INTEGER_INTERFACE_TARGETS = ("mcu", "pi")
+_INTEGER_INTERFACE_OPTIONS = {"litert": {"interface": "float"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +78,25 @@ class Recipe:
     """What to make of a model.
 
     Attributes:
-        formats: Which formats.
-        precisions: Which precisions, of `WORDS`.
+        formats: Which formats; those that the targets read unless given.
+        precisions: Which precisions, of `WORDS`; those that suit the targets unless given, and `mixed` with a budget.
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
+        targets: The kinds of place that the bundle is for, of `PLACES`.
+        source: What is asked of the source: fixed dimensions, another operator set.
+        tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
+            microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
     """
 
-    formats: tuple[str, ...] = FORMATS
-    precisions: tuple[str, ...] = PRECISIONS
+    formats: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
     keep_all: bool = False
     budget: Budget = field(default_factory=Budget)
+    targets: tuple[str, ...] = ("any",)
+    source: SourceOptions = field(default_factory=SourceOptions)
+    tflite_io: str = ""
     calibrate: str = "minmax"
     is_cached: bool = True
 
@@ -86,24 +104,66 @@ class Recipe:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
         _check((self.calibrate,), CALIBRATIONS, "Calibration")
-        if not self.plans("fp32"):
-            raise InputError(
-                f"There is nothing to make: {listed(list(self.formats))} is not written in "
-                f"{listed(list(self.precisions))}",
-                hint="add --precision fp32",
-                allowed=[plan.id for plan in _ALL],
-            )
+        _check(self.targets, list(PLACES), "Target")
+        _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
+        for target in self.targets:
+            if not any(self._wants(target, plan) for plan in _ALL):
+                raise self._nothing_for(target)
 
     def plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
-        """List the variants to make of a model whose weights come in this precision.
+        """List the variants to make of a model whose weights come in this precision, each with the targets it is for.
 
         A model that is quantized already is kept as it is.
         """
         if source_precision != "fp32":
             file = f"onnx/model_{source_precision}.onnx"
-            return (VariantPlan("onnx", source_precision, file, ("any",), {}),)
-        words = set(self.precisions) | (set(AUTO) if "auto" in self.precisions else set())
-        return tuple(plan for plan in _ALL if plan.format in self.formats and (plan.word or plan.precision) in words)
+            return (VariantPlan("onnx", source_precision, file, self.targets, {}),)
+        chosen = []
+        for plan in _ALL:
+            takers = [target for target in self.targets if self._wants(target, plan)]
+            if takers:
+                places = dict.fromkeys((*(plan.targets if "any" in takers else ()), *takers))
+                if "any" not in plan.targets:
+                    places.pop("any", None)
+                chosen.append(
+                    self._with_interface(replace(plan, targets=("any",) if "any" in places else tuple(places)))
+                )
+        return tuple(chosen)
+
+    def tflite_plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
+        """List the variants to make of a TFLite file; one that is quantized already is kept as it is."""
+        if source_precision != "fp32":
+            file = f"tflite/model_{source_precision}.tflite"
+            return (VariantPlan("tflite", source_precision, file, self.targets, {}),)
+        return tuple(plan for plan in self.plans("fp32") if plan.format == "tflite")
+
+    def _with_interface(self, plan: VariantPlan) -> VariantPlan:
+        """Give a plan integer inputs and outputs where they are asked for."""
+        is_integer = (self.tflite_io or ("int8" if set(self.targets) == {"mcu"} else "float")) == "int8"
+        if not is_integer or plan.id != "tflite/int8":
+            return plan
+        targets = _INTEGER_INTERFACE_TARGETS if "any" in plan.targets else plan.targets
+        return replace(plan, targets=targets, options=_INTEGER_INTERFACE_OPTIONS, integer_interface=True)
+
+    def _wants(self, target: str, plan: VariantPlan) -> bool:
+        """Tell whether a variant is to be made for a target."""
+        place = PLACES[target]
+        words = set(self.precisions or place.precisions)
+        if "auto" in words or (self.budget.is_set and not self.precisions and place.searches):
+            words |= set(place.precisions) | ({"mixed"} if place.searches else set())
+        formats = self.formats or place.formats
+        word = plan.word or plan.precision
+        return plan.format in formats and word in words and place.takes(plan.format, word)
+
+    def _nothing_for(self, target: str) -> InputError:
+        """Explain why a target would get nothing."""
+        place = PLACES[target]
+        allowed = [plan.id for plan in _ALL if place.takes(plan.format, plan.word or plan.precision)]
+        formats, words = list(self.formats or place.formats), list(self.precisions or place.precisions)
+        said = f"There is nothing to make: {listed(formats)} is not written in {listed(words)}"
+        if target != "any":
+            said += f" for `{target}`, which takes {listed(allowed)}"
+        return InputError(said, hint=f"add --precision {allowed[0].partition('/')[2]}", allowed=allowed)
 
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:

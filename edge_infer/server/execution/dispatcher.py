@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import DeadlineExceeded, EdgeInferError, ExecutionError
+from edge_infer.errors import DeadlineExceeded, DeviceLost, EdgeInferError, ExecutionError
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.execution.workers import WorkerPool
 from edge_infer.server.scheduling.request import Answer
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.request import Batch, Request
 
 
+log = logging.getLogger(__name__)
+
 #: How many turns of the event loop, some 0.1 ms each under load, a batch may gather.
 _MAX_TURNS = 8
 
@@ -30,9 +33,15 @@ class Dispatcher:
     Args:
         workers: How many batches run at once.
         hang_s: After how long a batch is given up and its thread replaced.
+
+    Attributes:
+        workers: As given.
+        lost: Why the pool's device runs nothing any more; None while it works.
     """
 
     def __init__(self, workers: int, hang_s: float = 60.0) -> None:
+        self.workers = workers
+        self.lost: DeviceLost | None = None
         self.scheduler = Scheduler(workers, self._start, perf_counter)
         self._hang_s = hang_s
         self._pool = WorkerPool(workers)
@@ -49,6 +58,10 @@ class Dispatcher:
         """Let a model take requests."""
         self._models[model.batcher] = model
         self.scheduler.add(model.batcher)
+
+    def workers_for(self, model: LoadedModel) -> float:
+        """Return a model's part of the workers now."""
+        return self.scheduler.workers_for(model.batcher)
 
     def retire(self, model: LoadedModel) -> None:
         """Let a model finish what it has, then close it."""
@@ -67,7 +80,10 @@ class Dispatcher:
 
         Raises:
             QueueFull: The model's queue is full.
+            DeviceLost: The device has failed.
         """
+        if self.lost is not None:
+            raise self.lost
         model.batcher.submit(request)
         self._submitted += 1
         self.pump_soon()
@@ -105,21 +121,24 @@ class Dispatcher:
     def _start(self, batcher: DynamicBatcher, batch: Batch) -> None:
         assert self._loop is not None
         model, loop = self._models[batcher], self._loop
+        session, variant = model.choose(self.workers, batch.formed)
         model.running += 1
         self._running[id(batch)] = loop.call_later(self._hang_s, self._give_up, model, batch)
 
         def work() -> None:
             start = perf_counter()
             try:
-                results: list[Result] = run_batch(model.session, batch)
+                results: list[Result] = (
+                    run_batch(session, batch) if self.lost is None else [self.lost] * len(batch.requests)
+                )
             except BaseException as error:
                 failure = ExecutionError(f"The engine failed: {type(error).__name__}", hint="see the log")
                 results = [failure] * len(batch.requests)
-            loop.call_soon_threadsafe(self._done, model, batch, results, perf_counter() - start)
+            loop.call_soon_threadsafe(self._done, model, batch, results, perf_counter() - start, variant)
 
         self._pool.submit(work)
 
-    def _done(self, model: LoadedModel, batch: Batch, results: list[Result], compute_s: float) -> None:
+    def _done(self, model: LoadedModel, batch: Batch, results: list[Result], compute_s: float, variant: str) -> None:
         watchdog = self._running.pop(id(batch), None)
         if watchdog is None:
             return  # it was given up; its thread has been replaced and its requests answered
@@ -127,12 +146,16 @@ class Dispatcher:
         model.running -= 1
         self.scheduler.finished(model.batcher, compute_s)
         self._pump()  # the worker is busy again before the answers are written
-        model.statistics.ran(batch.rows, compute_s)
+        model.statistics.ran(batch.rows, compute_s, variant)
+        failure = results[0]
+        if isinstance(failure, DeviceLost) and self.lost is None:
+            log.error("The device of %s is lost, its pool takes no more requests: %s", model.name, failure.message)
+            self.lost = failure
         for request, result in zip(batch.requests, results, strict=True):
             if isinstance(result, EdgeInferError):
                 request.finish(result)
             else:
-                request.finish(Answer(result, batch.timings(request, compute_s)))
+                request.finish(Answer(result, batch.timings(request, compute_s), variant))
         if model.is_retired:
             self._close_if_drained(model)
 
@@ -158,7 +181,7 @@ class Dispatcher:
         if model.in_flight == 0 and model.running == 0 and model.batcher in self._models:
             del self._models[model.batcher]
             self.scheduler.remove(model.batcher)
-            model.session.close()
+            model.close()
 
     @property
     def in_flight(self) -> int:
@@ -173,5 +196,5 @@ class Dispatcher:
             watchdog.cancel()
         self._pool.close()
         for model in self._models.values():
-            model.session.close()
+            model.close()
         self._models.clear()

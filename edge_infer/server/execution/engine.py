@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer import platform
 from edge_infer.errors import EdgeInferError, ModelNotFound
 from edge_infer.server.execution.dispatcher import Dispatcher
+from edge_infer.server.execution.routing import RoutingTable
 
 if TYPE_CHECKING:
+    from edge_infer.server.execution.canary import Canary
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.repository import ModelRepository, ServedModel
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 4
+#: How long the answer to "which version is the highest" is trusted: finding it out reads manifests.
+_CHOICE_S = 0.5
 
 
 def default_workers() -> int:
@@ -23,24 +28,48 @@ def default_workers() -> int:
     return max(1, min(_MAX_WORKERS, platform.available_cpus()))
 
 
+def _workers_of(device: str, workers: int) -> int:
+    """Return how many batches run at once on a device: a GPU computes one while the tensors of another are copied."""
+    return min(2, workers) if device.startswith("cuda") else workers
+
+
+class _Place(NamedTuple):
+    """A version of a model, and the pool that runs it."""
+
+    served: ServedModel
+    pool: str
+
+
 class Engine:
     """The models that are in memory. All its methods belong to the event loop's thread.
 
     Args:
         repository: The models that may be loaded.
-        workers: How many batches run at once.
+        workers: How many batches run at once in a pool that does not say.
         hang_s: After how long a batch is given up.
+        table: The pools, and which requests each runs.
 
     Attributes:
         is_draining: Whether the server is about to stop: what was accepted is finished, nothing new is.
+        dispatchers: What runs requests, by pool.
+        canaries: The versions that are being tried, by model.
     """
 
-    def __init__(self, repository: ModelRepository, workers: int, hang_s: float = 60.0) -> None:
+    def __init__(
+        self, repository: ModelRepository, workers: int, hang_s: float = 60.0, table: RoutingTable | None = None
+    ) -> None:
         self.repository = repository
-        self.dispatcher = Dispatcher(workers, hang_s)
+        self.table = table or RoutingTable()
+        self.dispatchers = {
+            name: Dispatcher(pool.workers or _workers_of(pool.device or repository.device, workers), hang_s)
+            for name, pool in self.table.pools.items()
+        }
+        self.canaries: dict[str, Canary] = {}
         self.is_draining = False
-        self._active: dict[ServedModel, LoadedModel] = {}
-        self._loading: dict[ServedModel, asyncio.Task[LoadedModel]] = {}
+        self._active: dict[_Place, LoadedModel] = {}
+        self._loading: dict[_Place, asyncio.Task[LoadedModel]] = {}
+        self._chosen: dict[tuple[str, str | None, str], _Place] = {}
+        self._chosen_until = 0.0
 
     def active(self) -> list[LoadedModel]:
         """List the models that take requests."""
@@ -48,30 +77,67 @@ class Engine:
 
     def is_loading(self, served: ServedModel) -> bool:
         """Tell whether a model is being loaded now."""
-        return served in self._loading
+        return any(place.served is served for place in self._loading)
 
     def peek(self, served: ServedModel) -> LoadedModel | None:
-        """Return a model if it takes requests, and load nothing."""
-        return self._active.get(served)
+        """Return a model if it takes requests in some pool, and load nothing."""
+        return next((model for place, model in self._active.items() if place.served is served), None)
 
-    async def get(self, name: str, version: str | None = None) -> LoadedModel:
+    async def get(self, name: str, version: str | None = None, tenant: str = "") -> LoadedModel:
         """Return the model that takes requests, loaded when first asked for.
 
         One that changed on disk goes on until its successor is loaded and proven.
+
+        Args:
+            name: The model.
+            version: Its version; None for the highest, or for the one that is being tried, by its part.
+            tenant: Who asks, which may choose the pool.
 
         Raises:
             ModelNotFound: There is no such model or version, or it was unloaded.
             BundleError: The files are wrong.
             BackendError: No engine can run it here.
         """
+        if version is None and (canary := self.canaries.get(name)) is not None and canary.takes_next():
+            try:
+                return await self._get(name, canary.version, tenant)
+            except EdgeInferError as error:
+                log.error("Version %s of %s is being tried and cannot be had: %s", canary.version, name, error)
+        return await self._get(name, version, tenant)
+
+    async def _get(self, name: str, version: str | None, tenant: str) -> LoadedModel:
+        model = self._known(name, version, tenant)
+        if model is not None:
+            return model
         served = await self.find(name, version)
         if served.is_unloaded:
             raise _unloaded(name)
-        model = self._active.get(served)
+        place = _Place(served, self.table.pool_of(name, version, tenant))
+        model = self._active.get(place)
         if model is None:
-            return await self.load(served)
-        if served.is_stale() and served not in self._loading:
-            self._load_soon(served).add_done_callback(_log_failure)
+            model = await asyncio.shield(self._load_soon(place))
+        self._chosen[name, version, tenant] = place
+        return self._watched(place, model)
+
+    def current(self, name: str, version: str | None = None, tenant: str = "") -> LoadedModel | None:
+        """Return the model that takes requests where that is known without waiting for anything, else None."""
+        if version is None and name in self.canaries:
+            return None  # `get` throws the dice, once a request
+        return self._known(name, version, tenant)
+
+    def _known(self, name: str, version: str | None, tenant: str) -> LoadedModel | None:
+        now = monotonic()
+        if now > self._chosen_until:
+            self._chosen.clear()
+            self._chosen_until = now + _CHOICE_S
+        place = self._chosen.get((name, version, tenant))
+        model = self._active.get(place) if place is not None else None
+        return None if place is None or model is None else self._watched(place, model)
+
+    def _watched(self, place: _Place, model: LoadedModel) -> LoadedModel:
+        """Begin to load the model's successor where it changed on disk; return the model."""
+        if place.served.is_stale(place.pool) and place not in self._loading:
+            self._load_soon(place).add_done_callback(_log_failure)
         return model
 
     async def find(self, name: str, version: str | None) -> ServedModel:
@@ -83,56 +149,79 @@ class Engine:
         versions = self.repository.versions(name)
         if len(versions) == 1 and version is None:
             return versions[0]
-        if len(versions) == 1 and (active := self._active.get(versions[0])) and active.version == version:
+        if len(versions) == 1 and (active := self.peek(versions[0])) and active.version == version:
             return versions[0]
+        canary = self.canaries.get(name) if version is None else None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.repository.workers, self.repository.find, name, version)
+        without = canary.version if canary is not None else None
+        return await loop.run_in_executor(self.repository.workers, self.repository.find, name, version, without)
 
     async def load(self, served: ServedModel) -> LoadedModel:
-        """Load a model, or its successor where it changed, and let it take requests.
+        """Load a model, or its successor where it changed, and let it take requests in every pool that it is in.
 
         However many ask, it is loaded once.
         """
-        return await asyncio.shield(self._load_soon(served))
+        pools = {place.pool for place in self._active if place.served is served}
+        pools.add(self.table.pool_of(served.name, None, ""))
+        loaded = [await asyncio.shield(self._load_soon(_Place(served, pool))) for pool in sorted(pools)]
+        return loaded[0]
 
-    def _load_soon(self, served: ServedModel) -> asyncio.Task[LoadedModel]:
-        task = self._loading.get(served)
+    def _load_soon(self, place: _Place) -> asyncio.Task[LoadedModel]:
+        task = self._loading.get(place)
         if task is None:
-            task = self._loading[served] = asyncio.create_task(self._load(served))
+            task = self._loading[place] = asyncio.create_task(self._load(place))
         return task
 
-    async def _load(self, served: ServedModel) -> LoadedModel:
+    async def _load(self, place: _Place) -> LoadedModel:
+        served, pool = place
+        device = self.table.pools[pool].device
         try:
             loop = asyncio.get_running_loop()
-            while (model := await loop.run_in_executor(self.repository.workers, served.loaded)).is_retired:
+            while (
+                model := await loop.run_in_executor(self.repository.workers, served.loaded, pool, device)
+            ).is_retired:
                 served.forget()  # it was unloaded and loaded again meanwhile
             if served.is_unloaded:
                 served.forget()
-                model.session.close()
+                model.close()
                 raise _unloaded(served.name)
-            old = self._active.get(served)
+            old = self._active.get(place)
+            self._chosen.clear()
             if old is not model:
-                self._active[served] = model
-                self.dispatcher.add(model)
+                if model.fast_reason:
+                    log.warning("The fast variant of %s is not used: %s", served.name, model.fast_reason)
+                model.dispatcher = self.dispatchers[pool]
+                self._active[place] = model
+                model.dispatcher.add(model)
                 if old is not None:
-                    self.dispatcher.retire(old)
+                    old.dispatcher.retire(old)
             return model
         finally:
-            del self._loading[served]
+            del self._loading[place]
 
     def unload(self, served: ServedModel) -> None:
         """Let a model finish what it has and give back its memory; new requests are refused."""
         served.is_unloaded = True
         served.forget()
-        model = self._active.pop(served, None)
-        if model is not None:
-            self.dispatcher.retire(model)
+        self._chosen.clear()
+        for place in [place for place in self._active if place.served is served]:
+            model = self._active.pop(place)
+            model.dispatcher.retire(model)
+
+    def try_version(self, name: str, canary: Canary | None) -> None:
+        """Let a version take a part of the requests that name none; None ends the trial."""
+        if canary is None:
+            self.canaries.pop(name, None)
+        else:
+            self.canaries[name] = canary
+        self._chosen.clear()
 
     def close(self) -> None:
         """Stop: refuse what waits, end what runs, close everything."""
         for task in list(self._loading.values()):
             task.cancel()
-        self.dispatcher.close()
+        for dispatcher in self.dispatchers.values():
+            dispatcher.close()
         self.repository.close()
 
 

@@ -9,10 +9,30 @@ from edge_infer.loading import load
 from edge_infer.server.execution.probe import Probe, probe
 from edge_infer.server.response.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
+from edge_infer.server.scheduling.switch import VariantSwitch
 
 if TYPE_CHECKING:
     from edge_infer.bundle import Bundle
+    from edge_infer.server.execution.dispatcher import Dispatcher
     from edge_infer.session import Session
+
+#: The fast variant must take at most this part of the good one's time to be worth it.
+_WORTH = 0.9
+
+
+class Fast:
+    """A second variant that takes over while requests pile up.
+
+    Attributes:
+        session: It, ready to run.
+        variant: Its id.
+        switch: Decides when.
+    """
+
+    def __init__(self, session: Session, variant: str) -> None:
+        self.session = session
+        self.variant = variant
+        self.switch = VariantSwitch()
 
 
 class LoadedModel:
@@ -21,15 +41,25 @@ class LoadedModel:
     Attributes:
         name: The model's name in URLs.
         version: The version that its manifest names.
+        pool: The pool of workers that runs it.
+        dispatcher: Runs its requests.
+        fast: The variant for when requests pile up; None where there is none.
+        fast_reason: Why the one that was asked for is not used; empty where it is, or none was.
         in_flight: How many of its requests wait or run.
         running: How many of its batches run.
         is_retired: Whether another took its place; it closes when nothing is in flight any more.
     """
 
+    dispatcher: Dispatcher
+
     def __init__(self, name: str, session: Session, measured: Probe, limits: BatchLimits) -> None:
         self.name = name
         self.session = session
         self.version = session.bundle.manifest.version
+        self.pool = ""
+        self.variant = session.report().variant
+        self.fast: Fast | None = None
+        self.fast_reason = ""
         self.inputs = session.inputs
         self.outputs = session.outputs
         self.probe = measured
@@ -41,9 +71,37 @@ class LoadedModel:
         self.running = 0
         self.is_retired = False
 
+    def choose(self, workers: int, now: float) -> tuple[Session, str]:
+        """Return what runs the next batch, by how many wait behind it, and its variant where there are two."""
+        fast = self.fast
+        if fast is None:
+            return self.session, ""
+        waiting = self.batcher.queue.rows / self.batcher.max_batch_size / workers
+        if fast.switch.update(waiting, now):
+            return fast.session, fast.variant
+        return self.session, self.variant
 
-def load_model(name: str, bundle: Bundle, device: str, limits: BatchLimits) -> LoadedModel:
+    @property
+    def variant_in_use(self) -> str:
+        """The id of the variant that ran last, or runs first."""
+        return self.fast.variant if self.fast is not None and self.fast.switch.is_fast else self.variant
+
+    def close(self) -> None:
+        """Give back the memory."""
+        self.session.close()
+        if self.fast is not None:
+            self.fast.session.close()
+
+
+def load_model(name: str, bundle: Bundle, device: str, limits: BatchLimits, *, fast_variant: str = "") -> LoadedModel:
     """Load a model, prove it on its golden examples where it has some, and measure it. It takes seconds.
+
+    Args:
+        name: The model's name in URLs.
+        bundle: Its files.
+        device: What to run it on.
+        limits: How its requests are batched.
+        fast_variant: The id of a second variant, for when requests pile up; empty for none.
 
     Raises:
         BundleError: The files are wrong.
@@ -51,8 +109,18 @@ def load_model(name: str, bundle: Bundle, device: str, limits: BatchLimits) -> L
     """
     _use_one_thread(bundle)
     session = load(bundle, device=device, arrays="numpy", self_test=bundle.manifest.examples is not None)
+    model = LoadedModel(name, session, _measured(name, session, limits), limits)
+    if fast_variant:
+        try:
+            _add_fast(model, bundle, device, limits, fast_variant)
+        except EdgeInferError as error:
+            model.fast_reason = error.message
+    return model
+
+
+def _measured(name: str, session: Session, limits: BatchLimits) -> Probe:
     try:
-        measured = probe(session, limits.max_batch_size)
+        return probe(session, limits.max_batch_size)
     except EdgeInferError:
         session.close()
         raise
@@ -61,7 +129,27 @@ def load_model(name: str, bundle: Bundle, device: str, limits: BatchLimits) -> L
         raise ExecutionError(
             f"Model `{name}` failed while it was measured: {error}", hint="edge-infer verify"
         ) from error
-    return LoadedModel(name, session, measured, limits)
+
+
+def _add_fast(model: LoadedModel, bundle: Bundle, device: str, limits: BatchLimits, variant: str) -> None:
+    """Load the fast variant, and use it if it has the same tensors and is faster here."""
+    if variant == model.variant:
+        model.fast_reason = "it is the variant that is chosen anyway"
+        return
+    session = load(bundle, device=device, variant=variant, arrays="numpy")
+    measured = _measured(model.name, session, limits)
+    size, fast_size = model.probe.batch_size, measured.batch_size
+    if session.inputs != model.inputs or session.outputs != model.outputs:
+        model.fast_reason = "its inputs or outputs are not the same"
+    elif min(size, fast_size) == 1 and size != fast_size:
+        model.fast_reason = f"one of the two cannot be batched: {measured.reason or model.probe.reason}"
+    elif measured.row_s > _WORTH * model.probe.row_s:
+        model.fast_reason = f"it is not faster here: {measured.row_s * 1e3:.2f} ms by {model.probe.row_s * 1e3:.2f} ms"
+    else:
+        model.batcher.max_batch_size = min(size, fast_size)
+        model.fast = Fast(session, variant)
+        return
+    session.close()
 
 
 def _use_one_thread(bundle: Bundle) -> None:

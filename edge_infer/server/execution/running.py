@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import EdgeInferError, ExecutionError
+from edge_infer.errors import DeviceLost, EdgeInferError, ExecutionError
 from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def run_batch(session: Session, batch: Batch) -> list[Result]:
         joined = {name: _join([request.inputs[name] for request in requests]) for name in requests[0].inputs}
         outputs = session.run(joined, requests[0].outputs)
         return _cut(outputs, [request.rows for request in requests], batch.rows)
+    except DeviceLost as error:
+        return [error] * len(requests)
     except EdgeInferError:
         return [_run_alone(session, request) for request in requests]
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
 
-from edge_infer.errors import EdgeInferError, QueueFull, ServingError
-from edge_infer.server.execution.running import batch_key
+from edge_infer.errors import EdgeInferError
 from edge_infer.server.headers import access
 from edge_infer.server.ingestion.bodies import read_body, unpack
 from edge_infer.server.ingestion.elements import DATATYPES
-from edge_infer.server.ingestion.fast import Parser
 from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
-from edge_infer.server.problems import InternalError, problem_parts
+from edge_infer.server.ingestion.keys import ApiKeys
+from edge_infer.server.ingestion.parsers import Parsers
+from edge_infer.server.ingestion.waiting import ask, departure
+from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts
 from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.writing import octets, write_answer
-from edge_infer.server.scheduling.request import Answer, Request, Timings
+from edge_infer.server.scheduling.request import Timings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,32 +36,24 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.scheduling.request import Answer
+    from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
 #: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.
 _LARGE_BYTES = 64 * 2**10
-_PREFIX = "/v2/models/"
-_SUFFIX = "/infer"
-#: How many spellings of paths are remembered.
-_MAX_PATHS = 1024
 #: The timings of an answer that was kept.
 _NO_TIME = Timings(0.0, 0.0, 0.0, 0)
 
 
-class ShuttingDown(ServingError):
-    """The server is stopping and takes no more requests."""
-
-    code = "shutting_down"
-
-
 class _Written(NamedTuple):
-    """An answer before it is sent."""
+    """An answer before it is sent; one of the fast variant is not kept for later."""
 
     body: bytes
     headers: list[tuple[bytes, bytes]]
     timings: Timings
     serialization_s: float
+    is_kept: bool = True
 
 
 class InferEndpoint:
@@ -71,6 +63,8 @@ class InferEndpoint:
         engine: The models.
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
+        parsers: Reads requests for a model.
+        keys: Tells who asks.
         cache_bytes: The room for the answers of each model that may be sent again; 0 for none.
         cache_ttl_s: How long they may be.
     """
@@ -80,6 +74,8 @@ class InferEndpoint:
         engine: Engine,
         max_body_bytes: int,
         headers: dict[str, str],
+        parsers: Parsers | None = None,
+        keys: ApiKeys | None = None,
         *,
         cache_bytes: int = 0,
         cache_ttl_s: float = 60.0,
@@ -88,26 +84,11 @@ class InferEndpoint:
         self._max_body_bytes = max_body_bytes
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._headers.append((b"cache-control", b"no-store"))
-        self._paths: dict[str, tuple[str, str | None]] = {}
-        self._parsers: dict[LoadedModel, Parser] = {}
+        self._parsers = parsers or Parsers()
+        self._keys = keys or ApiKeys()
         self._cache_bytes = cache_bytes
         self._cache_ttl_s = cache_ttl_s
         self._caches: dict[LoadedModel, ResultCache[_Written]] = {}
-
-    def target(self, path: str) -> tuple[str, str | None] | None:
-        """Return the model and version that a path names; None where it is no path of inference."""
-        found = self._paths.get(path)
-        if found is None:
-            if not (path.startswith(_PREFIX) and path.endswith(_SUFFIX)):
-                return None
-            name, slash, rest = path[len(_PREFIX) : -len(_SUFFIX)].partition("/")
-            version: str | None = rest.removeprefix("versions/") if slash else None
-            if not name or (slash and (not rest.startswith("versions/") or not version or "/" in version)):
-                return None
-            found = (name, version)
-            if len(self._paths) < _MAX_PATHS:
-                self._paths[path] = found
-        return found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
@@ -119,16 +100,20 @@ class InferEndpoint:
         try:
             if self._engine.is_draining:
                 raise ShuttingDown("The server is stopping", hint="ask another, or come back")
+            tenant = self._keys.tenant_of(scope["headers"])
             head = RequestHead(scope["headers"])
-            model = await self._engine.get(*target)
-            refusal = model.batcher.refusal(self._engine.dispatcher.scheduler.workers, head.priority)
+            name, version = target
+            model = self._engine.current(name, version, tenant.name)
+            if model is None:
+                model = await self._engine.get(name, version, tenant.name)
+            refusal = model.batcher.refusal(model.dispatcher.workers_for(model), head.priority, tenant)
             if refusal is not None:
                 model.statistics.rejected(refusal.code)
                 model = None
                 raise refusal
-            while not (is_held := self._engine.dispatcher.hold(model)):
-                model = await self._engine.get(*target)
-            written = await self._infer(model, head, receive, start)
+            while not (is_held := model.dispatcher.hold(model)):
+                model = await self._engine.get(name, version, tenant.name)
+            written = await self._infer(model, head, receive, start, tenant)
             body, headers = written.body, written.headers
             total = perf_counter() - start
             model.statistics.answered(written.timings, written.serialization_s, total)
@@ -139,7 +124,7 @@ class InferEndpoint:
             status, body, headers = self._failed(error, model, start)
         finally:
             if is_held and model is not None:
-                self._engine.dispatcher.finished(model)
+                model.dispatcher.finished(model)
         headers += self._headers
         headers.append((b"content-length", b"%d" % len(body)))
         if head is not None:
@@ -166,12 +151,14 @@ class InferEndpoint:
             model.statistics.failed(error.code, perf_counter() - start)
         return problem_parts(error)
 
-    async def _infer(self, model: LoadedModel, head: RequestHead, receive: Receive, start: float) -> _Written:
+    async def _infer(
+        self, model: LoadedModel, head: RequestHead, receive: Receive, start: float, tenant: Tenant
+    ) -> _Written:
         head.check_media_type()
         body = await read_body(receive, head.content_length, self._max_body_bytes)
         cache = self._cache_of(model)
         if cache is None:
-            return await self._compute(model, head, body, receive, start)
+            return await self._compute(model, head, body, receive, start, tenant)
         key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
         kept = cache.get(key)
         if kept is not None:
@@ -188,8 +175,9 @@ class InferEndpoint:
         cache.in_flight[key] = mine
         written: _Written | None = None
         try:
-            written = await self._compute(model, head, body, receive, start)
-            cache.put(key, written.body, written.headers)
+            written = await self._compute(model, head, body, receive, start, tenant)
+            if written.is_kept:
+                cache.put(key, written.body, written.headers)
             return written._replace(headers=list(written.headers))
         finally:
             if cache.in_flight.get(key) is mine:
@@ -207,13 +195,13 @@ class InferEndpoint:
         return cache
 
     async def _compute(
-        self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float
+        self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float, tenant: Tenant
     ) -> _Written:
         is_large = len(body) >= _LARGE_BYTES
         if head.content_encoding:
             body = await _maybe_in_thread(is_large, unpack, body, head.content_encoding, self._max_body_bytes)
             is_large = len(body) >= _LARGE_BYTES
-        parser = self._parsers.get(model) or self._new_parser(model)
+        parser = self._parsers.of(model)
         if head.is_raw:
             asked = parser.parse_raw(body)
             if head.json_length is not None:  # Triton's raw request is answered with JSON and binary tensors
@@ -221,7 +209,7 @@ class InferEndpoint:
         else:
             is_large = is_large and (head.json_length is None or head.json_length >= _LARGE_BYTES)
             asked = await _maybe_in_thread(is_large, parser.parse, body, head.json_length)
-        answer = await self._wait(model, head, asked, start, _departure(receive))
+        answer = await ask(model, asked, head, start, departure(receive), tenant)
         written_at = perf_counter()
         answer_is_large = any(value.size >= _LARGE_BYTES // 8 for value in answer.outputs.values())
         if head.is_raw and head.json_length is None and len(model.outputs) == 1:
@@ -235,80 +223,21 @@ class InferEndpoint:
                 asked,
                 answer.outputs,
                 model.outputs,
+                answer.variant,
             )
             headers = [(b"content-type", JSON.encode() if json_length is None else OCTETS.encode())]
             if json_length is not None:
                 headers.append((b"inference-header-content-length", b"%d" % json_length))
-        return _Written(data, headers, answer.timings, perf_counter() - written_at)
-
-    def _new_parser(self, model: LoadedModel) -> Parser:
-        for known in [known for known in self._parsers if known.is_retired]:
-            del self._parsers[known]
-        parser = self._parsers[model] = Parser(model.inputs, model.outputs)
-        return parser
-
-    async def _wait(
-        self,
-        model: LoadedModel,
-        head: RequestHead,
-        asked: InferRequest,
-        start: float,
-        is_gone: Callable[[], bool] | None,
-    ) -> Answer:
-        """Queue a request and wait for its answer."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer | EdgeInferError] = loop.create_future()
-
-        def finish(result: Answer | EdgeInferError) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
-        timeout_s = asked.timeout_s or head.timeout_s
-        request = Request(
-            asked.inputs,
-            asked.outputs,
-            rows=rows,
-            key=key,
-            arrived=start,
-            finish=finish,
-            priority=asked.priority or head.priority,
-            deadline=start + timeout_s if timeout_s else inf,
-            is_gone=is_gone,
-        )
-        dispatcher = self._engine.dispatcher
-        try:
-            dispatcher.submit(model, request)
-        except QueueFull as error:
-            model.statistics.rejected(error.code)
-            raise
-        timer = loop.call_later(timeout_s, finish, request.too_late()) if timeout_s else None
-        try:
-            result = await future
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if isinstance(result, EdgeInferError):
-            raise result
-        return result
+        if answer.variant:
+            headers.append((b"model-variant", answer.variant.encode()))
+        is_kept = answer.variant in ("", model.variant)
+        return _Written(data, headers, answer.timings, perf_counter() - written_at, is_kept)
 
 
 async def _maybe_in_thread(is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
     if is_large:
         return await asyncio.to_thread(function, *arguments)
     return function(*arguments)
-
-
-def _departure(receive: Receive) -> Callable[[], bool] | None:
-    """Return what tells whether the client left, or None where the server cannot say so without waiting.
-
-    `receive` of uvicorn is a method of the object that knows; waiting for its message instead costs each request a
-    task.
-    """
-    cycle = getattr(receive, "__self__", None)
-    if cycle is None or not hasattr(cycle, "disconnected"):
-        return None
-    return lambda: bool(cycle.disconnected)
 
 
 def _raw_answer(model: LoadedModel, answer: Answer) -> tuple[bytes, list[tuple[bytes, bytes]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edge_infer.server.response.statistics import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_LABELS = ["model", "version"]
+_LABELS = ["model", "version", "pool"]
 _CACHE = {
     "cache_hits": "Requests answered from the cache",
     "cache_misses": "Requests that the cache could not answer",
@@ -46,6 +46,8 @@ class Metrics:
         self._triton_names = triton_names
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # memory, CPU seconds, open files; nothing where there is no /proc
+        GCCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """Write all metrics."""
@@ -67,24 +69,47 @@ class Metrics:
         flight = GaugeMetricFamily("edge_infer_in_flight", "Requests that wait or run", labels=_LABELS)
         limit = GaugeMetricFamily("edge_infer_max_batch_rows", "The most rows of a batch", labels=_LABELS)
         for model in models:
-            rows, labels = model.statistics.batch_rows, [model.name, model.version]
+            rows, labels = model.statistics.batch_rows, _labels(model)
             mean = rows.sum / rows.count if rows.count else 0.0
             fill.add_metric(labels, mean / model.batcher.max_batch_size)
             depth.add_metric(labels, len(model.batcher))
             flight.add_metric(labels, model.in_flight)
             limit.add_metric(labels, model.batcher.max_batch_size)
         yield from (fill, depth, flight, limit)
-        scheduler = self._engine.dispatcher.scheduler
-        yield GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", value=scheduler.workers)
-        yield GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", value=scheduler.running)
+        yield from _variants(models)
+        workers = GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", labels=["pool"])
+        busy = GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", labels=["pool"])
+        for name, dispatcher in self._engine.dispatchers.items():
+            workers.add_metric([name], dispatcher.workers)
+            busy.add_metric([name], dispatcher.scheduler.running)
+        yield from (workers, busy)
         if self._triton_names:
             yield from _triton(models)
+
+
+def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
+    """Give which variant runs, where a model has several."""
+    batches = CounterMetricFamily("edge_infer_variant_batches", "Batches by variant", labels=[*_LABELS, "variant"])
+    in_use = GaugeMetricFamily("edge_infer_variant_in_use", "1 for the variant in use", labels=[*_LABELS, "variant"])
+    switches = CounterMetricFamily("edge_infer_variant_switches", "Changes of the variant in use", labels=_LABELS)
+    for model in models:
+        if model.fast is None:
+            continue
+        switches.add_metric(_labels(model), model.fast.switch.switches)
+        for variant in (model.variant, model.fast.variant):
+            in_use.add_metric([*_labels(model), variant], int(variant == model.variant_in_use))
+            batches.add_metric([*_labels(model), variant], model.statistics.variants.get(variant, 0))
+    yield from (batches, in_use, switches)
+
+
+def _labels(model: LoadedModel) -> list[str]:
+    return [model.name, model.version, model.pool]
 
 
 def _counter(name: str, text: str, models: list[LoadedModel], value: Callable[[LoadedModel], float]) -> Metric:
     family = CounterMetricFamily(name, text, labels=_LABELS)
     for model in models:
-        family.add_metric([model.name, model.version], value(model))
+        family.add_metric(_labels(model), value(model))
     return family
 
 
@@ -93,7 +118,7 @@ def _by_code(name: str, text: str, models: list[LoadedModel], attribute: str) ->
     for model in models:
         counts: dict[str, int] = getattr(model.statistics, attribute)
         for code, count in counts.items():
-            family.add_metric([model.name, model.version, code], count)
+            family.add_metric([*_labels(model), code], count)
     return family
 
 
@@ -106,7 +131,7 @@ def _histogram(name: str, text: str, models: list[LoadedModel], attribute: str) 
         for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
             total += count
             buckets.append((bound, total))
-        family.add_metric([model.name, model.version], buckets, histogram.sum)
+        family.add_metric(_labels(model), buckets, histogram.sum)
     return family
 
 
@@ -139,5 +164,5 @@ def _triton(models: list[LoadedModel]) -> Iterator[Metric]:
     )
     pending = GaugeMetricFamily("nv_inference_pending_request_count", "Requests that wait", labels=_LABELS)
     for model in models:
-        pending.add_metric([model.name, model.version], len(model.batcher))
+        pending.add_metric(_labels(model), len(model.batcher))
     yield pending

@@ -62,6 +62,8 @@ class Statistics:
         self.batch_rows = Histogram(BATCH_BOUNDS)
         #: Batches by their rows: how many, and the seconds that they took.
         self.batches: dict[int, tuple[int, float]] = {}
+        #: Batches by the variant that ran them, where a model has several.
+        self.variants: dict[str, int] = {}
         self.requests = 0
         self.failures: dict[str, int] = {}
         self.failure_s = 0.0
@@ -71,8 +73,10 @@ class Statistics:
         self.coalesced = 0
         self.last_inference = 0.0
 
-    def ran(self, rows: int, compute_s: float) -> None:
+    def ran(self, rows: int, compute_s: float, variant: str = "") -> None:
         """Count a batch."""
+        if variant:
+            self.variants[variant] = self.variants.get(variant, 0) + 1
         self.batch_rows.observe(rows)
         count, seconds = self.batches.get(rows, (0, 0.0))
         self.batches[rows] = (count + 1, seconds + compute_s)

@@ -26,9 +26,22 @@ _FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
 
 
 def write_answer(
-    model: str, version: str, request: InferRequest, outputs: Mapping[str, Array], specs: Sequence[TensorSpec]
+    model: str,
+    version: str,
+    request: InferRequest,
+    outputs: Mapping[str, Array],
+    specs: Sequence[TensorSpec],
+    variant: str = "",
 ) -> tuple[bytes, int | None]:
     """Write the body of an answer: the outputs in the order that was asked for, else the model's.
+
+    Args:
+        model: The model's name.
+        version: Its version.
+        request: What was asked.
+        outputs: The outputs by name.
+        specs: The model's outputs.
+        variant: What ran, where the model has several variants that take turns.
 
     Returns:
         The body, and how many bytes of it are JSON where binary tensors follow, else None.
@@ -38,6 +51,8 @@ def write_answer(
     document: dict[str, Any] = {"model_name": model, "model_version": version}
     if request.id is not None:
         document["id"] = request.id
+    if variant:
+        document["parameters"] = {"variant": variant}
     chunks: list[Any] = []
     entries = []
     for name in names:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import QueueFull
 from edge_infer.server.scheduling.queue import RequestQueue
 from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, Batch
+from edge_infer.server.scheduling.shares import ANYONE, Tenant
 
 if TYPE_CHECKING:
+    from edge_infer.errors import ServingError
     from edge_infer.server.scheduling.request import Request
 
 #: How many batches' time a queue may hold, and at least how long, before newcomers are refused: with 8, 16 clients in
@@ -61,22 +63,34 @@ class DynamicBatcher:
     def __len__(self) -> int:
         return len(self.queue)
 
-    def estimated_wait_s(self, workers: int) -> float:
+    def expected_s(self, batch: Batch) -> float:
+        """Estimate how long a batch will run."""
+        return self._batch_s * max(1.0, batch.rows / self.max_batch_size)
+
+    def estimated_wait_s(self, workers: float) -> float:
         """Estimate how long a request that comes now would wait for its turn."""
         return ceil(self.queue.rows / self.max_batch_size) * self._batch_s / workers
 
-    def refusal(self, workers: int, priority: int = 0) -> QueueFull | None:
+    def refusal(self, workers: float, priority: int = 0, tenant: Tenant = ANYONE) -> ServingError | None:
         """Return the error for a request that would not be taken now, before anything of it is read; else None."""
-        if not self.queue.has_room(priority):
-            return self.queue.full()
-        if self.queue.rows and (priority or DEFAULT_PRIORITY) >= DEFAULT_PRIORITY:
-            wait_s, most_s = self.estimated_wait_s(workers), self._max_wait_s()
-            if wait_s > most_s:
-                return QueueFull(
-                    f"The wait would be {wait_s * 1000:.0f} ms, more than {most_s * 1000:.0f} ms",
-                    hint="come back after `Retry-After`, or send fewer at once",
-                    wait_ms=round(wait_s * 1000),
-                )
+        queue = self.queue
+        if not len(queue):
+            return None
+        wait_s, most_s = self.estimated_wait_s(workers), self._max_wait_s()
+        if tenant.name:
+            # Who is below its share waits for its own alone; who is above it is told so once it crowds out others.
+            is_crowded = wait_s > most_s / 2 or len(queue) > queue.max_size / 2
+            if is_crowded and queue.shares.is_over(tenant):
+                return queue.shares.refusal(tenant)
+            wait_s *= queue.shares.part(tenant)
+        if not queue.has_room(priority, tenant):
+            return queue.full()
+        if (priority or DEFAULT_PRIORITY) >= DEFAULT_PRIORITY and wait_s > most_s:
+            return QueueFull(
+                f"The wait would be {wait_s * 1000:.0f} ms, more than {most_s * 1000:.0f} ms",
+                hint="come back after `Retry-After`, or send fewer at once",
+                wait_ms=round(wait_s * 1000),
+            )
         return None
 
     def _max_wait_s(self) -> float:
@@ -88,6 +102,9 @@ class DynamicBatcher:
         Raises:
             QueueFull: There is no room.
         """
+        if request.tenant.name:
+            row_s = self._batch_s / self.max_batch_size
+            request.turn = self.queue.shares.turn(request.tenant, request.arrived, request.rows * row_s)
         self.queue.push(request)
 
     def take(self, now: float, *, is_idle: bool, free_since: float = 0.0) -> Batch | None:

@@ -11,8 +11,9 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import DeadlineExceeded, QueueFull
+from edge_infer.errors import DeadlineExceeded, QueueFull, ServingError
 from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, HIGHEST_PRIORITY
+from edge_infer.server.scheduling.shares import ANYONE, Shares, Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -37,16 +38,27 @@ class RequestQueue:
         self._alone = 0
         self._sequence = 0
         self._size = 0
+        self.shares = Shares(max_size)
         #: The rows that wait.
         self.rows = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def has_room(self, priority: int = 0) -> bool:
-        """Tell whether a request of this priority would be taken: there is room, or a less urgent one gives way."""
+    def has_room(self, priority: int = 0, tenant: Tenant = ANYONE) -> bool:
+        """Tell whether a request would be taken: there is room, or another gives way.
+
+        That is a less urgent one, or one of a tenant that has more than its share where this one has less.
+        """
+        if self._size < self.max_size:
+            return True
         urgency = priority or DEFAULT_PRIORITY
-        return self._size < self.max_size or (urgency < DEFAULT_PRIORITY and self._least_urgent() > urgency)
+        return (urgency < DEFAULT_PRIORITY and self._least_urgent() > urgency) or self._greedy(tenant) is not None
+
+    def _greedy(self, tenant: Tenant) -> str | None:
+        """Return the tenant whose newest request gives way to this one's; None where nobody has too much."""
+        shares = self.shares
+        return None if shares.is_over(tenant) else shares.most_over(lambda name: name != tenant.name)
 
     def _least_urgent(self) -> int:
         return max((entry[2].priority for line in self._lines.values() for entry in line), default=HIGHEST_PRIORITY)
@@ -58,18 +70,19 @@ class RequestQueue:
             QueueFull: There is no room.
         """
         if self._size >= self.max_size:
-            if not self.has_room(request.priority):
+            if not self.has_room(request.priority, request.tenant):
                 raise self.full()
-            self._give_way()
+            self._give_way(request)
         key = request.key
         if key is None:  # a line of its own
             self._alone += 1
             key = (None, self._alone)
         self._sequence += 1
-        rank = request.arrived + request.priority * self._step_s
+        rank = request.turn + request.priority * self._step_s
         heappush(self._lines.setdefault(key, []), (rank, self._sequence, request))
         self._size += 1
         self.rows += request.rows
+        self.shares.added(request.tenant)
 
     def full(self) -> QueueFull:
         """Make the error that says so."""
@@ -80,21 +93,29 @@ class RequestQueue:
             got=self._size,
         )
 
-    def _give_way(self) -> None:
-        key, line = max(self._lines.items(), key=lambda item: max((e[2].priority, e[:2]) for e in item[1]))
-        victim = max(line, key=lambda entry: (entry[2].priority, entry[:2]))
+    def _give_way(self, newcomer: Request) -> None:
+        """Refuse the newest request of who has too much, else the last of the least urgent ones."""
+        greedy = self._greedy(newcomer.tenant)
+        entries = [(key, entry) for key, line in self._lines.items() for entry in line]
+        if greedy is not None:
+            of_greedy = [pair for pair in entries if pair[1][2].tenant.name == greedy]
+            key, victim = max(of_greedy, key=lambda pair: pair[1][:2])
+            error: ServingError = self.shares.refusal(victim[2].tenant)
+        else:
+            key, victim = max(entries, key=lambda pair: (pair[1][2].priority, pair[1][:2]))
+            error = QueueFull("A more urgent request took the place of this one", hint="come back after `Retry-After`")
+        line = self._lines[key]
         line.remove(victim)
         heapify(line)
         self._removed(key, line, victim[2])
-        victim[2].finish(
-            QueueFull("A more urgent request took the place of this one", hint="come back after `Retry-After`")
-        )
+        victim[2].finish(error)
 
     def _removed(self, key: Hashable, line: list[_Entry], request: Request) -> None:
         if not line:
             del self._lines[key]
         self._size -= 1
         self.rows -= request.rows
+        self.shares.removed(request.tenant)
 
     def first(self, now: float) -> tuple[Hashable, Request] | None:
         """Return the request that is next, and its line; those that cannot be answered any more are dropped."""
@@ -130,6 +151,7 @@ class RequestQueue:
         found = [entry[2] for line in self._lines.values() for entry in line]
         self._lines.clear()
         self._size = self.rows = 0
+        self.shares.clear()
         return found
 
     def _pop(self, key: Hashable) -> None:

@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import DeadlineExceeded
+from edge_infer.server.scheduling.shares import ANYONE, Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -36,10 +37,14 @@ class Timings(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a request: its outputs by name and where the time went."""
+    """What became of a request: its outputs by name, where the time went, and the variant that ran.
+
+    The variant is named where the model has several that take turns.
+    """
 
     outputs: Mapping[str, Array]
     timings: Timings
+    variant: str = ""
 
 
 class Request:
@@ -55,6 +60,10 @@ class Request:
         deadline: When its answer is of no use any more.
         finish: Called once with the answer or the error.
         is_gone: Tells whether the client left; asked when a batch is formed.
+        tenant: Who asks.
+
+    Attributes:
+        turn: When it would be its turn if all were equally urgent: its arrival, or later where its tenant has many.
     """
 
     __slots__ = (
@@ -67,6 +76,8 @@ class Request:
         "outputs",
         "priority",
         "rows",
+        "tenant",
+        "turn",
     )
 
     def __init__(
@@ -81,6 +92,7 @@ class Request:
         priority: int = 0,
         deadline: float = inf,
         is_gone: Callable[[], bool] | None = None,
+        tenant: Tenant = ANYONE,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -91,6 +103,8 @@ class Request:
         self.priority = priority or DEFAULT_PRIORITY
         self.deadline = deadline
         self.is_gone = is_gone
+        self.tenant = tenant
+        self.turn = arrived
 
     def too_late(self) -> DeadlineExceeded:
         """Make the error for an answer that would come after the deadline."""

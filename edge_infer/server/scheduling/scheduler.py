@@ -1,4 +1,8 @@
-"""Scheduler: a fixed number of workers shared by the batchers of all models, in turn."""
+"""Scheduler: a fixed number of workers shared by the batchers of all models, each with as much of their time.
+
+Turns are by time, not by batches: a model whose batch takes a millisecond is not held up by one whose batch takes a
+hundred for longer than one of these. (Start-time fair queueing, Goyal, Vin and Cheng 1996.)
+"""
 
 from __future__ import annotations
 
@@ -28,16 +32,24 @@ class Scheduler:
         self.running = 0
         self._start = start
         self._clock = clock
-        self._batchers: list[DynamicBatcher] = []
+        #: Each model's part of the workers' time so far, in seconds.
+        self._spent: dict[DynamicBatcher, float] = {}
+        self._time = 0.0
         self._free_since = 0.0
 
     def add(self, batcher: DynamicBatcher) -> None:
         """Let a model take part."""
-        self._batchers.append(batcher)
+        self._spent[batcher] = self._time
 
     def remove(self, batcher: DynamicBatcher) -> None:
         """Let a model take part no more; what it has running finishes."""
-        self._batchers.remove(batcher)
+        del self._spent[batcher]
+
+    def workers_for(self, batcher: DynamicBatcher) -> float:
+        """Return a model's part of the workers, beside those that have requests waiting now."""
+        if len(self._spent) == 1:
+            return self.workers
+        return self.workers / (1 + sum(1 for other in self._spent if other is not batcher and len(other)))
 
     def pump(self) -> float:
         """Start every batch that should run now.
@@ -46,21 +58,23 @@ class Scheduler:
             When to call again though nothing happened; infinity for never.
         """
         now = self._clock()
-        batchers = self._batchers
-        tried = 0
-        while self.running < self.workers and tried < len(batchers):
-            batcher = batchers[tried]
-            batch = batcher.take(now, is_idle=self.running == 0, free_since=self._free_since)
-            if batch is None:
-                tried += 1
-                continue
-            if len(batchers) > 1:  # the others' turn comes first
-                batchers.append(batchers.pop(tried))
+        spent = self._spent
+        while self.running < self.workers:
+            is_idle = self.running == 0
+            for batcher in list(spent) if len(spent) == 1 else sorted(filter(len, spent), key=spent.__getitem__):
+                batch = batcher.take(now, is_idle=is_idle, free_since=self._free_since)
+                if batch is not None:
+                    break
+            else:
+                break
+            # Who had nothing to do has saved nothing: its time begins where that of the others is.
+            self._time = max(self._time, spent.pop(batcher))  # put back behind those that spent as much
+            spent[batcher] = self._time + batcher.expected_s(batch)
             self.running += 1
             self._start(batcher, batch)
         if self.running >= self.workers:
             return inf  # the next end of a batch pumps
-        return min((batcher.wake_at(now) for batcher in batchers), default=inf)
+        return min((batcher.wake_at(now) for batcher in spent), default=inf)
 
     def finished(self, batcher: DynamicBatcher, compute_s: float) -> None:
         """Take note that a batch ended, well or not; `pump` comes next."""

@@ -115,6 +115,37 @@ def test_rows_count_and_not_requests() -> None:
     assert machine.started[0][1].rows == 6
 
 
+def test_turns_are_by_time_so_that_a_slow_model_does_not_hold_up_a_fast_one() -> None:
+    machine = Machine(max_batch_size=1)
+    slow = machine.model(max_batch_size=1)
+    slow.expect(0.1)
+    machine.batcher.expect(0.001)
+    machine.submit(60)
+    machine.submit(4, slow)
+    machine.scheduler.pump()
+    for i in range(50):
+        machine.finish(i, 0.1 if machine.started[i][0] is slow else 0.001)
+    first = [batcher is slow for batcher, _ in machine.started[:50]]
+    assert sum(first) <= 2
+    # A share of the workers, not all of them, is what a newcomer may count on.
+    assert machine.scheduler.workers_for(slow) == 0.5
+
+
+def test_who_was_idle_has_saved_nothing() -> None:
+    machine = Machine(max_batch_size=1)
+    late = machine.model(max_batch_size=1)
+    for batcher in (machine.batcher, late):
+        batcher.expect(0.01)
+    machine.submit(120)
+    machine.scheduler.pump()
+    for i in range(100):
+        machine.finish(i, 0.01)
+    machine.submit(20, late)
+    for i in range(100, 110):
+        machine.finish(i, 0.01)
+    assert 4 <= sum(batcher is late for batcher, _ in machine.started[101:111]) <= 6
+
+
 def test_models_take_turns() -> None:
     machine = Machine(max_batch_size=1)
     other = machine.model(max_batch_size=1)

@@ -13,6 +13,10 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.graphs import graphs_of, tensors_of
+from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.shapes import fix_shapes
+from edge_infer_converters.steps.plain_outputs import to_plain_outputs
+from edge_infer_converters.support import native_lacks, unsupported
 
 if TYPE_CHECKING:
     import os
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 #: What protobuf can hold in one message; larger models have their weights in files beside them.
 MAX_BYTES = 2**31 - 1
+NO_OPTIONS = SourceOptions()
 
 _DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: DType.FLOAT32,
@@ -77,15 +82,18 @@ class SourceModel:
     nbytes: int
 
 
-def load(path: str | os.PathLike[str]) -> SourceModel:
+def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> SourceModel:
     """Read and check an ONNX file; weights in files beside it are read too.
 
     Args:
         path: The `.onnx` file.
+        options: The dimensions to fix.
 
     Raises:
         ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
-        UnsupportedModel: It uses an operator, an operator set or a type that ONNX Runtime does not know.
+        UnsupportedOperator: It uses operators that ONNX Runtime does not know: all of them are named.
+        UnsupportedModel: It uses an operator set or a type that ONNX Runtime does not know.
+        InputError: The shapes do not fit it.
 
     >>> from edge_infer_converters.sources import onnx as source
     >>> model = source.load("digits.onnx")  # doctest: +SKIP
@@ -99,7 +107,18 @@ def load(path: str | os.PathLike[str]) -> SourceModel:
     nbytes = place.stat().st_size + _load_external(proto, place)
     if proto.ByteSize() > MAX_BYTES:
         raise _too_large(place, proto.ByteSize())
+    try:
+        return _checked(proto, place, options, nbytes)
+    except UnsupportedModel as error:
+        # The checker and the engine name the first operator that they do not know, we all of them.
+        if lacks := native_lacks(proto):
+            raise unsupported(lacks) from error
+        raise
+
+
+def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
     _check_operators(proto, place)
+    proto = fix_shapes(to_plain_outputs(proto), options.shapes)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initializers]
     model = SourceModel(
@@ -166,8 +185,8 @@ def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
 def _parse(path: Path) -> onnx.ModelProto:
     if path.suffix in (".tflite", ".pt", ".pth", ".h5", ".keras", ".safetensors", ".pb"):
         raise ConversionError(
-            f"`{path}` is not an ONNX model; `convert` reads .onnx",
-            hint="export it to ONNX first: torch.onnx.export, tf2onnx, skl2onnx",
+            f"`{path}` is not an ONNX model; `convert` reads .onnx and .pt2",
+            hint="export it to ONNX first, or make it in Python: edge-infer convert module:function",
         )
     try:
         if path.is_file() and path.stat().st_size > MAX_BYTES:
@@ -253,6 +272,9 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
             raise ConversionError(
                 f"`{path}` keeps weights in `{name}`, which is missing", hint=f"put it into `{folder}`", got=name
             )
+    nbytes = path.stat().st_size + sum((folder / name).stat().st_size for name in names)
+    if nbytes > MAX_BYTES:  # before it fills the memory
+        raise _too_large(path, nbytes)
     if names:
         try:
             onnx.load_external_data_for_model(proto, str(folder))
@@ -279,9 +301,7 @@ def _spec(value: onnx.ValueInfoProto, kind: str, path: Path) -> TensorSpec:
         what = (which or "nothing").removesuffix("_type").replace("_", " ")
         raise UnsupportedModel(
             f"{kind} `{value.name}` of `{path}` is a {what}, expected a tensor",
-            hint="export without it: skl2onnx takes options={id(model): {'zipmap': False}}"
-            if what != "nothing"
-            else "",
+            hint="export it with plain tensors as inputs and outputs" if what != "nothing" else "",
             tensor=value.name,
         )
     tensor = value.type.tensor_type

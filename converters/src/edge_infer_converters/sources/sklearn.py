@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 _OPSET = 20
 
 
-def export(estimator: Any, path: Path, where: str) -> None:
+def export(estimator: Any, path: Path, where: str, opset: int | None = None) -> None:
     """Export an estimator.
 
     Args:
         estimator: A fitted scikit-learn estimator or pipeline over numbers.
         path: The `.onnx` file to write.
         where: What the user calls it.
+        opset: The operator set to write, or None for one that suits.
 
     Raises:
         ConversionError: skl2onnx is not installed, or does not know the estimator.
@@ -38,7 +39,7 @@ def export(estimator: Any, path: Path, where: str) -> None:
     inputs = [("x", types.FloatTensorType([None, int(estimator.n_features_in_)]))]
     options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
     try:
-        opsets = {"": _OPSET, "ai.onnx.ml": 3}
+        opsets = {"": opset or _OPSET, "ai.onnx.ml": 3}
         model = skl2onnx.to_onnx(estimator, initial_types=inputs, options=options, target_opset=opsets)
     except Exception as error:  # skl2onnx has many classes of its own
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-_OPSET = 20
+OPSET = 20
 
 
-def export(made: object, path: Path, where: str) -> None:
+def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
     """Export a module with its example inputs.
 
     Args:
         made: A `torch.nn.Module`, and a tuple of tensors or a dict of tensors by input name.
         path: The `.onnx` file to write.
         where: What the user calls it.
+        opset: The operator set to write, or None for one that suits.
 
     Raises:
         ConversionError: There are no example inputs, the module does not run on them, or neither exporter takes it.
@@ -60,8 +61,8 @@ def export(made: object, path: Path, where: str) -> None:
     names = _output_names(result)
     batch = torch.export.Dim("batch")
     free: dict[str, Any] = {name: {0: batch} if value.ndim else {} for name, value in examples.items()}
-    common: dict[str, Any] = {"input_names": list(examples), "output_names": names, "opset_version": _OPSET}
-    with _quiet():
+    common: dict[str, Any] = {"input_names": list(examples), "output_names": names, "opset_version": opset or OPSET}
+    with quiet():
         try:
             torch.onnx.export(
                 module,
@@ -80,7 +81,7 @@ def export(made: object, path: Path, where: str) -> None:
                 torch.onnx.export(module, values, str(path), dynamo=False, dynamic_axes=axes, **common)
             except Exception as older:
                 raise ConversionError(
-                    f"torch cannot export `{where}`: {_first_line(newer)}; the older exporter: {_first_line(older)}",
+                    f"torch cannot export `{where}`: {first_line(newer)}; the older exporter: {first_line(older)}",
                     hint="torch.export.export(model, args) says more",
                 ) from newer
 
@@ -107,7 +108,7 @@ def _output_names(result: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the exporters' talk from the terminal: what matters comes as an exception."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -119,6 +120,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what an exporter says; the rest are stacks."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -15,9 +15,9 @@ from ai_edge_litert import schema_py_generated as schema
 from edge_infer.errors import UnsupportedOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
-    from edge_infer_converters.targets.tflite.graph import Graph, Operator, Tensor
+    from edge_infer_converters.targets.tflite.graph import Graph, Operator, Quantization, Tensor
 
 #: The name of the only signature; TensorFlow's exporters use it, and so do all readers.
 SIGNATURE = "serving_default"
@@ -27,6 +27,7 @@ _VERSION = 3
 _ALIGNMENT = 16
 # Codes above this do not fit the byte that older readers look at.
 _LAST_OLD_CODE = 127
+_PACKED_BITS = 4
 
 _TYPES = {
     "float32": schema.TensorType.FLOAT32,
@@ -55,7 +56,7 @@ def write(graph: Graph, name: str, *, keep_names: bool = False) -> bytes:
     Raises:
         UnsupportedOperator: A tensor has a type that TFLite lacks.
     """
-    tensors = _numbered(graph)
+    tensors = numbered(graph)
     names = _names(graph, tensors, keep=keep_names)
     index = {id(tensor): i for i, tensor in enumerate(tensors)}
     codes = sorted({(operator.code, operator.version) for operator in graph.operators})
@@ -64,7 +65,7 @@ def write(graph: Graph, name: str, *, keep_names: bool = False) -> bytes:
     buffers: list[Any] = [schema.BufferT()]
     subgraph = schema.SubGraphT()
     subgraph.name = name.encode()
-    subgraph.tensors = [_tensor(tensor, name, buffers) for tensor, name in zip(tensors, names, strict=True)]
+    subgraph.tensors = [_tensor(tensor, name, buffers, index) for tensor, name in zip(tensors, names, strict=True)]
     subgraph.inputs = np.array([index[id(tensor)] for tensor in graph.inputs], np.int32)
     subgraph.outputs = np.array([index[id(tensor)] for tensor in graph.outputs], np.int32)
     subgraph.operators = [_operator(operator, codes, index) for operator in graph.operators]
@@ -77,9 +78,37 @@ def write(graph: Graph, name: str, *, keep_names: bool = False) -> bytes:
     model.buffers = buffers
     model.signatureDefs = [_signature(graph, index)]
 
-    builder = flatbuffers.Builder(sum(0 if tensor.data is None else tensor.data.nbytes for tensor in tensors) + 4096)
+    builder = _SharingBuilder(sum(0 if tensor.data is None else tensor.data.nbytes for tensor in tensors) + 4096)
     builder.Finish(model.Pack(builder), file_identifier=_IDENTIFIER)
     return bytes(builder.Output())
+
+
+class _SharingBuilder(flatbuffers.Builder):  # type: ignore[misc]
+    """A builder that writes equal vectors once: shapes, the operands of operators, the zero points of channels."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._known: dict[Hashable, int] = {}
+
+    def CreateNumpyVector(self, x: np.ndarray) -> int:  # noqa: N802
+        return self.share((x.dtype.str, x.tobytes()), lambda: super(_SharingBuilder, self).CreateNumpyVector(x))
+
+    def share(self, key: Hashable, make: Callable[[], int]) -> int:
+        """Return the place of an equal object, which is written where there is none."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
+class _SharedOptions:
+    """An operator's options, written once for all operators that have the same."""
+
+    def __init__(self, options: Any) -> None:
+        self._options = options
+
+    def Pack(self, builder: _SharingBuilder) -> int:  # noqa: N802  called by the generated code
+        key = (type(self._options), repr(sorted(vars(self._options).items())))
+        return builder.share(key, lambda: int(self._options.Pack(builder)))
 
 
 class _AlignedBuffer:
@@ -100,8 +129,8 @@ class _AlignedBuffer:
         return end
 
 
-def _numbered(graph: Graph) -> list[Tensor]:
-    """List every tensor once: inputs, then as operators use them."""
+def numbered(graph: Graph) -> list[Tensor]:
+    """List every tensor once, in the order of the file: inputs, then as operators use them."""
     found: dict[int, Tensor] = {id(tensor): tensor for tensor in graph.inputs}
     for operator in graph.operators:
         for tensor in (*operator.inputs, *operator.outputs):
@@ -109,6 +138,9 @@ def _numbered(graph: Graph) -> list[Tensor]:
                 found.setdefault(id(tensor), tensor)
     for tensor in graph.outputs:
         found.setdefault(id(tensor), tensor)
+    for tensor in list(found.values()):
+        if tensor.quantization is not None and tensor.quantization.blocks is not None:
+            found.setdefault(id(tensor.quantization.blocks), tensor.quantization.blocks)
     return list(found.values())
 
 
@@ -120,8 +152,9 @@ def _names(graph: Graph, tensors: Sequence[Tensor], *, keep: bool) -> list[str]:
     return [tensor.name if keep or id(tensor) in ends else next(numbers) for tensor in tensors]
 
 
-def _tensor(tensor: Tensor, name: str, buffers: list[Any]) -> Any:
-    kind = _TYPES.get(tensor.dtype.name)
+def _tensor(tensor: Tensor, name: str, buffers: list[Any], index: dict[int, int]) -> Any:
+    is_packed = tensor.quantization is not None and tensor.quantization.bits == _PACKED_BITS
+    kind = schema.TensorType.INT4 if is_packed else _TYPES.get(tensor.dtype.name)
     if kind is None:
         raise UnsupportedOperator(f"TFLite has no type {tensor.dtype} (`{tensor.name}`)", tensor=tensor.name)
     packed = schema.TensorT()
@@ -131,9 +164,37 @@ def _tensor(tensor: Tensor, name: str, buffers: list[Any]) -> Any:
     if -1 in tensor.signature:
         packed.shapeSignature = np.array(tensor.signature, np.int32)
     packed.hasRank = True
+    packed.isVariable = tensor.is_variable
+    if tensor.quantization is not None:
+        packed.quantization = _quantization(tensor.quantization, index)
     if tensor.data is not None:
         packed.buffer = len(buffers)
-        buffers.append(_AlignedBuffer(tensor.data))
+        buffers.append(_AlignedBuffer(in_pairs(tensor.data) if is_packed else tensor.data))
+    return packed
+
+
+def in_pairs(values: np.ndarray) -> np.ndarray:
+    """Pack integers of 4 bits as TFLite does: in the order of the array, the first of a pair in the low half."""
+    flat = values.reshape(-1)
+    if flat.size % 2:
+        flat = np.append(flat, flat.dtype.type(0))
+    packed: np.ndarray = ((flat[0::2] & 15) | ((flat[1::2] & 15) << 4)).astype(np.uint8)
+    return packed
+
+
+def _quantization(of: Quantization, index: dict[int, int]) -> Any:
+    packed = schema.QuantizationParametersT()
+    if of.blocks is not None:
+        details = schema.BlockwiseQuantizationT()
+        details.scales = index[id(of.blocks)]
+        details.zeroPoints = -1
+        details.blockSize = of.block_size
+        packed.details, packed.detailsType = details, schema.QuantizationDetails.BlockwiseQuantization
+        return packed
+    packed.scale = of.scales.astype(np.float32)
+    # Readers refuse one zero point for many scales.
+    packed.zeroPoint = np.full(len(of.scales), of.zero_point, np.int64)
+    packed.quantizedDimension = of.axis
     return packed
 
 
@@ -143,7 +204,7 @@ def _operator(operator: Operator, codes: Sequence[tuple[str, int]], index: dict[
     packed.inputs = np.array([-1 if tensor is None else index[id(tensor)] for tensor in operator.inputs], np.int32)
     packed.outputs = np.array([index[id(tensor)] for tensor in operator.outputs], np.int32)
     if operator.options is not None:
-        packed.builtinOptions = operator.options
+        packed.builtinOptions = _SharedOptions(operator.options)
         packed.builtinOptionsType = getattr(schema.BuiltinOptions, type(operator.options).__name__.removesuffix("T"))
     return packed
 

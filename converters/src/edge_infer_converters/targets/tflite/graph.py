@@ -29,6 +29,27 @@ def from_channels_last(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Quantization:
+    """What the integers of a tensor stand for: scale * (integer - zero point).
+
+    Attributes:
+        scales: One scale for the tensor, or one for each index of `axis`; empty where there are blocks.
+        zero_point: The integer that stands for zero.
+        axis: The axis that `scales` runs along.
+        bits: 4 for integers that are stored in pairs, else what the type says.
+        blocks: The scales of blocks along the last axis, [rows, blocks] in float16, or None.
+        block_size: The elements of a block.
+    """
+
+    scales: np.ndarray
+    zero_point: int = 0
+    axis: int = 0
+    bits: int = 8
+    blocks: Tensor | None = None
+    block_size: int = 0
+
+
 @dataclass(eq=False, slots=True)
 class Tensor:
     """A value of the TFLite graph.
@@ -38,7 +59,9 @@ class Tensor:
         shape: Its dimensions, a free batch being 1.
         signature: The same with -1 for a free dimension.
         dtype: Its element type.
-        data: Its value where it is constant, else None.
+        data: Its value where it is constant, else None; integers of 4 bits as int8.
+        quantization: What its integers stand for, or None where they are what they are.
+        is_variable: Whether it keeps its value from one run to the next.
     """
 
     name: str
@@ -46,6 +69,8 @@ class Tensor:
     signature: tuple[int, ...]
     dtype: np.dtype
     data: np.ndarray | None = None
+    quantization: Quantization | None = None
+    is_variable: bool = False
 
     @property
     def rank(self) -> int:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 import onnx.inliner
 
+from edge_infer.errors import ConversionError
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 from edge_infer_converters.targets.tflite import flatbuffer
 from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.targets.tflite.peephole import tidy
+from edge_infer_converters.targets.tflite.quantize.activations import to_int8
+from edge_infer_converters.targets.tflite.quantize.ranges import measure
+from edge_infer_converters.targets.tflite.quantize.weights import CHOICES, store_weights
 from edge_infer_converters.targets.tflite.rules import RULES
 from edge_infer_converters.targets.tflite.specialise import specialise
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from edge_infer_converters.targets.tflite.graph import Graph
+
+#: What a float graph can be written as: `int8` computes with integers, the others only store weights in fewer bits.
+WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +39,106 @@ class TFLiteModel:
         data: The bytes of the `.tflite` file.
         is_batch_fixed: Whether a free batch had to be set to 1.
         operators: The TFLite operators in the order in which they run.
+        note: What to say of its precision, empty for float.
     """
 
     data: bytes
     is_batch_fixed: bool
     operators: tuple[str, ...]
+    note: str = ""
+
+
+class FloatGraph:
+    """A TFLite graph in float32, to be written in one precision or several.
+
+    Args:
+        graph: The graph; writing it changes nothing of it.
+        is_batch_fixed: Whether a free batch had to be set to 1.
+        name: What to call it.
+    """
+
+    def __init__(self, graph: Graph, name: str = "model", *, is_batch_fixed: bool = False) -> None:
+        self.graph = graph
+        self.name = name
+        self.is_batch_fixed = is_batch_fixed
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The size of the file in float32."""
+        return len(self.write().data)
+
+    @classmethod
+    def of_onnx(cls, model: onnx.ModelProto, name: str = "model") -> FloatGraph:
+        """Turn an ONNX model into TFLite operators with the same tensor names, shapes and axis order.
+
+        A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
+        numbers that depend on it.
+
+        Args:
+            model: A float32 model; other free dimensions must be fixed first.
+            name: What to call the graph.
+
+        Raises:
+            UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
+            ConversionError: A dimension other than an input's first is free.
+        """
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
+            graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES))
+        tidy(graph)
+        return cls(graph, name, is_batch_fixed=is_batch_fixed)
+
+    def write(
+        self,
+        word: str = "fp32",
+        calls: Sequence[Mapping[str, np.ndarray]] = (),
+        *,
+        integer_interface: bool = False,
+        keep_names: bool = False,
+    ) -> TFLiteModel:
+        """Write the graph in a precision.
+
+        Args:
+            word: One of `WORDS`.
+            calls: For `int8`, inputs for single calls that give values their ranges.
+            integer_interface: For `int8`, whether float inputs and outputs become int8 too.
+            keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
+
+        Raises:
+            ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
+        """
+        graph, note = self.graph, ""
+        with np.errstate(all="ignore"):
+            if word == "int8":
+                graph = to_int8(self.graph, measure(self.graph, calls), integer_interface=integer_interface)
+                note = _integer_note(graph)
+            elif word != "fp32":
+                graph, counts = store_weights(self.graph, CHOICES[word])
+                if not any(counts[encoding] for encoding in (("fp16",) if word == "fp16" else ("int8", "int4"))):
+                    raise ConversionError("The model has no weights that are worth storing in fewer bits")
+                note = ", ".join(f"{count} weights in {encoding}" for encoding, count in sorted(counts.items()))
+        codes = tuple(operator.code for operator in graph.operators)
+        data = flatbuffer.write(graph, self.name, keep_names=keep_names)
+        return TFLiteModel(data, self.is_batch_fixed, codes, note)
 
 
 def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:
-    """Write an ONNX model as TFLite with the same tensor names, shapes and axis order.
+    """Write an ONNX model as TFLite in float32; see `FloatGraph.of_onnx`."""
+    return FloatGraph.of_onnx(model, name).write(keep_names=keep_names)
 
-    A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
-    numbers that depend on it.
 
-    Args:
-        model: A float32 model; other free dimensions must be fixed first.
-        name: What to call the graph.
-        keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
+def _integer_note(graph: Graph) -> str:
+    """Say how much of a quantized graph computes in integers.
 
     Raises:
-        UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
-        ConversionError: A dimension other than an input's first is free.
+        ConversionError: Nothing does.
     """
-    if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
-    with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-        prepared = write_out_functions(fold_batch_norm(model), RULES)
-        graph, is_batch_fixed = _lowered(prepared)
-    tidy(graph)
-    codes = tuple(operator.code for operator in graph.operators)
-    return TFLiteModel(flatbuffer.write(graph, name, keep_names=keep_names), is_batch_fixed, codes)
+    computing = [operator for operator in graph.operators if operator.code not in ("QUANTIZE", "DEQUANTIZE")]
+    integer = [one for one in computing if any(tensor.dtype == np.int8 for tensor in one.outputs)]
+    if not integer:
+        raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
+    return f"{len(integer)} of {len(computing)} operators in int8"
 
 
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:

@@ -1,0 +1,135 @@
+"""`convert` for Python: the command's options by the same names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer_converters import pipeline
+from edge_infer_converters.budget import Budget, parse_share, parse_size
+from edge_infer_converters.recipe import FORMATS, Recipe
+from edge_infer_converters.sources.options import SourceOptions
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.report import Reporter
+    from edge_infer_converters.sources.options import Shape
+
+    FilePath = str | os.PathLike[str]
+
+
+def convert(
+    model: FilePath,
+    output: FilePath,
+    *,
+    target: str | Sequence[str] = "any",
+    format: str | None = None,  # noqa: A002  the command's word
+    precision: str | Sequence[str] | None = None,
+    calibration: FilePath | None = None,
+    calibrate: str = "minmax",
+    evaluation: FilePath | None = None,
+    metric: str | None = None,
+    max_loss: str | float | None = None,
+    min_sqnr: float | None = None,
+    max_size: str | int | None = None,
+    max_latency_ratio: float | None = None,
+    tflite_io: str | None = None,
+    shape: Mapping[str, Shape] | None = None,
+    opset: int | None = None,
+    name: str | None = None,
+    version: str = "1",
+    labels: FilePath | None = None,
+    keep_all: bool = False,
+    cache: bool = True,
+    force: bool = False,
+    report: FilePath | None = None,
+    reporter: Reporter | None = None,
+    recipe: Recipe | None = None,
+) -> Conversion:
+    """Convert a model into a bundle: what `edge-infer convert` does, option for option.
+
+    Args:
+        model: The file, or `package.module:function` that makes a model (`sources.factory.open_source`).
+        output: The folder to write.
+        target: What the bundle is for: `web`, `pi`, `cuda`, `mcu`, `any`, or several of them.
+        format: `onnx`, `tflite` or `both`; what the target reads unless given.
+        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int8-reduced`, `int4`, `mixed`, `auto`,
+            also with commas between; what suits the target unless given.
+        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
+            or images, or `package.module:function` that yields samples (`calibration.read_set`).
+        calibrate: How static int8 of ONNX finds its ranges: `minmax`, `percentile`, `mse` or `auto`.
+        evaluation: The command's `--eval`: inputs to measure on, with the right classes as `labels`.
+        metric: `accuracy`, `top5`, `cosine`, `equal`, or `module:function`.
+        max_loss: The share of the metric that may be lost: `"1%"` or 0.01.
+        min_sqnr: The least signal to noise ratio of the outputs, in dB.
+        max_size: The largest file: `"5MB"`, or bytes.
+        max_latency_ratio: The longest time of a call against fp32 on this CPU, 1.0 for no slower.
+        tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
+        shape: For each input named, its dimensions; None leaves one as it is.
+        opset: The version of ONNX's operator set to write instead of the source's own.
+        name: What to call the model; the file's name unless given.
+        version: The publisher's word for this state of the model.
+        labels: Class names: a JSON list, or a text file with one on each line.
+        keep_all: Whether to keep variants that are not as good as they must be.
+        cache: Whether a search keeps its figures for the next, in the user's cache folder.
+        force: Whether to replace a bundle that is there.
+        report: An HTML page to write about it.
+        reporter: Who is told what is done; the log unless given.
+        recipe: What to make, as an object; then none of `target`, `format`, `precision`, the budget, `shape`, `opset`,
+            `calibrate`, `cache` and `keep_all` counts.
+
+    Raises:
+        ConversionError: The model cannot be read or run, or no variant is good enough.
+        UnsupportedOperator: A target lacks operators of the model: all of them are named, before any work.
+        AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
+            written nevertheless, holds the smallest that is good enough.
+        UnsupportedModel: The model uses what ONNX Runtime does not know.
+        InputError: An argument, or the data, do not fit.
+        BundleError: The output exists or cannot be written.
+
+    >>> from edge_infer_converters import convert
+    >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz", max_loss="1%")  # doctest: +SKIP
+    >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
+    """
+    if recipe is None:
+        budget = Budget(
+            parse_share(max_loss) if isinstance(max_loss, str) else max_loss,
+            min_sqnr,
+            parse_size(max_size) if isinstance(max_size, str) else max_size,
+            metric,
+            max_latency_ratio,
+        )
+        formats = FORMATS if format == "both" else (format,) if format else ()
+        options = SourceOptions(shape or {}, opset)
+        recipe = Recipe(
+            formats,
+            _words(precision),
+            keep_all,
+            budget,
+            _words(target),
+            options,
+            tflite_io or "",
+            calibrate=calibrate,
+            is_cached=cache,
+        )
+    return pipeline.convert(
+        model,
+        output,
+        name=name,
+        version=version,
+        calibration=calibration,
+        evaluation=evaluation,
+        labels=labels,
+        recipe=recipe,
+        force=force,
+        report=report,
+        reporter=reporter,
+    )
+
+
+def _words(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    parts = given.split(",") if isinstance(given, str) else given or ()
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -1,0 +1,37 @@
+"""The kinds of place that a bundle is for, and what each of them takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """What one kind of place takes.
+
+    Attributes:
+        formats: The formats that an engine there reads; all of them are made unless formats are asked for.
+        precisions: What is made unless precisions are asked for.
+        others: What else can be asked for.
+        searches: Whether `mixed` is made when there is a budget.
+    """
+
+    formats: tuple[str, ...]
+    precisions: tuple[str, ...]
+    others: tuple[str, ...] = ()
+    searches: bool = True
+
+    def takes(self, format_: str, word: str) -> bool:
+        """Tell whether a variant can be of use there."""
+        return format_ in self.formats and word in (*self.precisions, *self.others)
+
+
+#: In the page, the wasm engine takes int8 or fp32 and WebGPU fp16, all of them ONNX. A Raspberry Pi computes half
+#: precision by way of float32, so fp16 only saves bytes there; a GPU gains nothing by the int8 of CPUs. A
+#: microcontroller has no float unit worth the name, and its interpreter reads TFLite.
+PLACES = {
+    "any": Place(("onnx", "tflite"), ("fp32", "fp16", "int8"), ("int8-dynamic", "int8-reduced", "int4", "mixed")),
+    "web": Place(("onnx",), ("fp32", "fp16", "int8"), ("int8-dynamic", "int4", "mixed")),
+    "pi": Place(("onnx", "tflite"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int4", "mixed")),
+    "cuda": Place(("onnx",), ("fp32", "fp16"), ("int8", "int8-dynamic", "int4", "mixed")),
+    "mcu": Place(("tflite",), ("int8",), searches=False),
+}

@@ -1,0 +1,66 @@
+"""Export a fitted XGBoost or LightGBM model by onnxmltools: one float32 input `x`, plain tensors out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import ConversionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_OPSETS = {"ai.onnx.ml": 3, "": 15}
+
+
+def export(estimator: Any, path: Path, where: str, opset: int | None = None) -> None:
+    """Export an estimator or a booster.
+
+    Args:
+        estimator: What `xgboost` or `lightgbm` has fitted over numbers, with scikit-learn's interface or a `Booster`.
+        path: The `.onnx` file to write.
+        where: What the user calls it.
+        opset: The operator set to write, or None for one that suits; newer ones are made by `steps.opset`.
+
+    Raises:
+        ConversionError: onnxmltools is not installed, or does not know the estimator.
+    """
+    library = "xgboost" if type(estimator).__module__.startswith("xgboost") else "lightgbm"
+    try:
+        tools = import_module("onnxmltools")
+        types = import_module("onnxmltools.convert.common.data_types")
+    except ImportError as error:
+        raise ConversionError(
+            f"Exporting from {library} needs {error.name}, which is not installed",
+            hint=f'pip install "edge-infer-converters[{library}]"',
+        ) from error
+    try:
+        arguments: dict[str, Any] = {
+            "initial_types": [("x", types.FloatTensorType([None, _features(estimator)]))],
+            "target_opset": min(opset or _OPSETS[""], _OPSETS[""]),
+        }
+        if library == "lightgbm":
+            model = tools.convert_lightgbm(estimator, zipmap=False, **arguments)
+        else:
+            model = tools.convert_xgboost(estimator, **arguments)
+    except Exception as error:  # onnxmltools raises what its parts raise
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConversionError(
+            f"onnxmltools cannot export `{where}` ({type(estimator).__name__}): {said}",
+            hint="fit it on a float32 array, with the classes 0, 1, 2 ... as integers",
+        ) from error
+    for value in (*model.graph.input, *model.graph.output):
+        # It says {1} for the labels of any number of rows.
+        if value.type.tensor_type.shape.dim:
+            value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    if not any(entry.domain == "" for entry in model.opset_import):
+        model.opset_import.add(domain="", version=_OPSETS[""])
+    path.write_bytes(model.SerializeToString())
+
+
+def _features(estimator: Any) -> int:
+    for name in ("n_features_in_", "num_feature"):
+        found = getattr(estimator, name, None)
+        if found is not None:
+            return int(found() if callable(found) else found)
+    return int(estimator.num_features())

@@ -1,0 +1,77 @@
+"""Export a Keras 3 model by its own ONNX export, with the torch backend: TensorFlow is never asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.torch import first_line, quiet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def export(model: Any, path: Path, where: str, opset: int | None = None) -> None:
+    """Export a model.
+
+    Args:
+        model: A `keras.Model` with known inputs.
+        path: The `.onnx` file to write.
+        where: What the user calls it.
+        opset: The operator set to write, or None for one that suits.
+
+    Raises:
+        ConversionError: The backend is not torch, a package is missing, or Keras cannot export the model.
+    """
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "torch":
+        raise ConversionError(
+            f"Keras runs on {backend} here; it is exported with the torch backend",
+            hint="KERAS_BACKEND=torch edge-infer convert ...",
+            expected="torch",
+            got=backend,
+        )
+    try:
+        import onnxscript.optimizer
+    except ImportError as error:
+        raise ConversionError(
+            f"Exporting from Keras needs {error.name}, which is not installed",
+            hint='pip install "edge-infer-converters[keras]"',
+        ) from error
+    inputs = list(getattr(model, "inputs", None) or ())
+    if not inputs:
+        raise ConversionError(
+            f"The Keras model of `{where}` has no known inputs", hint="call it once on example data, or model.build()"
+        )
+    try:
+        with quiet():
+            zeros = [keras.ops.zeros([dim or 1 for dim in one.shape], dtype=one.dtype) for one in inputs]
+            model(zeros[0] if len(zeros) == 1 else zeros)  # it exports nothing that was never called
+            model.export(str(path), format="onnx", verbose=False, opset_version=opset or 20)
+            # The tracing exporter writes a Cast before and after each layer.
+            exported = onnxscript.optimizer.optimize(onnx.load(path))
+    except Exception as error:  # Keras and torch raise what their parts raise
+        raise ConversionError(f"Keras cannot export `{where}`: {first_line(error)}") from error
+    _name_outputs(exported, list(getattr(model, "output_names", None) or ()))
+    path.write_bytes(exported.SerializeToString())
+
+
+def _name_outputs(model: onnx.ModelProto, names: list[str]) -> None:
+    """Call the outputs, in place, as Keras does; the exporter numbers them."""
+    if len(set(names)) != len(model.graph.output):
+        names = ["output", *(f"output_{i}" for i in range(1, len(model.graph.output)))]
+    taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    for value, name in zip(model.graph.output, names, strict=True):
+        if name in taken:
+            continue
+        for node in model.graph.node:
+            node.output[:] = [name if one == value.name else one for one in node.output]
+            node.input[:] = [name if one == value.name else one for one in node.input]
+        value.name = name
+        dims = value.type.tensor_type.shape.dim
+        if dims and not dims[0].HasField("dim_value"):
+            dims[0].dim_param = "batch"

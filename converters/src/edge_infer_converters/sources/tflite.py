@@ -1,0 +1,177 @@
+"""Read a `.tflite` file as the source of a conversion: what it is, and what LiteRT gives of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edge_infer.dtypes import DType
+from edge_infer.errors import ConversionError, InputError, UnsupportedModel
+from edge_infer.tensors import TensorSpec
+from edge_infer_converters.sources.options import SourceOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edge_infer_converters.targets.tflite import FloatGraph
+    from edge_infer_converters.targets.tflite.graph import Graph, Tensor
+
+SUFFIX = ".tflite"
+_TRIAL = """
+import sys
+from ai_edge_litert.interpreter import Interpreter
+try:
+    interpreter = Interpreter(model_path=sys.argv[1], num_threads=1)
+    interpreter.allocate_tensors()
+    interpreter.invoke()
+except (RuntimeError, ValueError):
+    pass  # it will come again, and be told, when the model is run
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TFLiteSource:
+    """A TFLite model as it came.
+
+    Attributes:
+        name: The file's name without its suffix.
+        data: The bytes of the file.
+        graph: The same as a graph.
+        inputs: What it takes.
+        outputs: What it gives.
+        precision: What its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
+    """
+
+    name: str
+    data: bytes
+    graph: FloatGraph
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    precision: str
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file."""
+        return len(self.data)
+
+
+def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> TFLiteSource:
+    """Read and check a `.tflite` file.
+
+    Args:
+        path: The file.
+        options: What is asked of the source, which a TFLite file cannot give.
+
+    Raises:
+        ConversionError: There is no such file.
+        InputError: Dimensions are to be fixed, or an operator set is asked for.
+        UnsupportedModel: It is no TFLite file, is cut short or contradicts itself, cannot be written back, or LiteRT
+            crashes on it.
+        UnsupportedOperator: It has operators that are not TFLite's own.
+    """
+    from edge_infer_converters.targets.tflite import reading
+
+    place = Path(path)
+    if options is not None and options != SourceOptions():
+        raise InputError("--shape and --opset are for ONNX models: a TFLite file is kept as it is", got=place.name)
+    try:
+        data = place.read_bytes()
+    except OSError as error:
+        raise ConversionError(f"`{place}` cannot be read: {error.strerror}") from error
+    graph = reading.read(data, place.name)
+    _require_survival(place)
+    inputs, outputs = (
+        tuple(_spec(tensor) for tensor in tensors) for tensors in (graph.graph.inputs, graph.graph.outputs)
+    )
+    return TFLiteSource(place.stem, data, graph, inputs, outputs, _precision(graph.graph))
+
+
+class Reference:
+    """The source model on LiteRT as it was written: one thread and no accelerator.
+
+    Raises:
+        UnsupportedModel: LiteRT cannot load the model.
+    """
+
+    def __init__(self, model: TFLiteSource) -> None:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        self._graph = model.graph.graph
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        try:
+            self._interpreter = Interpreter(
+                model_content=model.data,
+                num_threads=1,
+                experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UnsupportedModel(
+                f"LiteRT cannot load `{model.name}`: {_one_line(error)}", model=model.name
+            ) from error
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the model once.
+
+        Raises:
+            ConversionError: LiteRT failed; the message is its own.
+        """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        inputs, outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+        try:
+            if shapes != self._shapes:
+                for tensor, detail in zip(self._graph.inputs, inputs, strict=True):
+                    self._interpreter.resize_tensor_input(detail["index"], feeds[tensor.name].shape)
+                self._interpreter.allocate_tensors()
+                self._shapes = shapes
+            for tensor, detail in zip(self._graph.inputs, inputs, strict=True):
+                self._interpreter.set_tensor(detail["index"], feeds[tensor.name])
+            self._interpreter.invoke()
+        except (RuntimeError, ValueError) as error:
+            raise ConversionError(f"The model failed to run: {_one_line(error)}") from error
+        return {
+            tensor.name: self._interpreter.get_tensor(detail["index"])
+            for tensor, detail in zip(self._graph.outputs, outputs, strict=True)
+        }
+
+
+def _require_survival(path: Path) -> None:
+    """Load the file in a process of its own first: LiteRT is C++, and a file of lies may end its process."""
+    done = subprocess.run([sys.executable, "-c", _TRIAL, os.fspath(path)], capture_output=True, check=False)
+    if done.returncode < 0:
+        raise UnsupportedModel(f"LiteRT crashes on `{path.name}`", hint="convert or fetch it again", model=path.name)
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    try:
+        dtype = DType.parse(tensor.dtype.name)
+    except InputError as error:
+        raise UnsupportedModel(f"`{tensor.name}` is a tensor of {tensor.dtype}", tensor=tensor.name) from error
+    dims = [
+        dim if dim >= 0 else "batch" if axis == 0 else f"{tensor.name}_{axis}"
+        for axis, dim in enumerate(tensor.signature)
+    ]
+    return TensorSpec(tensor.name, dtype, dims)
+
+
+def _precision(graph: Graph) -> str:
+    """Name what most bytes of the weights are stored in."""
+    sizes = {"fp32": 0, "fp16": 0, "int8": 0, "int4": 0}
+    found = {id(one): one for operator in graph.operators for one in operator.inputs if one is not None}
+    for tensor in found.values():
+        if tensor.data is None:
+            continue
+        if tensor.quantization is not None:
+            sizes["int4" if tensor.quantization.bits == 4 else "int8"] += tensor.data.size
+        elif tensor.dtype in (np.float32, np.float16):
+            sizes["fp32" if tensor.dtype == np.float32 else "fp16"] += tensor.data.nbytes
+    return max(sizes, key=lambda word: sizes[word])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,1 @@
+"""Quantized TFLite, written directly: fewer bits for weights (`weights`), integer arithmetic (`activations`)."""

@@ -1,0 +1,288 @@
+"""Integer arithmetic: weights, and the values between operators, in int8, with ranges from calibration data.
+
+The scheme is that of TensorFlow Lite's int8 specification (https://ai.google.dev/edge/litert/models/quantization_spec):
+activations asymmetric, one scale for each tensor; weights symmetric, one scale for each output channel, -127 to 127;
+biases int32 with the scale of activation times weight; inputs and outputs of an operator that only moves values share
+one scale. Each value is quantized once where it leaves the float part of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from edge_infer_converters.targets.tflite.graph import Graph, Operator, Quantization, Tensor
+from edge_infer_converters.targets.tflite.quantize import encodings
+from edge_infer_converters.targets.tflite.quantize.regions import (
+    COMPUTING,
+    MOVING,
+    PRESCRIBED,
+    WEIGHTED,
+    in_integers,
+    is_activation,
+)
+from edge_infer_converters.targets.tflite.quantize.weights import WEIGHTS
+
+if TYPE_CHECKING:
+    from edge_infer_converters.targets.tflite.quantize.ranges import Ranges
+
+_LOWEST, _HIGHEST = -128, 127
+# A bias must fit int32 with room for the sums that are added to it.
+_LARGEST_BIAS = 2.0**30
+_LOWEST_SENSIBLE = -1e30
+_QUANTIZE, _REQUANTIZE, _DEQUANTIZE = 1, 2, 2
+_KEEP_DIMS_VERSION = 5
+
+
+def to_int8(graph: Graph, ranges: Ranges, *, integer_interface: bool = False) -> Graph:
+    """Return a copy of a graph that computes in int8.
+
+    Args:
+        graph: A float graph; it stays as it is.
+        ranges: What `ranges.measure` gave for it.
+        integer_interface: Whether float inputs and outputs become int8 too, as microcontrollers want them.
+    """
+    job = _Quantizing(graph, ranges, to_the_end=integer_interface)
+    for operator in graph.operators:
+        job.rewrite(operator)
+    job.finish(integer_interface=integer_interface)
+    return job.made
+
+
+class _Quantizing:
+    def __init__(self, graph: Graph, ranges: Ranges, *, to_the_end: bool) -> None:
+        self.made = Graph(list(graph.inputs), list(graph.outputs))
+        self._ranges = _without_padding(graph, ranges)
+        self._chosen = in_integers(graph, to_the_end=to_the_end)
+        self._group = _groups(graph, self._chosen)
+        self._meaning: dict[int, Quantization] = {}
+        self._integers: dict[int, Tensor] = {}
+        self._floats: dict[int, Tensor] = {}
+        self._made_in_integers = {
+            id(tensor) for operator in graph.operators if id(operator) in self._chosen for tensor in operator.outputs
+        }
+        self._weights: dict[tuple[int, int, float], tuple[Tensor, Tensor | None]] = {}
+
+    def rewrite(self, operator: Operator) -> None:
+        if id(operator) not in self._chosen:
+            inputs = [self._as_float(tensor) for tensor in operator.inputs]
+            self.made.operators.append(replace(operator, inputs=inputs))
+            return
+        if operator.code in WEIGHTED:
+            inputs = self._weighted(operator)
+            version = WEIGHTED[operator.code]
+            if getattr(operator.options, "keepNumDims", False):
+                version = _KEEP_DIMS_VERSION
+        else:
+            inputs = [self._operand(operator, tensor) for tensor in operator.inputs]
+            known = {**MOVING, **COMPUTING}
+            version = known[operator.code] if operator.code in known else PRESCRIBED[operator.code][0]
+        outputs, after = [], []
+        for tensor in operator.outputs:
+            output = self._integer(tensor)
+            if operator.code in PRESCRIBED:
+                _, scale, zero_point = PRESCRIBED[operator.code]
+                meaning = Quantization(np.array([scale], np.float32), zero_point)
+                if not _is_same(meaning, output.quantization):
+                    given = Tensor(
+                        f"{tensor.name}/given", tensor.shape, tensor.signature, np.dtype(np.int8), None, meaning
+                    )
+                    after.append(Operator("QUANTIZE", [given], [output], schema.QuantizeOptionsT(), _REQUANTIZE))
+                    output = given
+            outputs.append(output)
+        made = replace(operator, inputs=inputs, outputs=outputs, version=max(version, operator.version))
+        self.made.operators += [made, *after]
+
+    def finish(self, *, integer_interface: bool) -> None:
+        """Give the interface its types."""
+        for i, tensor in enumerate(self.made.outputs):
+            if id(tensor) not in self._made_in_integers:
+                if integer_interface and is_activation(tensor):
+                    target = self._integer(tensor)
+                    self._quantize(tensor, target)
+                    self.made.outputs[i] = self._renamed(target, tensor)
+                continue
+            if integer_interface:
+                self.made.outputs[i] = self._renamed(self._integers[id(tensor)], tensor)
+            elif id(tensor) not in self._floats:
+                self._dequantize(tensor, tensor)
+        if not integer_interface:
+            return
+        for i, tensor in enumerate(self.made.inputs):
+            if not is_activation(tensor):
+                continue
+            if id(tensor) not in self._integers:  # only float operators read it
+                integer = self._integer(tensor)
+                dequantize = Operator("DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), _DEQUANTIZE)
+                self.made.operators.insert(0, dequantize)
+                self.made.inputs[i] = self._renamed(integer, tensor)
+                tensor.name = f"{tensor.name}/float"
+                continue
+            integer = self._integers[id(tensor)]
+            first = next(one for one in self.made.operators if any(out is integer for out in one.outputs))
+            self.made.operators.remove(first)
+            if any(tensor is one for operator in self.made.operators for one in operator.inputs):
+                dequantize = Operator("DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), _DEQUANTIZE)
+                self.made.operators.insert(0, dequantize)
+            self.made.inputs[i] = self._renamed(integer, tensor)
+
+    # -- values --
+
+    def _operand(self, operator: Operator, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or tensor.dtype != np.float32:
+            return tensor
+        if tensor.data is None:
+            return self._integer_of(tensor)
+        # A constant beside values that are only moved takes their scale; beyond their range it has no effect.
+        like = operator.outputs[0] if operator.code in MOVING else None
+        meaning = _meaning(float(tensor.data.min()), float(tensor.data.max())) if like is None else self._meant(like)
+        integers = np.clip(np.rint(tensor.data / meaning.scales[0]) + meaning.zero_point, _LOWEST, _HIGHEST)
+        data = integers.astype(np.int8)
+        return Tensor(f"{tensor.name}/int8", tensor.shape, tensor.signature, data.dtype, data, meaning)
+
+    def _integer_of(self, tensor: Tensor) -> Tensor:
+        """Return a value in integers; it is quantized where it is made in float."""
+        if id(tensor) not in self._integers:
+            target = self._integer(tensor)
+            if id(tensor) not in self._made_in_integers:
+                self._quantize(tensor, target)
+        return self._integers[id(tensor)]
+
+    def _integer(self, tensor: Tensor) -> Tensor:
+        if id(tensor) not in self._integers:
+            name = f"{tensor.name}/int8"
+            self._integers[id(tensor)] = Tensor(
+                name, tensor.shape, tensor.signature, np.dtype(np.int8), None, self._meant(tensor)
+            )
+        return self._integers[id(tensor)]
+
+    def _as_float(self, tensor: Tensor | None) -> Tensor | None:
+        """Return a value in float; it is dequantized where it is made in integers."""
+        if tensor is None or id(tensor) not in self._made_in_integers:
+            return tensor
+        if id(tensor) not in self._floats:
+            self._dequantize(tensor, tensor)
+        return self._floats[id(tensor)]
+
+    def _dequantize(self, tensor: Tensor, target: Tensor) -> None:
+        integer = self._integers[id(tensor)]
+        options = schema.DequantizeOptionsT()
+        self.made.operators.append(Operator("DEQUANTIZE", [integer], [target], options, _DEQUANTIZE))
+        self._floats[id(tensor)] = target
+
+    def _quantize(self, tensor: Tensor, target: Tensor) -> None:
+        self.made.operators.append(Operator("QUANTIZE", [tensor], [target], schema.QuantizeOptionsT(), _QUANTIZE))
+
+    def _meant(self, tensor: Tensor) -> Quantization:
+        """Return what the integers of a value stand for: one scale for all values that are moved into one another."""
+        root = self._group.get(id(tensor), id(tensor))
+        if root not in self._meaning:
+            members = [one for one, of in self._group.items() if of == root] or [root]
+            known = [self._ranges[one] for one in members if one in self._ranges]
+            low, high = min((low for low, _ in known), default=0.0), max((high for _, high in known), default=0.0)
+            self._meaning[root] = _meaning(low, high)
+        return self._meaning[root]
+
+    @staticmethod
+    def _renamed(integer: Tensor, like: Tensor) -> Tensor:
+        integer.name = like.name
+        return integer
+
+    # -- weights --
+
+    def _weighted(self, operator: Operator) -> list[Tensor | None]:
+        place, axis = WEIGHTS[operator.code]
+        is_transposed = operator.code == "TRANSPOSE_CONV"
+        value_place = 2 if is_transposed else 0
+        value, weights = operator.inputs[value_place], operator.inputs[place]
+        bias_place = 3 if is_transposed else 2
+        bias = operator.inputs[bias_place] if len(operator.inputs) > bias_place else None
+        if value is None or weights is None:
+            raise ValueError(f"{operator.code} without operands")
+        integer = self._integer_of(value)
+        scale = float(self._meant(value).scales[0])
+        inputs = list(operator.inputs)
+        inputs[value_place] = integer
+        inputs[place], stored = self._weights_and_bias(weights, bias, axis, scale)
+        if bias is not None:
+            inputs[bias_place] = stored
+        return inputs
+
+    def _weights_and_bias(
+        self, weights: Tensor, bias: Tensor | None, axis: int, scale: float
+    ) -> tuple[Tensor, Tensor | None]:
+        key = (id(weights), id(bias), scale)
+        if key in self._weights:
+            return self._weights[key]
+        if weights.data is None:
+            raise ValueError(f"{weights.name} is not constant")
+        found = encodings.int8(weights.data, axis, least=_least(bias, scale))
+        meaning = Quantization(found.scales, axis=axis)
+        name = f"{weights.name}/int8"
+        stored = Tensor(name, weights.shape, weights.shape, found.values.dtype, found.values, meaning)
+        added = None
+        if bias is not None and bias.data is not None:
+            of_sum = (found.scales.astype(np.float64) * scale).astype(np.float32)
+            data = np.rint(bias.data.astype(np.float64) / of_sum).astype(np.int32)
+            added = Tensor(f"{bias.name}/int32", bias.shape, bias.shape, data.dtype, data, Quantization(of_sum))
+        self._weights[key] = stored, added
+        return stored, added
+
+
+def _least(bias: Tensor | None, scale: float) -> np.ndarray | None:
+    """Return the least scale of each channel's weights with which its bias fits int32."""
+    if bias is None or bias.data is None:
+        return None
+    least: np.ndarray = np.abs(bias.data.astype(np.float64)) / _LARGEST_BIAS / scale
+    return least
+
+
+def _meaning(low: float, high: float) -> Quantization:
+    """Spread -128 to 127 over a range and zero, which stands for itself."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if high == low:
+        return Quantization(np.ones(1, np.float32), 0)
+    scale = np.float32((high - low) / (_HIGHEST - _LOWEST))
+    scale = max(scale, np.finfo(np.float32).tiny)
+    zero_point = int(np.clip(np.rint(_LOWEST - low / scale), _LOWEST, _HIGHEST))
+    return Quantization(np.array([scale], np.float32), zero_point)
+
+
+def _without_padding(graph: Graph, ranges: Ranges) -> Ranges:
+    """Leave the lowest float out, with which windows for maxima are padded: nothing else would keep a step."""
+    changed = dict(ranges)
+    for operator in graph.operators:
+        value, fill = operator.inputs[0], operator.inputs[-1]
+        if operator.code != "PADV2" or value is None or fill is None or fill.data is None:
+            continue
+        if float(fill.data.reshape(())) < _LOWEST_SENSIBLE and id(value) in ranges:
+            changed[id(operator.outputs[0])] = ranges[id(value)]
+            for reader in graph.operators:
+                if reader.code == "MAX_POOL_2D" and reader.inputs[0] is operator.outputs[0]:
+                    changed[id(reader.outputs[0])] = ranges[id(value)]
+    return changed
+
+
+def _is_same(one: Quantization, other: Quantization | None) -> bool:
+    return other is not None and one.zero_point == other.zero_point and bool(one.scales[0] == other.scales[0])
+
+
+def _groups(graph: Graph, chosen: set[int]) -> dict[int, int]:
+    """Map each value to the one that stands for all that must have its scale."""
+    parent: dict[int, int] = {}
+
+    def root(one: int) -> int:
+        while parent.setdefault(one, one) != one:
+            parent[one] = parent[parent[one]]
+            one = parent[one]
+        return one
+
+    for operator in graph.operators:
+        if id(operator) in chosen and operator.code in MOVING:
+            values = [tensor for tensor in (*operator.inputs, *operator.outputs) if is_activation(tensor)]
+            for tensor in values[1:]:
+                parent[root(id(tensor))] = root(id(values[0]))
+    return {one: root(one) for one in list(parent)}

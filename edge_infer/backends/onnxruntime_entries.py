@@ -1,0 +1,48 @@
+"""Which entries of ONNX Runtime's session configuration a program and a bundle may set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Entries of the session's configuration that a bundle may set: numbers and switches, no path to read or write.
+_BUNDLE_MAY_SET = (
+    "session.x64quantprecision",
+    "session.disable_prepacking",
+    "session.disable_quant_qdq",
+    "session.enable_quant_qdq_cleanup",
+    "session.qdqisint8allowed",
+    "session.set_denormal_as_zero",
+    "session.intra_op.allow_spinning",
+    "session.disable_double_qdq_remover",
+    "optimization.",
+    "mlas.",
+)
+
+
+def session_entries(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of the session's configuration among the options of a backend.
+
+    Args:
+        options: The bundle's settings, and those of `OnnxRuntimeOptions.settings`, whose entries begin with `user.`.
+
+    Raises:
+        ManifestError: A setting is not one that a bundle may set.
+    """
+    entries = {}
+    for key, value in options.items():
+        if key.startswith("user."):
+            entries[key.removeprefix("user.")] = value
+        elif key.startswith(_BUNDLE_MAY_SET):
+            entries[key] = value
+        elif key not in ("strict", "intra_op_threads") and key.partition(".")[0] != "provider":
+            raise ManifestError(
+                f"The bundle sets `{key}` of onnxruntime, which is none that a bundle may set",
+                hint="OnnxRuntimeOptions(session_settings={...}) in the program that loads it",
+                got=key,
+            )
+    return entries

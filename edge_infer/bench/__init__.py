@@ -1,0 +1,1 @@
+"""How fast a bundle is on the engines here: each way in fresh processes, the page in a real Chromium."""

@@ -1,0 +1,293 @@
+"""`edge-infer bench`: how fast a bundle is on the engines here, and whether it was faster before."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edge_infer.bundle import Bundle
+from edge_infer.cli import options, output
+from edge_infer.errors import InputError
+from edge_infer.opening import takes_threads
+from edge_infer.registry import get_backend
+from edge_infer.remembered import machine
+from edge_infer.select import Choice, worth_measuring
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer.bench.compare import Change
+    from edge_infer.bench.native import Failure
+    from edge_infer.bench.rows import Row
+    from edge_infer.doctor.heat import Heat
+
+FORMAT = 1
+
+
+def _share(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Return a share written as `10%` or `0.1`."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 100:
+        raise click.BadParameter(f"{text!r} is no share; write 10% or 0.1", context, option)
+    return share
+
+
+@click.command()
+@click.argument("source")
+@click.option(
+    "--backend", "backends", multiple=True, metavar="NAME", help="Only this engine; may be repeated. Default: all here."
+)
+@click.option("--variant", "variants", multiple=True, metavar="ID", help="Only this variant; may be repeated.")
+@options.device
+@click.option(
+    "--threads", type=click.IntRange(1), metavar="N", help="Threads of one operator. Default: as `load` does."
+)
+@click.option("--pin", metavar="CPU,...", help="Bind the processes to these CPUs, such as 0 or 2,3.")
+@click.option(
+    "--rounds", default=5, show_default=True, type=click.IntRange(1, 100), help="Fresh processes of each way."
+)
+@click.option(
+    "--seconds",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 600, min_open=True),
+    help="How long each process calls, after its warm-up.",
+)
+@click.option(
+    "--compare",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="OLD.json",
+    help="What --json wrote.",
+)
+@click.option(
+    "--fail-above",
+    callback=_share,
+    metavar="SHARE",
+    help="With --compare: 10% lets a figure be 10% worse. Default: the spread.",
+)
+@options.as_json
+def bench(
+    source: str,
+    backends: tuple[str, ...],
+    variants: tuple[str, ...],
+    device: str,
+    threads: int | None,
+    pin: str | None,
+    rounds: int,
+    seconds: float,
+    compare: Path | None,
+    fail_above: float | None,
+    as_json: bool,
+) -> None:
+    r"""Measure cold start, latency, throughput and memory of a bundle.
+
+    Each way runs in fresh processes, which take turns; with --backend ort-web in fresh pages of a headless Chromium.
+    Spread is half the distance of the quartiles over the median, between the processes. Exits with 1 where --compare
+    finds a figure worse than before beyond the spread.
+
+    \b
+    edge-infer bench digits.bundle
+    edge-infer bench digits.bundle --backend ort-web --json > old.json
+    edge-infer bench digits.bundle --backend ort-web --compare old.json --fail-above 10%
+    """
+    if fail_above is not None and compare is None:
+        raise click.UsageError("--fail-above needs --compare")
+    from edge_infer.bench.compare import compare_rows
+    from edge_infer.bench.in_page import measure_in_page
+    from edge_infer.bench.native import measure_native
+    from edge_infer.doctor.heat import read_heat
+
+    bundle = Bundle.open(source)
+    older = None if compare is None else _read(compare)
+    cpus = _cpus(pin)
+    native, in_page = _ways(bundle, backends, variants, device, threads)
+    before = read_heat()
+    rows: list[Row] = []
+    failed: list[Failure] = []
+    with output.progress("Measuring", (len(native) + len(in_page)) * rounds) as advance:
+        for ways, is_page in ((native, False), (in_page, True)):
+            if ways and is_page:
+                found, lost = measure_in_page(bundle, ways, rounds=rounds, seconds=seconds, progress=lambda: advance(1))
+            elif ways:
+                found, lost = measure_native(
+                    bundle, ways, rounds=rounds, seconds=seconds, pin=cpus, progress=lambda: advance(1)
+                )
+            else:
+                continue
+            rows += found
+            failed += lost
+    changes = [] if older is None else compare_rows(older[1], rows, fail_above)
+    if as_json:
+        output.data_json(
+            {
+                "format": FORMAT,
+                "bundle": bundle.label,
+                "machine": machine(),
+                "pinned_to": cpus,
+                "heat": {"before": before._asdict(), "after": read_heat()._asdict()},
+                "rows": [row._asdict() for row in rows],
+                "failed": [one._asdict() for one in failed],
+                "changes": [change._asdict() for change in changes],
+            }
+        )
+    else:
+        _show(rows)
+        _show_heat(before, read_heat())
+        if changes:
+            output.data("")
+            _show_changes(changes)
+    for one in failed:
+        output.warn(f"{one.variant} by {one.backend} does not work here: {one.reason}")
+    sys.exit(_judge(changes, older, failed, rows))
+
+
+def _ways(
+    bundle: Bundle, backends: Sequence[str], variants: Sequence[str], device: str, threads: int | None
+) -> tuple[list[Choice], list[Choice]]:
+    """Return the ways to measure: natively, and in the page."""
+    pages = [name for name in backends if name.endswith("-web") or name == "webgpu"]
+    wanted = [bundle.manifest.variant(name) for name in variants]
+    natives = [name for name in backends if name not in pages]
+    native: list[Choice] = []
+    engines: list[str | None] = [*natives] if backends else [None]
+    chosen: list[str | None] = [*variants] or [None]
+    for name in engines:
+        for one in chosen:
+            native += worth_measuring(bundle.manifest, device, name, one)
+
+    native = [way._replace(threads=threads if takes_threads(way.backend) else None) for way in native]
+    in_page = []
+    for name in pages:
+        place = "webgpu" if device == "webgpu" or name == "webgpu" else "wasm"
+        fitting = [one for one in wanted or bundle.manifest.variants if one.format in get_backend(name).formats]
+        in_page += [Choice(one, name, place) for one in fitting]
+    if not native and not in_page:
+        raise InputError(
+            f"None of these engines reads a variant of `{bundle.manifest.name}`", hint="edge-infer backends"
+        )
+    return native, in_page
+
+
+def _cpus(pin: str | None) -> list[int]:
+    if pin is None:
+        return []
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    try:
+        cpus = sorted({int(part) for part in pin.split(",")})
+    except ValueError:
+        cpus = [-1]
+    if not set(cpus) <= allowed:
+        known = ", ".join(map(str, sorted(allowed))) or "none: this system cannot bind processes"
+        raise click.UsageError(f"--pin is `{pin}`, expected numbers among {known}")
+    return cpus
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Row]]:
+    """Read what `--json` wrote."""
+    from edge_infer.bench.rows import row_from_json
+
+    try:
+        document = json.loads(path.read_bytes())
+        if document["format"] != FORMAT:
+            raise ValueError(f"it has format {document['format']}, expected {FORMAT}")
+        return dict(document["machine"]), [row_from_json(entry) for entry in document["rows"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"`{path}` is no benchmark: {error}", hint=f"edge-infer bench BUNDLE --json > {path}"
+        ) from error
+
+
+def _judge(
+    changes: list[Change], older: tuple[dict[str, Any], list[Row]] | None, failed: list[Failure], rows: list[Row]
+) -> int:
+    """Say how it ended; return the exit status."""
+    if older is not None and older[0] != machine():
+        output.warn("The older figures are of another machine: the ratios say nothing about the software")
+        return int(not rows)
+    if older is not None and not changes:
+        output.warn("The older figures have none of these ways", "run the same --backend, --variant and --threads")
+        return 1
+    worse = [change for change in changes if change.is_worse]
+    for change in worse:
+        output.warn(
+            f"{change.variant} by {change.backend}: {change.metric} is {change.ratio:.2f} of what it was, allowed is "
+            f"{change.allowed:.2f}"
+        )
+    output.talk(f"Measured {len(rows)} ways" + (f", {len(failed)} do not work here" if failed else ""))
+    return int(bool(worse) or not rows)
+
+
+def _show(rows: list[Row]) -> None:
+    output.table(
+        [
+            "variant",
+            "engine",
+            "device",
+            "threads",
+            "size",
+            "cold ms",
+            "p50 ms",
+            "p99 ms",
+            "calls/s",
+            "spread",
+            "rss",
+            "mJ",
+        ],
+        [
+            (
+                row.variant,
+                f"{row.backend} {row.version}",
+                row.device,
+                row.threads or "own",
+                output.size(row.size_bytes),
+                f"{row.cold_ms:.0f}",
+                f"{row.p50_ms:.3g}",
+                f"{row.p99_ms:.3g}",
+                f"{row.per_s:.0f}",
+                f"{row.spread:.1%}",
+                "-" if row.rss_bytes is None else output.size(row.rss_bytes),
+                "-" if row.energy_mj is None else f"{row.energy_mj:.2g}",
+            )
+            for row in rows
+        ],
+        right=["threads", "size", "cold ms", "p50 ms", "p99 ms", "calls/s", "spread", "rss", "mJ"],
+    )
+
+
+def _show_heat(before: Heat, after: Heat) -> None:
+    if before.temperature_c is not None and after.temperature_c is not None:
+        output.talk(
+            f"The processor was at {before.temperature_c:.0f} degrees before and at {after.temperature_c:.0f} after"
+        )
+    if after.throttled is not None and after.throttled & 0xF:
+        output.warn("The device was throttled while it was measured", "edge-infer doctor")
+
+
+def _show_changes(changes: list[Change]) -> None:
+    output.table(
+        ["variant", "engine", "figure", "old", "new", "ratio", "allowed", ""],
+        [
+            (
+                change.variant,
+                change.backend,
+                change.metric,
+                f"{change.old:.4g}",
+                f"{change.new:.4g}",
+                f"{change.ratio:.2f}",
+                f"{change.allowed:.2f}",
+                "worse" if change.is_worse else "",
+            )
+            for change in changes
+        ],
+        right=["old", "new", "ratio", "allowed"],
+    )

@@ -1,0 +1,218 @@
+"""What `edge-infer verify --bisect` does: two ways to run a model, node by node, until they differ."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_infer import bisection
+from edge_infer.cli import output
+from edge_infer.codec import write_examples
+from edge_infer.errors import InputError, UnsupportedModel, listed
+from edge_infer.loading import load
+from edge_infer.manifest import MANIFEST_NAME, FileEntry, Manifest, Variant
+from edge_infer.registry import backend_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer.bisection import Finding, Runs, Tap
+    from edge_infer.bundle import Bundle
+    from edge_infer.codec import Example
+
+#: More examples than this change nothing: a node that differs does so on each.
+MAX_EXAMPLES = 4
+#: How many values are given out at once: the first difference ends the search, and memory is limited.
+CHUNK = 64
+_IN_PAGE = ("ort-web",)
+
+
+class Way(NamedTuple):
+    """A way to run a model: which variant, on which engine."""
+
+    variant: Variant
+    backend: str
+
+    def __str__(self) -> str:
+        return f"{self.variant.id} on {self.backend}"
+
+
+class Bisection(NamedTuple):
+    """What came of comparing two ways.
+
+    Attributes:
+        way: The one that is judged.
+        against: The one that is right.
+        compared: How many inner values were compared, until the first difference.
+        finding: That difference, or None.
+    """
+
+    way: Way
+    against: Way
+    compared: int
+    finding: Finding | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this for machines."""
+        found = self.finding
+        first = None
+        if found is not None:
+            first = {
+                "node": found.tap.node,
+                "operator": found.tap.operator,
+                "output": found.tap.name,
+                "output_in_variant": found.tap.other,
+                "sqnr_db": found.parity.sqnr_db,
+                "max_err": found.parity.max_err,
+                "reason": found.reason,
+                "inputs": dict(found.inputs),
+            }
+        return {
+            "variant": self.way.variant.id,
+            "backend": self.way.backend,
+            "against": {"variant": self.against.variant.id, "backend": self.against.backend},
+            "compared": self.compared,
+            "first_difference": first,
+        }
+
+
+def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
+    """Find out what to compare with.
+
+    Args:
+        bundle: The bundle.
+        way: What is judged.
+        against: A backend's name: the same variant there. A variant's id: that on native ONNX Runtime. None: the same
+            variant on native ONNX Runtime if `way` is another engine, else the fp32 variant, else ONNX's reference.
+
+    Raises:
+        InputError: There is no such backend or variant, or it is the same as `way`.
+    """
+    ids = [variant.id for variant in bundle.manifest.variants]
+    if against is None:
+        if way.backend != "onnxruntime":
+            return Way(way.variant, "onnxruntime")
+        if way.variant.precision != "fp32" and "onnx/fp32" in ids:
+            return Way(bundle.manifest.variant("onnx/fp32"), "onnxruntime")
+        return Way(way.variant, "reference")
+    if against in ids:
+        found = Way(bundle.manifest.variant(against), "onnxruntime")
+    elif against in backend_names():
+        found = Way(way.variant, against)
+    else:
+        raise InputError(
+            f"--against `{against}` is neither an engine nor a variant of `{bundle.manifest.name}`",
+            hint=f"one of {listed([*backend_names(), *ids])}",
+            got=against,
+        )
+    if found == way:
+        raise InputError(f"{way} cannot be compared with itself", hint="--against another engine or variant")
+    return found
+
+
+def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) -> Bisection:
+    """Find the first node whose output differs.
+
+    Raises:
+        UnsupportedModel: A variant is not ONNX, or the two have nothing in common.
+        BackendError: An engine failed.
+    """
+    for one in (way, against):
+        if one.variant.format != "onnx":
+            raise UnsupportedModel(
+                f"Only ONNX variants can be bisected, `{one.variant.id}` is {one.variant.format}",
+                hint="--variant onnx/fp32",
+            )
+    right, judged = (_bytes(bundle, one.variant) for one in (against, way))
+    taps = bisection.taps_of(right, judged)
+    # A page takes seconds to start: it gives everything out at once.
+    is_in_page = way.backend in _IN_PAGE or against.backend in _IN_PAGE
+    with tempfile.TemporaryDirectory() as folder:
+        runner = _Runner(Path(folder), way, against, right, judged, list(examples[:MAX_EXAMPLES]))
+        finding, compared = bisection.first_difference(
+            taps,
+            _lower(way, against),
+            runner.run,
+            is_same_file=way.variant.id == against.variant.id,
+            chunk=len(taps) if is_in_page else CHUNK,
+        )
+    return Bisection(way, against, compared, finding)
+
+
+def show(bisections: Sequence[Bisection]) -> None:
+    """Print what was found."""
+    rows = []
+    for one in bisections:
+        found = one.finding
+        if found is None:
+            rows.append((str(one.way), str(one.against), "none differs", "", "", "", f"{one.compared} compared"))
+            continue
+        inputs = ", ".join(f"{name} {_decibels(value)}" for name, value in found.inputs.items())
+        where = (found.tap.operator, found.tap.node, found.tap.name, _decibels(found.parity.sqnr_db))
+        rows.append((str(one.way), str(one.against), *where, inputs or "the model's"))
+    output.table(["variant", "against", "operator", "first node", "output", "sqnr", "its inputs"], rows)
+
+
+class _Runner:
+    """Runs both ways on the same inputs, inner values given out, each from a bundle made for the purpose."""
+
+    def __init__(
+        self, folder: Path, way: Way, against: Way, right: bytes, judged: bytes, examples: list[Example]
+    ) -> None:
+        self._folder = folder
+        self._ways = ((against, right), (way, judged))
+        self._examples = examples
+        self._count = 0
+
+    def run(self, taps: Sequence[Tap]) -> tuple[Runs, Runs]:
+        (first, right), (second, judged) = self._ways
+        return (
+            self._run(first, bisection.give_out(right, [tap.name for tap in taps])),
+            self._run(second, bisection.give_out(judged, [tap.other for tap in taps])),
+        )
+
+    def _run(self, way: Way, model: bytes) -> Runs:
+        self._count += 1
+        folder = self._folder / f"tapped{self._count}.bundle"
+        _write_bundle(folder, way.variant, model, self._examples)
+        if way.backend in _IN_PAGE:
+            return _in_page(folder, way)
+        with load(folder, backend=way.backend, variant=way.variant.id, strict=True, arrays="tensor") as session:
+            return [session.run(inputs) for inputs, _ in self._examples]
+
+
+def _in_page(folder: Path, way: Way) -> Runs:
+    from edge_infer.browser.page import PagePython
+    from edge_infer.server.app import create_app
+    from edge_infer.server.thread import ServerThread
+
+    with ServerThread(create_app({folder.stem: folder})) as server, PagePython(server.url) as page:
+        return page.run_examples(f"{server.url}/models/{folder.stem}", way.backend, way.variant.id)[1]
+
+
+def _write_bundle(folder: Path, variant: Variant, model: bytes, examples: list[Example]) -> None:
+    files = {variant.file: model, "examples/golden.safetensors": write_examples(examples)}
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    entries = [FileEntry(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()]
+    plain = Variant(variant.id, variant.format, variant.precision, variant.file, options=variant.options)
+    manifest = Manifest("tapped", "1", (), (), [plain], entries, examples="examples/golden.safetensors")
+    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+
+
+def _bytes(bundle: Bundle, variant: Variant) -> bytes:
+    model = bundle.model(variant)
+    return model if isinstance(model, bytes) else model.read_bytes()
+
+
+def _lower(way: Way, against: Way) -> str:
+    order = ("fp32", "fp16")
+    found = [one.variant.precision for one in (way, against)]
+    return max(found, key=lambda precision: order.index(precision) if precision in order else len(order))
+
+
+def _decibels(value: float) -> str:
+    return "exact" if value == float("inf") else f"{value:.1f} dB"

@@ -1,0 +1,24 @@
+"""Facts are read from files under a root folder: `/` on the machine itself, a planted tree in tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: The machine itself.
+ROOT = Path("/")
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text without the white space around it; empty where it cannot be read."""
+    try:
+        return path.read_text("utf-8", "replace").strip("\0 \t\n")
+    except OSError:
+        return ""
+
+
+def number_of(path: Path) -> int | None:
+    """Return the whole number that a file holds, decimal or `0x` hexadecimal; None where it holds none."""
+    try:
+        return int(text_of(path), 0)
+    except ValueError:
+        return None

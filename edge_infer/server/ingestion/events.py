@@ -1,0 +1,216 @@
+"""Models with state, step by step: `POST …/infer_stream`, each step a server-sent event.
+
+Each step is a request like any other, so that the steps of many clients run in one batch; its state goes back into the
+next one as the outputs that it was. The form is that of https://html.spec.whatwg.org/multipage/server-sent-events.html.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_infer.errors import DeadlineExceeded, EdgeInferError, InputError, did_you_mean, listed
+from edge_infer.server.ingestion.bodies import read_body, unpack
+from edge_infer.server.ingestion.head import RequestHead
+from edge_infer.server.ingestion.waiting import ask, departure
+from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
+from edge_infer.server.protocol import InferRequest, parse_request
+from edge_infer.server.response.writing import write_answer
+from edge_infer.tensors import TensorSpec
+from edge_infer.values import to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from edge_infer.server.execution.engine import Engine
+    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.ingestion.keys import ApiKeys
+    from edge_infer.server.scheduling.shares import Tenant
+
+log = logging.getLogger(__name__)
+#: The most steps of one request.
+MAX_STEPS = 100_000
+_OWN = ("state", "sequence", "steps")
+_EXAMPLE = '"parameters": {"state": "h_out:h_in", "sequence": "x"}'
+
+
+class Plan(NamedTuple):
+    """What a request for steps asks for.
+
+    Attributes:
+        request: The inputs of the first step; those of `sequence` with one dimension more in front.
+        state: Which output becomes which input.
+        sequence: The inputs of which each step takes one entry.
+        steps: How many steps.
+    """
+
+    request: InferRequest
+    state: dict[str, str]
+    sequence: tuple[str, ...]
+    steps: int
+
+
+def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Plan:
+    """Parse a request for steps.
+
+    Args:
+        body: The JSON of `infer`, with the parameters `state`, `sequence` and `steps`.
+        inputs: The model's inputs.
+        outputs: The model's outputs.
+
+    Raises:
+        InputError: A field is not what it must be; the message names it.
+    """
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"The body is not JSON: {error}"[:300], hint=_EXAMPLE) from error
+    parameters = document.get("parameters") if isinstance(document, dict) else None
+    if not isinstance(parameters, dict):
+        raise InputError("`parameters` is missing: they say what the steps are", hint=_EXAMPLE)
+    state = _pairs(parameters.get("state", ""), [spec.name for spec in outputs], [spec.name for spec in inputs])
+    sequence = tuple(_names(parameters.get("sequence", ""), "sequence", [spec.name for spec in inputs]))
+    both = set(sequence) & set(state.values())
+    if both:
+        raise InputError(f"Input `{both.pop()}` is in `state` and in `sequence`", hint=_EXAMPLE)
+    steps = parameters.get("steps")
+    document["parameters"] = {name: value for name, value in parameters.items() if name not in _OWN}
+    specs = [TensorSpec(s.name, s.dtype, ("steps", *s.shape)) if s.name in sequence else s for s in inputs]
+    request = parse_request(json.dumps(document).encode(), specs, outputs)._replace(binary=frozenset())
+    # numpy arrays can be sliced and batched; what numpy has no dtype for stays a Tensor.
+    request = request._replace(inputs={name: to_numpy(value) for name, value in request.inputs.items()})
+    lengths = {name: int(request.inputs[name].shape[0]) for name in sequence}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"The inputs of `sequence` have {lengths} steps", hint="give each the same number")
+    if steps is None and lengths:
+        steps = next(iter(lengths.values()))
+    if type(steps) is not int or not 0 < steps <= MAX_STEPS or (lengths and steps > min(lengths.values())):
+        most = min([*lengths.values(), MAX_STEPS])
+        raise InputError(
+            f"`parameters.steps` is {json.dumps(steps)[:40]}, expected a whole number from 1 to {most}",
+            hint='"steps": 10, or name a `sequence`',
+            field="parameters.steps",
+        )
+    return Plan(request, state, sequence, steps)
+
+
+def _names(text: object, field: str, known: list[str]) -> list[str]:
+    if not isinstance(text, str):
+        raise InputError(f"`parameters.{field}` is no text", hint=_EXAMPLE, field=f"parameters.{field}")
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in known or names.count(name) > 1:
+            raise InputError(
+                f"`parameters.{field}` names `{name[:128]}`; choose each once from {listed(known)}",
+                hint=did_you_mean(name[:128], known),
+                field=f"parameters.{field}",
+            )
+    return names
+
+
+def _pairs(text: object, outputs: list[str], inputs: list[str]) -> dict[str, str]:
+    if not isinstance(text, str):
+        raise InputError("`parameters.state` is no text", hint=_EXAMPLE, field="parameters.state")
+    pairs = [pair.rpartition(":") for pair in text.split(",") if pair]
+    _names(",".join(first for first, _, _ in pairs), "state", outputs)
+    _names(",".join(last for _, _, last in pairs), "state", inputs)
+    return {first: last for first, _, last in pairs}
+
+
+class EventEndpoint:
+    """Answers requests for steps.
+
+    Args:
+        engine: The models.
+        max_body_bytes: The most bytes of a body, packed or not.
+        headers: What every answer carries.
+        keys: Tells who asks.
+    """
+
+    def __init__(self, engine: Engine, max_body_bytes: int, headers: list[tuple[bytes, bytes]], keys: ApiKeys) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._max_body_bytes = max_body_bytes
+        self._headers = [*headers, (b"cache-control", b"no-store")]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
+        """Answer a request."""
+        model: LoadedModel | None = None
+        is_held = False
+        is_begun = False
+        try:
+            if self._engine.is_draining:
+                raise ShuttingDown("The server is stopping", hint="ask another, or come back")
+            tenant = self._keys.tenant_of(scope["headers"])
+            head = RequestHead(scope["headers"])
+            head.check_media_type()
+            model = await self._engine.get(*target, tenant.name)
+            while not (is_held := model.dispatcher.hold(model)):
+                model = await self._engine.get(*target, tenant.name)
+            body = await read_body(receive, head.content_length, self._max_body_bytes)
+            plan = parse_plan(unpack(body, head.content_encoding, self._max_body_bytes), model.inputs, model.outputs)
+            is_begun = True
+            await self._begin(head, send)
+            await self._run(model, head, plan, tenant, receive, send)
+        except Exception as error:
+            await self._fail(error, send, is_begun=is_begun)
+        finally:
+            if is_held and model is not None:
+                model.dispatcher.finished(model)
+
+    async def _begin(self, head: RequestHead, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *self._headers]
+        if head.request_id:
+            headers.append((b"x-request-id", head.request_id))
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _run(
+        self, model: LoadedModel, head: RequestHead, plan: Plan, tenant: Tenant, receive: Receive, send: Send
+    ) -> None:
+        is_gone = departure(receive)
+        inputs = dict(plan.request.inputs)
+        wanted = plan.request.outputs
+        # State that the client does not want to see is computed all the same.
+        needed = None if wanted is None else list(dict.fromkeys([*wanted, *plan.state]))
+        for step in range(plan.steps):
+            if is_gone is not None and is_gone():
+                return
+            start = perf_counter()
+            current = {name: value[step] if name in plan.sequence else value for name, value in inputs.items()}
+            asked = plan.request._replace(inputs=current, outputs=needed)
+            answer = await ask(model, asked, head, start, is_gone, tenant)
+            written_at = perf_counter()
+            data, _ = write_answer(
+                model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant
+            )
+            now = perf_counter()
+            model.statistics.answered(answer.timings, now - written_at, now - start)
+            await send(_event(b"step", data))
+            for output, name in plan.state.items():
+                inputs[name] = answer.outputs[output]
+        await send(_event(b"end", b'{"steps":%d}' % plan.steps))
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _fail(self, error: Exception, send: Send, *, is_begun: bool) -> None:
+        if isinstance(error, DeadlineExceeded) and "client left" in error.message:
+            return
+        if not isinstance(error, EdgeInferError):
+            log.exception("The server failed")
+            error = InternalError("The server failed", hint="its log has the traceback; please report it")
+        if is_begun:
+            document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
+            await send(_event(b"error", json.dumps(document, default=str).encode()))
+            await send({"type": "http.response.body", "body": b""})
+            return
+        status, body, headers = problem_parts(error)
+        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _event(kind: bytes, data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": b"event: %s\ndata: %s\n\n" % (kind, data), "more_body": True}

@@ -1,0 +1,37 @@
+"""Which model a path of the hot path names, without a router."""
+
+from __future__ import annotations
+
+_PREFIX = "/v2/models/"
+#: How many spellings of paths are remembered.
+_MAX_PATHS = 1024
+
+
+class Targets:
+    """Paths `/v2/models/NAME[/versions/VERSION]` with something behind.
+
+    Args:
+        suffix: What is behind, such as `/infer`.
+
+    >>> Targets("/infer").find("/v2/models/digits/versions/2/infer")
+    ('digits', '2')
+    """
+
+    def __init__(self, suffix: str) -> None:
+        self._suffix = suffix
+        self._known: dict[str, tuple[str, str | None]] = {}
+
+    def find(self, path: str) -> tuple[str, str | None] | None:
+        """Return the model and version that a path names; None where it is no such path."""
+        found = self._known.get(path)
+        if found is None:
+            if not (path.startswith(_PREFIX) and path.endswith(self._suffix)):
+                return None
+            name, slash, rest = path[len(_PREFIX) : -len(self._suffix)].partition("/")
+            version: str | None = rest.removeprefix("versions/") if slash else None
+            if not name or (slash and (not rest.startswith("versions/") or not version or "/" in version)):
+                return None
+            found = (name, version)
+            if len(self._known) < _MAX_PATHS:
+                self._known[path] = found
+        return found

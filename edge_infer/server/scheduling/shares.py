@@ -1,0 +1,96 @@
+"""Shares: who gets how much of a model when more is asked of it than it can do.
+
+Requests of several tenants take turns by start-time fair queueing (Goyal, Vin and Cheng 1996): each tenant has a
+virtual time that moves on by what its requests cost, divided by its weight. One that asks more than its share while
+others wait is refused with 429; who is alone may have everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import OverShare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Tenant(NamedTuple):
+    """Who asks.
+
+    Attributes:
+        name: Its name in metrics and routes; empty for everybody, where no keys are asked for.
+        weight: Its part, beside the weights of the others that ask at the same time.
+    """
+
+    name: str = ""
+    weight: float = 1.0
+
+
+ANYONE = Tenant()
+
+
+class Shares:
+    """How many requests of each tenant wait, and when it is each one's turn.
+
+    Args:
+        capacity: How many may wait in all.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._waiting: dict[str, int] = {}
+        self._weights: dict[str, float] = {}
+        self._turns: dict[str, float] = {}
+
+    def part(self, tenant: Tenant) -> float:
+        """Return a tenant's part of the model, 0 to 1, beside those that have requests waiting now."""
+        others = sum(self._weights[name] for name in self._waiting if name != tenant.name)
+        return tenant.weight / (tenant.weight + others)
+
+    def is_over(self, tenant: Tenant) -> bool:
+        """Tell whether a tenant has its share of the queue already, and others wait too."""
+        part = self.part(tenant)
+        return part < 1 and self._waiting.get(tenant.name, 0) >= max(1.0, part * self._capacity)
+
+    def refusal(self, tenant: Tenant) -> OverShare:
+        """Make the error that says so."""
+        waiting, part = self._waiting.get(tenant.name, 0), self.part(tenant)
+        return OverShare(
+            f"{waiting} requests of `{tenant.name}` wait already, its share is {part:.0%} of {self._capacity}",
+            hint="come back after `Retry-After`, or send fewer at once",
+            expected=int(part * self._capacity),
+            got=waiting,
+        )
+
+    def turn(self, tenant: Tenant, arrived: float, cost_s: float) -> float:
+        """Return when it is a new request's turn: not before those that its tenant has already."""
+        if not self._waiting:
+            self._turns.clear()  # nothing waits: nobody owes anything
+        begin = max(arrived, self._turns.get(tenant.name, arrived))
+        self._weights[tenant.name] = tenant.weight
+        self._turns[tenant.name] = begin + cost_s / self.part(tenant)
+        return begin
+
+    def most_over(self, weigh: Callable[[str], bool]) -> str | None:
+        """Return the tenant that waits with the most requests for its weight, of those that are asked about."""
+        names = [name for name in self._waiting if weigh(name)]
+        return max(names, key=lambda name: self._waiting[name] / self._weights[name], default=None)
+
+    def added(self, tenant: Tenant) -> None:
+        """Take note of a request that waits."""
+        self._weights[tenant.name] = tenant.weight
+        self._waiting[tenant.name] = self._waiting.get(tenant.name, 0) + 1
+
+    def removed(self, tenant: Tenant) -> None:
+        """Take note of a request that waits no more."""
+        left = self._waiting[tenant.name] - 1
+        if left:
+            self._waiting[tenant.name] = left
+        else:
+            del self._waiting[tenant.name]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._waiting.clear()
+        self._turns.clear()

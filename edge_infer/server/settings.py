@@ -1,0 +1,177 @@
+"""Settings of `edge-infer serve --config FILE`: pools, routes, models and tenants, a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.server.execution.canary import Canary
+from edge_infer.server.execution.routing import Pool, Route, RoutingTable
+from edge_infer.server.scheduling.shares import Tenant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_MAX_BYTES = 2**20
+_MAX_WORKERS = 64
+_DIGEST = "sha256:"
+
+
+class Settings(NamedTuple):
+    """What the file says.
+
+    Attributes:
+        table: The pools, and which requests each runs.
+        fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
+        canaries: The versions that are being tried, by model.
+        tenants: The digests of each tenant's keys.
+    """
+
+    table: RoutingTable = RoutingTable()
+    fast_variants: Mapping[str, str] = {}
+    canaries: Mapping[str, Canary] = {}
+    tenants: Mapping[Tenant, list[bytes]] = {}
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a file of settings.
+
+    Raises:
+        InputError: It cannot be read, or an entry is not what it must be; the message names it.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"`{path}` cannot be read: {error.strerror}", hint="--config FILE") from error
+    if len(text) > _MAX_BYTES:
+        raise InputError(f"`{path}` has more than {_MAX_BYTES} bytes", hint="is it a TOML file?")
+    try:
+        return parse_settings(tomllib.loads(text.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"`{path}` is not TOML: {error}", hint="see docs/guide/serve.md") from error
+
+
+def parse_settings(document: Mapping[str, Any]) -> Settings:
+    """Parse settings.
+
+    Raises:
+        InputError: An entry is not what it must be; the message names it.
+    """
+    _refuse_unknown(document, ("pools", "routes", "models", "tenants"), "the file")
+    pools = {name: _pool(name, entry) for name, entry in _table(document, "pools").items()}
+    routes = document.get("routes", [])
+    if not isinstance(routes, list):
+        raise InputError("`routes` is no list of tables", hint="[[routes]]")
+    table = RoutingTable(pools, [_route(entry, i) for i, entry in enumerate(routes)])
+    fast: dict[str, str] = {}
+    canaries: dict[str, Canary] = {}
+    for name, entry in _table(document, "models").items():
+        where = f"models.{name}"
+        entry = _as_table(entry, where)
+        _refuse_unknown(entry, ("fast_variant", "canary"), where)
+        if "fast_variant" in entry:
+            fast[name] = _text(entry, "fast_variant", where)
+        if "canary" in entry:
+            canaries[name] = parse_canary(_as_table(entry["canary"], f"{where}.canary"), f"{where}.canary")
+    return Settings(table, fast, canaries, _tenants(_table(document, "tenants")))
+
+
+def parse_canary(entry: Mapping[str, Any], where: str) -> Canary:
+    """Parse `{"version": "2", "percent": 10}`.
+
+    Raises:
+        InputError: It is something else.
+    """
+    _refuse_unknown(entry, ("version", "percent"), where)
+    return Canary(_text(entry, "version", where), _number(entry, "percent", where, 100))
+
+
+def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
+    tenants: dict[Tenant, list[bytes]] = {}
+    seen: set[bytes] = set()
+    for name, entry in entries.items():
+        where = f"tenants.{name}"
+        entry = _as_table(entry, where)
+        _refuse_unknown(entry, ("keys", "weight"), where)
+        if not name:
+            raise InputError("A tenant has an empty name", hint="[tenants.shop]")
+        keys = entry.get("keys")
+        if not isinstance(keys, list) or not keys:
+            raise InputError(f"`{where}.keys` is no list of digests", hint=f'keys = ["{_DIGEST}..."]')
+        digests = [_digest(key, where) for key in keys]
+        if seen & set(digests) or len(set(digests)) < len(digests):
+            raise InputError(f"`{where}.keys` has a key twice, or one of another tenant", hint="one key, one tenant")
+        seen |= set(digests)
+        weight = _number(entry, "weight", where, 1e6) if "weight" in entry else 1.0
+        if not weight:
+            raise InputError(f"`{where}.weight` is 0", hint="leave the tenant out")
+        tenants[Tenant(name, weight)] = digests
+    return tenants
+
+
+def _digest(key: object, where: str) -> bytes:
+    if isinstance(key, str) and key.startswith(_DIGEST):
+        try:
+            digest = bytes.fromhex(key.removeprefix(_DIGEST))
+        except ValueError:
+            digest = b""
+        if len(digest) == 32:
+            return digest
+    # The entry itself is not shown: it may be a key that was pasted in the place of its digest.
+    raise InputError(
+        f"`{where}.keys` has an entry that is no digest, `{_DIGEST}` and 64 hexadecimal digits",
+        hint="printf %s KEY | sha256sum",
+    )
+
+
+def _pool(name: str, entry: object) -> Pool:
+    where = f"pools.{name}"
+    entry = _as_table(entry, where)
+    _refuse_unknown(entry, ("workers", "device"), where)
+    workers = int(_number(entry, "workers", where, _MAX_WORKERS)) if "workers" in entry else 0
+    return Pool(workers, _text(entry, "device", where) if "device" in entry else "")
+
+
+def _route(entry: object, i: int) -> Route:
+    where = f"routes[{i}]"
+    entry = _as_table(entry, where)
+    _refuse_unknown(entry, ("pool", "model", "version", "tenant"), where)
+    return Route(
+        _text(entry, "pool", where), *(_text(entry, key, where) if key in entry else None for key in Route._fields[1:])
+    )
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return _as_table(document.get(name, {}), name)
+
+
+def _as_table(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"`{where}` is no table", hint=f"[{where}]")
+    return value
+
+
+def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        raise InputError(f"`{where}.{key}` is no text", hint=f'{key} = "..."')
+    return value
+
+
+def _number(entry: Mapping[str, Any], key: str, where: str, most: float) -> float:
+    value = entry.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise InputError(f"`{where}.{key}` is no number from 0 to {most:g}", hint=f"{key} = 1")
+    return float(value)
+
+
+def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    for key in entry:
+        if key not in allowed:
+            known = list(allowed)
+            raise InputError(
+                f"`{key}` is not known in {where}; choose from {listed(known)}", hint=did_you_mean(key, known)
+            )

@@ -1,0 +1,161 @@
+"""What devices reported: the last word of each, totals, and which roll-outs fail. In SQLite, in memory or in a file."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edge_infer.server.store.reports import Report
+
+#: The most devices that are remembered; those not heard of for longest are forgotten first.
+MAX_DEVICES = 100_000
+#: A roll-out is halted when so many devices failed their trial ...
+HALT_FAILURES = 3
+#: ... and they are so large a share of those that tried.
+HALT_SHARE = 0.05
+_KEPT_SEQUENCES = 8
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS devices (
+    device TEXT, model TEXT, kind TEXT, version TEXT, sequence INTEGER, wanted INTEGER, stage INTEGER, bundle TEXT,
+    method TEXT, result TEXT, error TEXT, bytes_moved INTEGER, bytes_full INTEGER, seconds REAL, trial_s REAL,
+    seen REAL, PRIMARY KEY (device, model)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_seen ON devices (seen);
+CREATE INDEX IF NOT EXISTS by_version ON devices (model, sequence);
+CREATE TABLE IF NOT EXISTS totals (
+    model TEXT PRIMARY KEY, updates INTEGER, bytes_moved INTEGER, bytes_full INTEGER, failures INTEGER) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS trials (
+    model TEXT, sequence INTEGER, stage INTEGER, device TEXT, failed INTEGER,
+    PRIMARY KEY (model, sequence, stage, device)) WITHOUT ROWID;
+"""
+_COLUMNS = (
+    "device, model, kind, version, sequence, wanted, stage, bundle, method, result, error, bytes_moved, bytes_full, "
+    "seconds, trial_s"
+)
+
+
+class Halt(NamedTuple):
+    """A step of a roll-out that devices are advised not to take: too many failed."""
+
+    model: str
+    sequence: int
+    stage: int
+    failed: int
+    tried: int
+
+
+class Fleet:
+    """The devices that reported.
+
+    Args:
+        path: A database file that outlives the server; None for memory.
+        max_devices: How many are remembered.
+    """
+
+    def __init__(self, path: Path | None = None, *, max_devices: int = MAX_DEVICES) -> None:
+        self._max_devices = max_devices
+        self._lock = Lock()
+        self._database = sqlite3.connect(":memory:" if path is None else path, check_same_thread=False)
+        self._database.row_factory = sqlite3.Row
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.executescript(_SCHEMA)
+        self._count = self._database.execute("SELECT count(*) FROM devices").fetchone()[0]
+
+    def add(self, report: Report, *, now_s: float | None = None) -> None:
+        """Take a report."""
+        seen = time.time() if now_s is None else now_s
+        with self._lock, self._database as database:
+            known = database.execute(
+                "SELECT 1 FROM devices WHERE device = ? AND model = ?", (report.device, report.model)
+            ).fetchone()
+            database.execute(
+                f"INSERT OR REPLACE INTO devices ({_COLUMNS}, seen) VALUES ({', '.join('?' * 16)})", (*report, seen)
+            )
+            has_failed = report.result in ("fetch_failed", "refused", "trial_failed", "error")
+            is_update = report.result == "ok"
+            database.execute(
+                "INSERT INTO totals VALUES (?, ?, ?, ?, ?) ON CONFLICT (model) DO UPDATE SET updates = updates + ?2, "
+                "bytes_moved = bytes_moved + ?3, bytes_full = bytes_full + ?4, failures = failures + ?5",
+                (
+                    report.model,
+                    int(is_update),
+                    report.bytes_moved if is_update else 0,
+                    report.bytes_full if is_update else 0,
+                    int(has_failed),
+                ),
+            )
+            if report.result in ("ok", "trial_failed") and report.wanted:
+                database.execute(
+                    "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?)",
+                    (report.model, report.wanted, report.stage, report.device, int(report.result == "trial_failed")),
+                )
+                database.execute(
+                    "DELETE FROM trials WHERE model = ? AND sequence <= ?",
+                    (report.model, report.wanted - _KEPT_SEQUENCES),
+                )
+            self._count += known is None
+            if self._count > self._max_devices:
+                self._forget(database)
+
+    def _forget(self, database: sqlite3.Connection) -> None:
+        """Forget a hundredth of the devices, so that this is rare."""
+        count = self._count - self._max_devices + self._max_devices // 100
+        database.execute(
+            "DELETE FROM devices WHERE (device, model) IN (SELECT device, model FROM devices ORDER BY seen LIMIT ?)",
+            (count,),
+        )
+        database.execute("DELETE FROM trials WHERE device NOT IN (SELECT device FROM devices)")
+        self._count -= count
+
+    def halts(self, model: str | None = None) -> list[Halt]:
+        """List the steps of roll-outs in which too many devices failed their trial."""
+        with self._lock:
+            rows = self._database.execute(
+                "SELECT model, sequence, stage, sum(failed) AS failed, count(*) AS tried FROM trials "
+                "WHERE stage > 0 AND (?1 IS NULL OR model = ?1) GROUP BY model, sequence, stage "
+                "HAVING sum(failed) >= ?2 AND sum(failed) >= ?3 * count(*) ORDER BY model, sequence, stage",
+                (model, HALT_FAILURES, HALT_SHARE),
+            ).fetchall()
+        return [Halt(**dict(row)) for row in rows]
+
+    def versions(self) -> list[dict[str, Any]]:
+        """Count the devices of each model by the version that they run, the newest first."""
+        return self._rows(
+            "SELECT model, version, sequence, count(*) AS devices FROM devices GROUP BY model, version, sequence "
+            "ORDER BY model, sequence DESC"
+        )
+
+    def totals(self) -> list[dict[str, Any]]:
+        """Sum up updates, failures and bytes of each model."""
+        return self._rows("SELECT * FROM totals ORDER BY model")
+
+    def failing(self, limit: int = 100) -> list[dict[str, Any]]:
+        """List the devices whose last report was a failure, the last one first."""
+        return self._rows(
+            f"SELECT {_COLUMNS}, seen FROM devices WHERE result NOT IN ('ok', 'current', 'held') ORDER BY seen DESC "
+            "LIMIT ?",
+            limit,
+        )
+
+    def latest(self, limit: int = 100) -> list[dict[str, Any]]:
+        """List the devices that were heard of last."""
+        return self._rows(f"SELECT {_COLUMNS}, seen FROM devices ORDER BY seen DESC LIMIT ?", limit)
+
+    def __len__(self) -> int:
+        """Count the devices."""
+        return int(self._count)
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._database.close()
+
+    def _rows(self, query: str, *values: object) -> list[dict[str, Any]]:
+        with self._lock:
+            return [dict(row) for row in self._database.execute(query, values).fetchall()]

@@ -1,0 +1,143 @@
+"""The routes of a hosted store: `/store/`, `/sync/v1/` and `/fleet`."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio import to_thread
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from edge_infer.errors import InputError
+from edge_infer.server.answers import NO_STORE, json_answer
+from edge_infer.server.assets import safe_path
+from edge_infer.server.ingestion.bodies import read_body
+from edge_infer.server.problems import PathNotFound
+from edge_infer.server.store.events import Events
+from edge_infer.server.store.fleet import Fleet
+from edge_infer.server.store.page import render
+from edge_infer.server.store.reports import MAX_REPORT_BYTES, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from edge_infer.server.assets import Assets
+
+#: The store's files are public and signed: pages of other origins may read them, isolated ones too.
+_PUBLIC = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
+_FOREVER = "public, max-age=31536000, immutable"
+_NO_STORE_HERE = "edge-infer serve STORE"
+
+
+class HostedStore(NamedTuple):
+    """What the server does for devices.
+
+    Attributes:
+        folder: The store whose files it hosts; None for none.
+        fleet: The database of what devices report; None to keep it in memory.
+        token: What a device must show to report, as `Authorization: Bearer TOKEN`; empty where anybody may.
+    """
+
+    folder: Path | None = None
+    fleet: Path | None = None
+    token: str = ""
+
+
+class StoreRoutes:
+    """The routes of a hosted store.
+
+    Args:
+        hosted: What is hosted.
+        assets: Answers for files.
+        is_draining: Whether the server stops.
+    """
+
+    def __init__(self, hosted: HostedStore, assets: Assets, is_draining: Callable[[], bool]) -> None:
+        self._hosted = hosted
+        self._assets = assets
+        self._events = None if hosted.folder is None else Events(hosted.folder, is_draining)
+        self.fleet = Fleet(hosted.fleet)
+
+    def routes(self) -> list[Route]:
+        """List the routes."""
+        return [
+            Route("/store/{path:path}", self.file),
+            Route("/sync/v1/events", self.events),
+            Route("/sync/v1/report", self.report, methods=["POST", "OPTIONS"]),
+            Route("/sync/v1/advice", self.advice),
+            Route("/sync/v1/fleet", self.state),
+            Route("/fleet", self.page),
+        ]
+
+    async def file(self, request: Request) -> Response:
+        """Send a file of the store; all but the timestamp never change."""
+        folder, path = self._hosted.folder, request.path_params["path"]
+        if folder is None:
+            raise PathNotFound("No store is hosted here", hint=_NO_STORE_HERE)
+        if path.split("/")[0] not in ("tuf", "revisions", "packs"):
+            raise PathNotFound(f"A store has no `{path[:200]}`", hint="GET /store/tuf/timestamp.json", path=path[:200])
+        response = await self._assets.answer(request, lambda: self._assets.open(safe_path(folder, path)))
+        response.headers.update(_PUBLIC)
+        if path != "tuf/timestamp.json" and response.status_code in (200, 206, 304):
+            response.headers["Cache-Control"] = _FOREVER
+        return response
+
+    async def events(self, _request: Request) -> Response:
+        """Tell when something is published, as server-sent events."""
+        if self._events is None:
+            raise PathNotFound("No store is hosted here", hint=_NO_STORE_HERE)
+        return self._events.answer()
+
+    async def report(self, request: Request) -> Response:
+        """Take a device's report."""
+        public = {
+            "Access-Control-Allow-Origin": "*",
+            "Access-Control-Allow-Headers": "Content-Type, Authorization",
+            "Access-Control-Max-Age": "86400",
+        }
+        if request.method == "OPTIONS":
+            return Response(None, 204, public)
+        expected = f"Bearer {self._hosted.token}"
+        if self._hosted.token and not hmac.compare_digest(
+            request.headers.get("authorization", "").encode(), expected.encode()
+        ):
+            error = InputError("This server takes reports from its own devices only", hint="--report-token TOKEN")
+            response = json_answer(error.to_json(), NO_STORE | public)
+            response.status_code = 401
+            return response
+        length = request.headers.get("content-length", "")
+        declared = int(length) if length.isdecimal() else -1
+        report = Report.from_bytes(await read_body(request.receive, declared, MAX_REPORT_BYTES))
+        await to_thread.run_sync(self.fleet.add, report)
+        return json_answer({"halts": await self._halts(report.model)}, NO_STORE | public)
+
+    async def advice(self, request: Request) -> Response:
+        """Tell which roll-outs fail; devices that ask do not begin them."""
+        return json_answer({"halts": await self._halts(request.query_params.get("model"))}, NO_STORE)
+
+    async def _halts(self, model: str | None) -> list[dict[str, object]]:
+        return [halt._asdict() for halt in await to_thread.run_sync(self.fleet.halts, model)]
+
+    async def state(self, _request: Request) -> Response:
+        """Describe the fleet as JSON."""
+        document = {
+            "devices": len(self.fleet),
+            "versions": await to_thread.run_sync(self.fleet.versions),
+            "totals": await to_thread.run_sync(self.fleet.totals),
+            "halts": await self._halts(None),
+            "failing": await to_thread.run_sync(self.fleet.failing),
+            "latest": await to_thread.run_sync(self.fleet.latest),
+        }
+        return json_answer(document, NO_STORE)
+
+    async def page(self, _request: Request) -> Response:
+        """Show the fleet."""
+        text = await to_thread.run_sync(lambda: render(self.fleet))
+        return HTMLResponse(text, headers={**NO_STORE, "Content-Security-Policy": _CSP})
+
+
+_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

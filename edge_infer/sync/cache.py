@@ -1,0 +1,76 @@
+"""Models of stores in the user's cache folder: for who names an address and no folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from warnings import warn
+
+from edge_infer.errors import InputError, SyncError
+from edge_infer.sync.device import DeviceStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SCHEME = "edge+"
+
+
+def plain_address(address: str) -> str:
+    """Return the STORE/MODEL that an `edge+` address names.
+
+    Raises:
+        InputError: It is none.
+    """
+    plain = address.removeprefix(_SCHEME)
+    if not address.startswith(_SCHEME) or not plain.startswith(("https://", "http://", "/")):
+        raise InputError(f"`{address}` is no address of a store", hint="edge+https://HOST/STORE/MODEL")
+    return plain
+
+
+def folder_of(address: str) -> Path:
+    """Return where a model of a store is kept: below `EDGE_INFER_CACHE`, or the user's cache folder."""
+    if given := os.environ.get("EDGE_INFER_CACHE"):
+        base = Path(given)
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library/Caches/edge-infer"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "edge-infer")
+    model = "".join(one if one.isalnum() or one in "._-" else "_" for one in address.rpartition("/")[2])[:64]
+    return base / "stores" / f"{model}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+
+
+def bring(address: str, trial: Callable[[Path], None]) -> DeviceStore:
+    """Bring the newest version of a model of a store.
+
+    Args:
+        address: `edge+https://HOST/STORE/MODEL`.
+        trial: Runs the new bundle, and raises where it does not work.
+
+    Returns:
+        The folder, with an active version.
+
+    Raises:
+        SyncError: It cannot be had, and no version of it lies here; where one does, this is a warning.
+        BackendUnavailable: The `sync` extra is not installed.
+    """
+    plain = plain_address(address).rstrip("/")
+    from importlib.util import find_spec
+
+    if find_spec("tuf") is None or find_spec("zstandard") is None:
+        from edge_infer.errors import BackendUnavailable
+
+        raise BackendUnavailable("Signed stores need what is not installed", hint="pip install 'edge-infer[sync]'")
+    from edge_infer.sync.client import pull, split_address
+
+    device = DeviceStore(folder_of(plain))
+    store, model = split_address(plain)
+    try:
+        pull(store, model, device, trial)
+    except SyncError as error:
+        if device.record().active is None:
+            raise
+        warn(f"{error.message}; the version of the last time is used", RuntimeWarning, stacklevel=4)
+    return device

@@ -1,0 +1,106 @@
+"""A staged roll-out: the signed targets say which share of the devices takes a version, and what the others take.
+
+`custom` of a target holds `stage`: `{"number": 1, "share": 1000, "fallback": "<sha256>"}`, a share of 10 000 devices,
+the number of the step, and the revision for those that are not in it. A device's place is drawn from its name, the
+model's and the sequence, so that every version has other first devices, and a share that grows keeps those that it had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edge_infer.errors import InputError, NotReleasedError, SignatureError
+
+if TYPE_CHECKING:
+    from tuf.api.metadata import TargetFile
+
+WHOLE = 10_000
+
+
+class Stage(NamedTuple):
+    """A step of a roll-out.
+
+    Attributes:
+        number: 1 for the first step of a version, one more for each after it.
+        share: How many of 10 000 devices take it.
+        fallback: The revision document for the others; empty where there is none.
+    """
+
+    number: int
+    share: int
+    fallback: str = ""
+
+
+class Offer(NamedTuple):
+    """The revision document for a device: its sha256, its length where that is signed, the step's number or 0."""
+
+    sha256: str
+    length: int | None
+    stage: int
+
+
+def place_of(device: str, model: str, sequence: int) -> int:
+    """Return where a device stands in the roll-out of a version, from 0 to 9999."""
+    digest = hashlib.sha256(f"{model}/{sequence}/{device}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") * WHOLE >> 32
+
+
+def offered(target: TargetFile, model: str, device: str, taken: int) -> Offer:
+    """Return what a device shall take.
+
+    Args:
+        target: The model's entry in the signed targets.
+        model: Its name.
+        device: The device's name.
+        taken: The highest sequence that it took: it never goes back.
+
+    Raises:
+        NotReleasedError: Nothing is meant for it yet.
+    """
+    custom: Any = target.unrecognized_fields.get("custom", {})
+    whole = Offer(target.hashes.get("sha256", ""), target.length, 0)
+    try:
+        stage = stage_of(custom)
+        if stage is None:
+            return whole
+        whole = whole._replace(stage=stage.number)
+        sequence = int(custom["sequence"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SignatureError(f"The roll-out of `{model}` is malformed: {error}") from error
+    if taken >= sequence or place_of(device, model, sequence) < stage.share:
+        return whole
+    if stage.fallback:
+        return Offer(stage.fallback, None, 0)
+    raise NotReleasedError(
+        f"No version of `{model}` is released to this device yet", hint=f"edge-infer store stage STORE {model} all"
+    )
+
+
+def stage_of(custom: Any) -> Stage | None:
+    """Return the step of a roll-out that a target's `custom` holds; None for a version that is for all."""
+    entry = custom.get("stage")
+    if entry is None:
+        return None
+    return Stage(int(entry["number"]), int(entry["share"]), str(entry.get("fallback", "")))
+
+
+def parse_share(text: str) -> int:
+    """Return the share that `10%`, `canary:10%`, `all` or `halt` says, of 10 000.
+
+    Raises:
+        InputError: It is none of them.
+
+    >>> parse_share("canary:0.5%")
+    50
+    """
+    word = text.strip().removeprefix("canary:").strip()
+    if word in ("all", "halt"):
+        return WHOLE if word == "all" else 0
+    try:
+        share = round(float(word.removesuffix("%")) * 100)
+        if word.endswith("%") and 0 <= share <= WHOLE:
+            return share
+    except (ValueError, OverflowError):
+        pass
+    raise InputError(f"`{text}` is no share of the devices", hint="10%, canary:10%, all or halt")

@@ -1,0 +1,38 @@
+"""The server's dashboard in a real browser, while requests come in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.server.app import create_app
+from edge_infer.server.settings import parse_settings
+from edge_infer.server.thread import ServerThread
+from tests.server.bundles import bundle_files, write_bundle
+from tests.server.test_operations import digest
+from tests.server.test_serving import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.browser.conftest import BrowserPage
+
+
+def test_the_dashboard_asks_for_a_key_and_draws_what_happens(
+    tmp_path: Path, open_page: Callable[..., BrowserPage]
+) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")]}}})
+    with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
+        page = open_page(f"{server.url}/dashboard")
+        page.do(lambda page: page.fill("#key", "k"))
+        page.do(lambda page: page.click("#key-form button"))
+        assert ask(server, x_api_key="k").status == 200
+        page.do(lambda page: page.wait_for_selector(".model h2"))
+        assert page.do(lambda page: page.inner_text(".model h2")) == "tiny"
+        for _ in range(20):
+            ask(server, x_api_key="k")
+        page.do(lambda page: page.wait_for_selector("path.line.second", state="attached"))
+        page.do(lambda page: page.wait_for_selector("#status[data-state=live]"))
+        # A browser says of itself that 401 is an error; nothing else went wrong.
+        assert [line for line in page.console if "401" not in line] == []

@@ -1,0 +1,316 @@
+"""A page that follows a signed store: checked, by delta, tried before it counts, there offline, shared by tabs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edge_infer.errors import EdgeInferError
+from edge_infer.server.app import create_app
+from edge_infer.server.pages import find_web_root
+from edge_infer.server.store.routes import HostedStore
+from edge_infer.server.thread import ServerThread
+from edge_infer.sync.repository import Repository
+from tests.sync.conftest import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.browser.conftest import BrowserPage
+
+    Open = Callable[..., BrowserPage]
+
+_OPEN = """async (options) => {
+    const { createSession } = await import("/src/index.js");
+    globalThis.session?.close();
+    globalThis.session = await createSession("edge+/store/linear", options);
+    globalThis.predict = async () => (await session.run({ x: new Float32Array(96).fill(1) })).y.data[0];
+    return { y: await predict(), report: session.report() };
+}"""
+_UPDATE = "async () => ({ update: await session.update(), y: await predict(), report: session.report() })"
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    made = Publisher(tmp_path / "store", tmp_path / "keys", tmp_path / "bundles")
+    Repository(made.folder).create(made.keys)
+    made.publish(1)
+    return made
+
+
+@pytest.fixture
+def host(publisher: Publisher) -> Iterator[str]:
+    app = create_app({"linear": publisher.bundles / "1"}, find_web_root(), store=HostedStore(publisher.folder))
+    with ServerThread(app) as server:
+        yield server.url
+
+
+@pytest.fixture
+def page(host: str, open_page: Open) -> BrowserPage:
+    return open_page(f"{host}/blank.html")
+
+
+def opened(page: BrowserPage, **options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate(_OPEN, options)
+    return found
+
+
+def updated(page: BrowserPage) -> dict[str, Any]:
+    found: dict[str, Any] = page.evaluate(_UPDATE)
+    return found
+
+
+def sum_of_weights(publisher: Publisher, version: int) -> float:
+    from tests.sync.conftest import weights
+
+    return float(weights(version)[:, 0].sum())
+
+
+def test_a_page_installs_whole_and_updates_by_delta(page: BrowserPage, publisher: Publisher) -> None:
+    first = opened(page)
+    publisher.publish(2)
+    second = updated(page)
+
+    assert first["report"]["update"] | {"bytesMoved": 0} == {
+        "version": "1",
+        "changed": True,
+        "method": "full",
+        "bytesMoved": 0,
+        "bytesFull": first["report"]["update"]["bytesMoved"],
+        "note": "",
+    }
+    assert first["y"] == pytest.approx(sum_of_weights(publisher, 1), rel=1e-5)
+    assert (second["update"]["version"], second["update"]["method"]) == ("2", "delta")
+    assert second["update"]["bytesMoved"] < 0.6 * second["update"]["bytesFull"]
+    assert second["y"] == pytest.approx(sum_of_weights(publisher, 2), rel=1e-5)
+    assert updated(page)["update"]["changed"] is False
+
+
+def test_predictions_go_on_while_weights_are_swapped(page: BrowserPage, publisher: Publisher) -> None:
+    opened(page)
+    publisher.publish(2)
+
+    answers = page.evaluate("""async () => {
+        const answers = [];
+        let isDone = false;
+        const update = session.update().finally(() => { isDone = true; });
+        while (!isDone) answers.push(await predict());
+        answers.push(await predict());
+        return { answers, update: await update };
+    }""")
+
+    first, last = sum_of_weights(publisher, 1), sum_of_weights(publisher, 2)
+    assert answers["answers"][0] == pytest.approx(first, rel=1e-6, abs=1e-6)
+    assert answers["answers"][-1] == pytest.approx(last, rel=1e-6, abs=1e-6)
+    assert {round(answer, 4) for answer in answers["answers"]} <= {
+        round(answers["answers"][0], 4),
+        round(answers["answers"][-1], 4),
+    }
+
+
+def test_a_version_that_fails_its_golden_examples_is_refused_for_good(page: BrowserPage, publisher: Publisher) -> None:
+    first = opened(page)
+    publisher.publish(2, wrong=True)
+
+    for message in ("failed its trial and is not taken", "failed its trial here before"):
+        with pytest.raises(EdgeInferError, match=message):
+            updated(page)
+    assert page.evaluate("() => predict()") == first["y"]
+    page.do(lambda page: page.reload())
+    again = opened(page)
+    assert (again["y"], again["report"]["update"]["version"]) == (first["y"], "1")
+    publisher.publish(3)
+    assert updated(page)["update"]["version"] == "3"
+
+
+def test_the_next_visit_needs_no_server(page: BrowserPage, publisher: Publisher) -> None:
+    first = opened(page)
+    page.do(lambda page: page.reload())
+    page.do(lambda page: page.route("**/store/**", lambda route: route.abort()))
+
+    offline = opened(page)
+
+    assert (offline["y"], offline["report"]["offline"]) == (first["y"], True)
+    with pytest.raises(EdgeInferError, match="cannot be reached"):
+        updated(page)
+
+
+def test_an_expired_store_blocks_updates_and_not_the_running_model(
+    page: BrowserPage, publisher: Publisher, tmp_path: Path
+) -> None:
+    first = opened(page)
+    before_worker(page, "const now = Date.now; Date.now = () => now() + 40 * 86400e3")
+    page.do(lambda page: page.reload())
+
+    again = opened(page)
+
+    assert again["y"] == first["y"]
+    assert any("has expired" in notice for notice in again["report"]["notices"])
+    with pytest.raises(EdgeInferError, match="has expired"):
+        updated(page)
+
+
+def test_an_old_copy_of_the_store_is_refused(page: BrowserPage, publisher: Publisher, tmp_path: Path) -> None:
+    opened(page)
+    shutil.copytree(publisher.folder, tmp_path / "old")
+    publisher.publish(2)
+    second = updated(page)
+    shutil.rmtree(publisher.folder)
+    shutil.copytree(tmp_path / "old", publisher.folder)
+
+    with pytest.raises(EdgeInferError, match="expected at least"):
+        updated(page)
+    assert page.evaluate("() => predict()") == second["y"]
+
+
+def test_a_damaged_delta_costs_a_full_download_and_not_the_model(page: BrowserPage, publisher: Publisher) -> None:
+    opened(page)
+    published = publisher.publish(2)
+    delta = publisher.folder / published.revision.deltas[0].path
+    data = bytearray(delta.read_bytes())
+    data[len(data) // 2] ^= 1
+    delta.write_bytes(bytes(data))
+
+    second = updated(page)
+
+    assert (second["update"]["method"], second["update"]["version"]) == ("full", "2")
+    assert "delta given up" in second["update"]["note"]
+
+
+def test_without_any_pack_the_files_of_a_plain_bundle_serve(page: BrowserPage, publisher: Publisher) -> None:
+    for path in (publisher.folder / "packs").glob("*/*"):
+        path.unlink()
+
+    with pytest.raises(EdgeInferError, match="status 404"):
+        opened(page)
+    found = opened(page, fallback="/models/linear")
+
+    assert found["report"]["update"]["method"] == "files"
+    assert found["y"] == pytest.approx(sum_of_weights(publisher, 1), rel=1e-5)
+
+
+def test_files_that_were_not_signed_do_not_serve(page: BrowserPage, publisher: Publisher) -> None:
+    publisher.publish(2)
+    for path in (publisher.folder / "packs").glob("*/*"):
+        path.unlink()
+
+    with pytest.raises(EdgeInferError, match=r"sha256|bytes"):  # the plain bundle is version 1
+        opened(page, fallback="/models/linear")
+
+
+def test_lost_storage_is_filled_again(page: BrowserPage, publisher: Publisher) -> None:
+    first = opened(page)
+    page.evaluate("""async () => {
+        const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("edge-infer");
+        for await (const name of folder.keys()) if (/^[0-9a-f]{64}$/.test(name)) await folder.removeEntry(name);
+    }""")
+    page.do(lambda page: page.reload())
+
+    again = opened(page)
+
+    assert (again["y"], again["report"]["update"]["method"]) == (first["y"], "repair")
+
+
+def test_a_record_that_was_cut_leaves_the_one_before(page: BrowserPage, publisher: Publisher) -> None:
+    first = opened(page)
+    cut = page.evaluate("""async () => {
+        const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("edge-infer");
+        let newest;
+        for await (const [name, handle] of folder) {
+            if (!name.startsWith("record-")) continue;
+            const { body } = JSON.parse(await (await handle.getFile()).text());
+            const { count } = JSON.parse(body);
+            if (!newest || count > newest.count) newest = { count, handle };
+        }
+        const stream = await newest.handle.createWritable({ keepExistingData: true });
+        await stream.truncate(100);
+        await stream.close();
+        return newest.count;
+    }""")
+    page.do(lambda page: page.reload())
+
+    again = opened(page)
+
+    assert cut >= 3
+    assert again["y"] == first["y"]
+
+
+def test_two_tabs_update_at_once(page: BrowserPage, publisher: Publisher) -> None:
+    opened(page)
+    other = page.do(lambda page: page.context.new_page())
+    publisher.publish(2)
+
+    def both(first: Any) -> list[Any]:
+        other.goto(first.url)
+        other.evaluate(f"({_OPEN})({{}})")
+        publisher.publish(3)
+        for one in (first, other):
+            one.evaluate("() => { globalThis.updating = session.update(); globalThis.updating.catch(() => {}); }")
+        return [one.evaluate("async () => [(await updating).version, await predict()]") for one in (first, other)]
+
+    found = page.do(both)
+
+    assert [version for version, _ in found] == ["3", "3"]
+    assert found[0][1] == found[1][1]
+
+
+def test_another_publisher_is_not_trusted(page: BrowserPage, publisher: Publisher, tmp_path: Path) -> None:
+    Repository(tmp_path / "other").create(tmp_path / "other keys")
+    root = (tmp_path / "other/tuf/1.root.json").read_text()
+
+    with pytest.raises(EdgeInferError, match="signed by 0 of the keys"):
+        opened(page, trust=root)
+    assert opened(page, trust=(publisher.folder / "tuf/1.root.json").read_text())["report"]["update"]["version"] == "1"
+
+
+def before_worker(page: BrowserPage, code: str) -> None:
+    def change(route: Any) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=f"{code};\n{response.text()}")
+
+    page.do(lambda page: page.route("**/src/worker.js", change))
+
+
+def test_without_ed25519_it_is_refused_or_plain_as_the_page_says(page: BrowserPage, publisher: Publisher) -> None:
+    before_worker(page, "crypto.subtle.importKey = () => Promise.reject(new DOMException('no', 'NotSupportedError'))")
+
+    with pytest.raises(EdgeInferError, match="has no Ed25519") as caught:
+        opened(page)
+    found = opened(page, fallback="/models/linear")
+
+    assert "fallback" in caught.value.hint
+    assert any("unsigned" in notice for notice in found["report"]["notices"])
+    assert "update" not in found["report"]
+
+
+def test_watching_takes_what_is_published_and_reports_it(page: BrowserPage, publisher: Publisher, host: str) -> None:
+    opened(page, report=True)
+    page.evaluate("""() => {
+        globalThis.news = Promise.withResolvers();
+        session.watch({ intervalS: 3600, onUpdate: news.resolve, onError: news.reject });
+    }""")
+    publisher.publish(2)
+
+    assert page.evaluate("async () => (await news.promise).version") == "2"
+    fleet = page.evaluate("""async () => {
+        for (;;) {
+            const fleet = await (await fetch("/sync/v1/fleet")).json();
+            if (fleet.latest[0]?.version === "2") return fleet;
+        }
+    }""")
+    [device] = fleet["latest"]
+    assert (device["kind"], device["result"], device["method"]) == ("page", "ok", "delta")
+    assert fleet["totals"][0]["bytes_moved"] < fleet["totals"][0]["bytes_full"]
+    assert json.dumps(fleet).count(device["device"]) == 1
+
+
+def test_a_session_of_a_plain_bundle_has_no_updates(page: BrowserPage, publisher: Publisher) -> None:
+    with pytest.raises(EdgeInferError, match="of no store"):
+        page.evaluate("""async () => {
+            const { createSession } = await import("/src/index.js");
+            await (await createSession("/models/linear")).update();
+        }""")

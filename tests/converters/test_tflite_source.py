@@ -1,0 +1,76 @@
+"""`convert model.tflite`: a TFLite file is read back, quantized, and becomes a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+
+from edge_infer import Bundle, parity
+from edge_infer.errors import ConversionError
+from edge_infer_converters import Recipe, convert
+from edge_infer_converters.targets import tflite
+from edge_infer_converters.targets.tflite import reading
+from tests import zoo
+from tests.converters.engines import run_tflite
+from tests.converters.test_tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("word", ["fp32", "fp16", "int8", "int8-dynamic", "mixed", "int4"])
+def test_a_file_read_and_written_again_gives_the_same_numbers(word: str) -> None:
+    data = graph_of(language_net()).write(word, ids()).data
+
+    again = reading.read(data, "model.tflite").write().data
+
+    assert abs(len(again) - len(data)) <= 32
+    np.testing.assert_array_equal(run_tflite(again, ids(1)[0])["y"], run_tflite(data, ids(1)[0])["y"])
+
+
+def test_a_float_file_becomes_a_bundle_of_all_precisions(tmp_path: Path) -> None:
+    data = graph_of(image_net()).write().data
+    (tmp_path / "net.tflite").write_bytes(data)
+    calls = feeds_of(image_net(), 12)
+    np.savez(tmp_path / "data.npz", image=np.concatenate([call["image"] for call in calls]))
+    recipe = Recipe(precisions=("fp32", "fp16", "int8", "int8-dynamic"))
+
+    convert(tmp_path / "net.tflite", tmp_path / "net.bundle", calibration=tmp_path / "data.npz", recipe=recipe)
+
+    bundle = Bundle.open(tmp_path / "net.bundle")
+    ids_of = [variant.id for variant in bundle.manifest.variants]
+    assert ids_of == ["tflite/fp32", "tflite/fp16", "tflite/int8", "tflite/int8-dynamic"]
+    assert (tmp_path / "net.bundle/tflite/model.tflite").read_bytes() == data, "the source is kept as it came"
+    assert [str(spec) for spec in bundle.manifest.inputs] == ["image: float32[1, 4, 12, 12]"]
+    for variant in bundle.manifest.variants[1:]:
+        written = (tmp_path / "net.bundle" / variant.file).read_bytes()
+        assert len(written) < 0.6 * len(data)
+        figures = parity.compare([run_tflite(data, calls[0])], [run_tflite(written, calls[0])])
+        assert figures.sqnr_db >= 25
+
+
+def test_a_quantized_file_is_kept_as_it_is(tmp_path: Path) -> None:
+    data = graph_of(image_net()).write("int8", feeds_of(image_net())).data
+    (tmp_path / "net.tflite").write_bytes(data)
+
+    convert(tmp_path / "net.tflite", tmp_path / "net.bundle")
+
+    (variant,) = Bundle.open(tmp_path / "net.bundle").manifest.variants
+    assert (variant.id, variant.precision) == ("tflite/int8", "int8")
+    assert (tmp_path / "net.bundle" / variant.file).read_bytes() == data
+
+
+def test_an_interface_named_by_the_signature_keeps_those_names() -> None:
+    written = tflite.write(onnx.load_from_string(zoo.mlp()), keep_names=True).data
+
+    graph = reading.read(written, "mlp.tflite").graph
+
+    assert [tensor.name for tensor in (*graph.inputs, *graph.outputs)] == ["x", "logits"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match="cannot be read"):
+        convert(tmp_path / "none.tflite", tmp_path / "out.bundle")

@@ -1,0 +1,224 @@
+"""The runtime on emulated Raspberry Pis: `make pi`.
+
+Each machine is a Debian of its architecture in a folder (`arm_root.py`), entered by chroot with the emulator of that
+CPU (`enter.sh`). The runtime's tests run there, and its results are compared with those of this machine, which is
+asked first. An emulator proves that wheels load and numbers agree; it says nothing of speed.
+
+    python -m tests.device.emulated [--machine pi4]... [--required]
+
+Where the kernel or the permissions forbid it the reason is printed, loudly, and nothing is proven: exit status 0, or
+1 with `--required`, as in CI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.device.arm_root import ARMS, SITE, CannotBuildError, build, emulator
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".bench/device"
+ENTER = ROOT / "tests/device/enter.sh"
+# Beyond these a hanging machine is ended: a run takes a third of it on two quiet cores.
+_LIMIT_S = 1500
+
+_RUNTIME = (
+    "session",
+    "onnxruntime_c",
+    "litert",
+    "bundle",
+    "manifest",
+    "codec",
+    "tensors",
+    "parity",
+    "select",
+    "errors",
+)
+# What a Pi's environment does not hold, with the reason.
+_DESELECTED = {
+    "tests/runtime/test_bundle.py::test_a_server_of_ours_says_why_it_refuses": "the server is not installed there",
+    "tests/runtime/test_litert.py::test_tflite_runtime_gives_the_same_numbers": "pi2 runs tflite-runtime",
+    "tests/runtime/test_litert.py::test_tflite_runtime_is_not_given_a_file_that_would_end_the_process": "likewise",
+}
+
+
+class Machine(NamedTuple):
+    """A Raspberry Pi: its architecture, and the tests that run on it."""
+
+    arm: str
+    tests: tuple[str, ...]
+
+
+MACHINES = {
+    "pi4": Machine(
+        "arm64",
+        (
+            "tests/device",
+            *(f"tests/runtime/test_{name}.py" for name in _RUNTIME),
+            "tests/conformance",
+            "tests/sync/test_pull.py",
+        ),
+    ),
+    "pi5": Machine("arm64", ("tests/device", "tests/conformance")),
+    "pi2": Machine("armhf", ("tests/device",)),
+}
+
+
+def unshare() -> list[str]:
+    """Return the command that gives a process mounts of its own, and a binfmt_misc of its own where the kernel can.
+
+    Raises:
+        CannotBuildError: Neither is allowed here.
+    """
+    if shutil.which("unshare") is None:
+        raise CannotBuildError("no `unshare` here (util-linux)")
+    said = []
+    for flags in (("--user", "--map-root-user"), ()):
+        command = ["unshare", *flags, "--mount", "--fork", "--kill-child"]
+        with tempfile.TemporaryDirectory() as folder:
+            trial = ["sh", "-c", 'mount -t binfmt_misc binfmt_misc "$1" && test -w "$1/register"', "sh", folder]
+            run = subprocess.run([*command, *trial], capture_output=True, text=True, check=False)
+        if run.returncode == 0:
+            return command
+        said.append(run.stderr.strip() or "no binfmt_misc/register")
+    raise CannotBuildError(f"mounts and binfmt_misc are not allowed here: {'; '.join(said)}")
+
+
+def prepare(shared: Path) -> None:
+    """Copy the sources, convert the digits model, and write down what this machine computes."""
+    tree = shared / "tree"
+    ignore = shutil.ignore_patterns("__pycache__", "node_modules", "*.bundle")
+    for name in ("edge_infer", "tests", "converters/src", "examples"):
+        shutil.copytree(ROOT / name, tree / name, ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    (tree / "docs/reference").mkdir(parents=True)
+    shutil.copy(ROOT / "docs/reference/manifest.schema.json", tree / "docs/reference")
+    digits = ROOT / "examples/digits"
+    bundle = shared / "digits.bundle"
+    data = ("--calibration", digits / "calibration.npz", "--eval", digits / "eval.npz")
+    edge_infer("convert", digits / "digits.onnx", "-o", bundle, "--name", "digits", *data)
+    wheel = shared / "onnxruntime-0-cp3-cp3-manylinux_2_28_aarch64.whl"  # pip keeps none
+    library = next((CACHE / "arm64" / SITE / "onnxruntime/capi").glob("libonnxruntime.so*"))
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.write(library, f"onnxruntime/capi/{library.name}")
+    slim = ("slim", bundle, "--variant", "onnx/int8", "--platform", "aarch64", "--wheel", wheel)
+    edge_infer(*slim, "-o", shared / "slim")
+    edge_infer(*slim, "-o", shared / "slim-zip", "--zipapp")
+    (shared / "expected.json").write_text(json.dumps(computed_here(bundle)), "utf-8")
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", "-s", str(tree), "-p", "/work/tree", str(tree)], check=True
+    )
+
+
+def edge_infer(*arguments: object) -> None:
+    """Run the command line of this checkout."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "converters/src")))}
+    command = [sys.executable, "-m", "edge_infer", *map(str, arguments)]
+    run = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"edge-infer {arguments[0]} failed:\n{run.stderr}")
+
+
+def computed_here(bundle: Path) -> list[dict[str, object]]:
+    """Run the golden examples of a bundle by each engine that reads a variant."""
+    from edge_infer import load
+    from edge_infer.bundle import Bundle
+    from edge_infer.registry import get_backend
+
+    opened = Bundle.open(bundle)
+    found: list[dict[str, object]] = []
+    for variant in opened.manifest.variants:
+        backend = "onnxruntime" if variant.format == "onnx" else "litert"
+        with load(bundle, backend=backend, variant=variant.id, arrays="tensor") as session:
+            outputs = [
+                {name: value.tolist() for name, value in session.run(inputs).items()} for inputs, _ in opened.examples()
+            ]
+        engine = f"{backend} {get_backend(backend).version()}"
+        found.append(
+            {
+                "variant": variant.id,
+                "backend": backend,
+                "engine": engine,
+                "precision": variant.precision,
+                "outputs": outputs,
+            }
+        )
+    return found
+
+
+def run_suite(command: list[str], name: str, shared: Path) -> tuple[int, str, float]:
+    """Run the tests of a machine; return the exit status, what was printed, and the seconds."""
+    machine = MACHINES[name]
+    arm = ARMS[machine.arm]
+    python = ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "/work/tree"]
+    python += ["-c", "/work/tree/pyproject.toml", "--durations=5"]
+    for test in _DESELECTED:
+        python += ["--deselect", test]
+    tests = [f"/work/tree/{test}" for test in machine.tests]
+    places = [str(CACHE / machine.arm), str(CACHE / f"qemu-{arm.qemu}-static"), str(shared)]
+    start = time.monotonic()
+    try:
+        run = subprocess.run(
+            [*command, "sh", str(ENTER), name, *places, *python, *tests],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return 124, f"{_text(error.stdout)}\nended after {_LIMIT_S} s", time.monotonic() - start
+    return run.returncode, run.stdout, time.monotonic() - start
+
+
+def _text(said: str | bytes | None) -> str:
+    """Return what a run that was ended has printed; subprocess gives it as bytes although it was told text."""
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said or ""
+
+
+def main() -> int:
+    """Build what is missing, run the machines two at a time, print what they say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", action="append", choices=list(MACHINES), help="only this one; may be repeated")
+    parser.add_argument("--required", action="store_true", help="fail where it cannot run")
+    options = parser.parse_args()
+    names = options.machine or list(MACHINES)
+    try:
+        command = unshare()
+        CACHE.mkdir(parents=True, exist_ok=True)
+        for name in dict.fromkeys(MACHINES[machine].arm for machine in names):
+            print(f"root {name}: {build(ARMS[name], CACHE)}", flush=True)
+            emulator(ARMS[name], CACHE)
+    except CannotBuildError as error:
+        print(f"make pi: SKIPPED, nothing is proven: {error}", file=sys.stderr)
+        return 1 if options.required else 0
+    with tempfile.TemporaryDirectory() as folder:
+        shared = Path(folder)
+        prepare(shared)
+        with ThreadPoolExecutor(2) as pool:
+            runs = {name: pool.submit(run_suite, command, name, shared) for name in names}
+            results = {name: run.result() for name, run in runs.items()}
+        compared = shared / "results.txt"
+        parity = compared.read_text("utf-8") if compared.is_file() else "nothing was compared"
+    for name, (status, said, _) in results.items():
+        print(f"--- {name} ---\n{said if status else chr(10).join(said.strip().splitlines()[-12:])}")
+    print(parity)
+    for name, (status, said, seconds) in results.items():
+        last = said.strip().splitlines()[-1] if said.strip() else "nothing was printed"
+        print(f"{name}: {'passed' if status == 0 else f'FAILED ({status})'} in {seconds:.0f} s: {last}")
+    return 1 if any(status for status, _, _ in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

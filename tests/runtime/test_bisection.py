@@ -1,0 +1,198 @@
+"""`edge-infer verify --bisect`: the first node at which two engines, or two variants, part."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from edge_infer import Bundle
+from edge_infer.bisection import taps_of
+from edge_infer.codec import write_examples
+from edge_infer.tensors import Tensor
+from tests import zoo
+from tests.converters.engines import run_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteBundle
+
+GOLDEN = "examples/golden.safetensors"
+
+
+def net() -> bytes:
+    """x -> conv1 -> act1 -> conv2 -> act2 -> pool -> head -> logits, all nodes named."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w1": rng.normal(0, 0.4, (8, 1, 3, 3)).astype(np.float32),
+        "b1": rng.normal(0, 0.1, 8).astype(np.float32),
+        "w2": rng.normal(0, 0.3, (8, 8, 3, 3)).astype(np.float32),
+        "w3": rng.normal(0, 0.5, (8, 10)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], name="conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"], name="act1"),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"], name="conv2", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c2"], ["r2"], name="act2"),
+        helper.make_node("ReduceMean", ["r2", "axes"], ["p"], name="pool", keepdims=0),
+        helper.make_node("MatMul", ["p", "w3"], ["logits"], name="head"),
+    ]
+    return zoo.model(
+        nodes,
+        [zoo.value("x", ["n", 1, 8, 8])],
+        [zoo.value("logits", ["n", 10])],
+        weights | {"axes": np.array([2, 3])},
+    )
+
+
+def with_weight(data: bytes, name: str, factor: float) -> bytes:
+    """Plant a difference: scale one weight."""
+    proto = onnx.load_from_string(data)
+    for tensor in proto.graph.initializer:
+        if tensor.name == name:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(factor), name))
+    return bytes(proto.SerializeToString())
+
+
+def golden(data: bytes) -> bytes:
+    x = np.random.default_rng(1).normal(0, 1, (2, 1, 8, 8)).astype(np.float32)
+    logits = run_onnx(data, {"x": x})["logits"]
+    tensors = [Tensor(array.tobytes(), "float32", array.shape) for array in (x, logits)]
+    return write_examples([({"x": tensors[0]}, {"logits": tensors[1]})])
+
+
+@pytest.fixture
+def planted(write_bundle: WriteBundle) -> Path:
+    """The net as fp32, and as `fp16` the same with conv2's weights 1 % larger."""
+    variants = {"onnx/fp32": net(), "onnx/fp16": with_weight(net(), "w2", 1.01)}
+    return write_bundle(variants, extra={GOLDEN: golden(net())}, examples=GOLDEN)
+
+
+def verify(*arguments: object) -> tuple[int, dict[str, Any], str]:
+    command = [sys.executable, "-m", "edge_infer", "verify", *map(str, arguments), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def test_the_planted_node_is_named_and_what_it_read_was_equal(planted: Path) -> None:
+    code, document, _ = verify(planted, "--backend", "onnxruntime", "--bisect")
+
+    (found,) = document["bisections"]
+    assert code == 1
+    assert (found["variant"], found["against"]) == ("onnx/fp16", {"variant": "onnx/fp32", "backend": "onnxruntime"})
+    first = found["first_difference"]
+    assert (first["node"], first["operator"], first["output"]) == ("act2", "Relu", "r2")
+    assert first["sqnr_db"] == pytest.approx(40, abs=0.5)  # 1 % is 40 dB
+    assert "expected >= 60" in first["reason"]
+
+
+def test_between_engines_a_sound_model_differs_nowhere(planted: Path) -> None:
+    arguments = ("--backend", "onnxruntime", "--variant", "onnx/fp32", "--bisect", "--against", "reference")
+    code, document, said = verify(planted, *arguments)
+
+    (found,) = document["bisections"]
+    assert (code, found["first_difference"], found["compared"]) == (0, None, 6)
+    assert "no inner value differs" in said
+
+
+@pytest.mark.browser
+def test_chromium_is_compared_with_native_node_by_node(planted: Path) -> None:
+    arguments = ("--backend", "ort-web", "--variant", "onnx/fp16", "--bisect", "--against", "onnx/fp32")
+    code, document, _ = verify(planted, *arguments)
+
+    (found,) = document["bisections"]
+    assert (code, found["backend"], found["against"]["backend"]) == (1, "ort-web", "onnxruntime")
+    assert found["first_difference"]["node"] == "act2"
+
+
+def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path) -> None:
+    """A range that calibration never saw: what lies behind conv2 is clipped."""
+    from edge_infer_converters import convert
+
+    (tmp_path / "net.onnx").write_bytes(net())
+    rng = np.random.default_rng(2)
+    np.savez(tmp_path / "calibration.npz", x=rng.normal(0, 0.02, (32, 1, 8, 8)).astype(np.float32))
+    np.savez(tmp_path / "eval.npz", x=rng.normal(0, 1, (8, 1, 8, 8)).astype(np.float32))
+    convert(
+        tmp_path / "net.onnx",
+        tmp_path / "net.bundle",
+        format="onnx",
+        precision="fp32,int8",
+        keep_all=True,
+        calibration=tmp_path / "calibration.npz",
+        evaluation=tmp_path / "eval.npz",
+    )
+
+    arguments = ("--backend", "onnxruntime", "--variant", "onnx/int8", "--bisect")
+    code, document, _ = verify(tmp_path / "net.bundle", *arguments)
+
+    first = document["bisections"][0]["first_difference"]
+    assert code == 1
+    assert first["node"] in ("conv1", "act1")  # the first whose range is too small
+    assert first["output"] in ("c1", "r1")
+    assert first["output_in_variant"] not in ("c1", "r1")  # its inner names are short
+
+
+def test_int8_values_are_found_by_what_they_are_computed_from(tmp_path: Path) -> None:
+    from edge_infer_converters.calibration import random_set
+    from edge_infer_converters.sources import onnx as source
+    from edge_infer_converters.steps.int8_static import to_int8
+
+    (tmp_path / "net.onnx").write_bytes(net())
+    model = source.load(tmp_path / "net.onnx")
+    quantized = to_int8(model.proto, random_set(model.inputs).calls).SerializeToString()
+
+    assert {tap.name for tap in taps_of(net(), quantized)} >= {"r1", "r2", "p", "logits"}
+
+
+def test_look_alikes_are_told_apart_by_their_order() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", weight], [out], name=out)
+        for weight, out in (("wq", "q"), ("wk", "k"), ("wv", "v"))
+    ]
+    nodes.append(helper.make_node("Sum", ["q", "k", "v"], ["y"], name="sum"))
+    weights = {name: np.eye(3, dtype=np.float32) for name in ("wq", "wk", "wv")}
+    data = zoo.model(nodes, [zoo.value("x", [2, 3])], [zoo.value("y", [2, 3])], weights)
+    other = onnx.load_from_string(data)
+    for node in other.graph.node:
+        node.output[:] = [name if name == "y" else f"{name}_other" for name in node.output]
+        node.input[:] = [f"{name}_other" if name in "qkv" else name for name in node.input]
+
+    pairs = [(tap.name, tap.other) for tap in taps_of(data, other.SerializeToString())]
+
+    assert pairs == [("q", "q_other"), ("k", "k_other"), ("v", "v_other"), ("y", "y")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--bisect", "--against", "onnx/none"), 1, "--against `onnx/none` is neither an engine nor a variant"),
+        (("--against", "onnx/fp32"), 2, "--against needs --bisect"),
+        (("--variant", "onnx/fp32", "--bisect", "--against", "onnxruntime"), 1, "cannot be compared with itself"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(planted: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+    found, _, stderr = verify(planted, "--backend", "onnxruntime", *arguments)
+
+    assert (found, said in stderr) == (code, True)
+
+
+def test_tflite_is_not_bisected_and_says_so(tmp_path: Path) -> None:
+    from edge_infer_converters import convert
+
+    (tmp_path / "net.onnx").write_bytes(net())
+    convert(tmp_path / "net.onnx", tmp_path / "net.bundle", precision="fp32")
+    assert len(Bundle.open(tmp_path / "net.bundle").manifest.variants) == 2
+
+    arguments = ("--variant", "tflite/fp32", "--backend", "litert", "--bisect", "--against", "onnx/fp32")
+    _, document, said = verify(tmp_path / "net.bundle", *arguments)
+
+    assert document["bisections"] == []
+    assert "Only ONNX variants can be bisected" in said

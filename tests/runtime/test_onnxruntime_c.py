@@ -1,0 +1,180 @@
+"""ONNX Runtime's C interface: what holds of a session holds of it too, and it needs no numpy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import edge_infer
+from edge_infer.backends import onnxruntime_api
+from edge_infer.backends.onnxruntime import OnnxRuntimeBackend
+from edge_infer.backends.onnxruntime_api import Api, library_path
+from edge_infer.backends.onnxruntime_c import OrtCModel, load_model
+from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
+from tests import zoo
+from tests.conformance.cases import CASES, Case
+from tests.conformance.test_backends import EXCUSED, agrees
+
+# Every claim about a session is made again, on this binding.
+from tests.runtime.test_session import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tests.conftest import WriteModel
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheel has this library on Linux only")
+
+
+@pytest.fixture(autouse=True)
+def c_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load by the C interface, although the tests have imported numpy."""
+
+    def prepare(_: Any, model: Any, variant: Any, *, device: str, options: Mapping[str, str]) -> OrtCModel:
+        return load_model(model, variant.file, options)
+
+    monkeypatch.setattr(OnnxRuntimeBackend, "prepare", prepare)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_it_computes_what_is_right(case: Case, write_model: WriteModel) -> None:
+    path = write_model(case.model)
+
+    if case.name in EXCUSED["onnxruntime"]:
+        pytest.skip(f"the engine cannot: {EXCUSED['onnxruntime'][case.name]}")
+    assert agrees(case, "onnxruntime", path)
+
+
+def fresh(code: str) -> str:
+    """Run code in an interpreter of its own, which has not imported numpy, and return what it prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_it_is_taken_where_numpy_is_not_imported(write_model: WriteModel) -> None:
+    path = write_model(zoo.mlp())
+    code = (
+        "import sys, edge_infer\n"
+        f"session = edge_infer.load({str(path)!r}, arrays='tensor')\n"
+        "print(session.run({'x': [[0.5] * 64]})['logits'].tolist())\n"
+        "print('numpy' in sys.modules, 'onnxruntime' in sys.modules, session.report().engine_version)"
+    )
+    with edge_infer.load(path, backend="reference") as session:
+        expected = session.run({"x": [[0.5] * 64]})["logits"]
+
+    values, loaded = fresh(code).splitlines()
+    np.testing.assert_allclose(np.array(json.loads(values)), expected, rtol=1e-5, atol=1e-6)
+    assert loaded.split()[:2] == ["False", "False"]
+    assert loaded.split()[2] == onnxruntime.__version__
+
+
+def test_the_same_numbers_as_the_python_binding(write_model: WriteModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_model(zoo.mlp())
+    x = np.random.default_rng(5).normal(size=(7, 64)).astype(np.float32)
+    ours = edge_infer.load(path, backend="onnxruntime").run({"x": x})["logits"]
+    monkeypatch.undo()
+
+    theirs = edge_infer.load(path, backend="onnxruntime").run({"x": x})["logits"]
+
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_prepared_call_takes_a_view_where_numpy_is_not_imported(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity("float32", (2, 3)))
+    code = (
+        "import edge_infer\n"
+        f"call = edge_infer.load({str(path)!r}, arrays='tensor').prepare()\n"
+        "call.inputs['x'][1, 2] = 7.0\n"
+        "print(call()['y'].tolist())"
+    )
+
+    printed = fresh(code)
+
+    assert printed.strip() == "[[0.0, 0.0, 0.0], [0.0, 0.0, 7.0]]"
+
+
+def test_what_the_engine_refuses_is_said_as_the_python_binding_says_it(
+    write_model: WriteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = write_model(b"\x08\x07no model", "broken.onnx")
+    add = write_model(zoo.add())
+    said = []
+    for _ in range(2):
+        with pytest.raises(UnsupportedModel) as refused:
+            edge_infer.load(broken, backend="onnxruntime")
+        with pytest.raises(ExecutionError) as failed, edge_infer.load(add, backend="onnxruntime") as session:
+            session.run({"left": [1.0, 2.0], "right": [1.0, 2.0, 3.0]})
+        said.append([(one.value.hint, one.value.details["engine_error"]) for one in (refused, failed)])
+        monkeypatch.undo()
+
+    assert said[0] == said[1]
+    assert said[0][0][0] == "the file is cut short or no ONNX model: fetch or export it again"
+
+
+@pytest.fixture
+def another_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Let `load_api` see another library, and forget it afterwards."""
+
+    def use(path: Path | None) -> None:
+        monkeypatch.setattr(onnxruntime_api, "library_path", lambda: path)
+        onnxruntime_api.load_api.cache_clear()
+
+    yield use
+    onnxruntime_api.load_api.cache_clear()
+
+
+def test_a_library_of_another_machine_is_named(another_library: Any, tmp_path: Path, write_model: WriteModel) -> None:
+    foreign = tmp_path / "libonnxruntime.so"
+    head = bytearray(Path(sys.executable).resolve().read_bytes()[:4096])
+    head[18:20] = (22).to_bytes(2, "little")  # e_machine: IBM S/390, which nobody here has
+    foreign.write_bytes(head)
+    another_library(foreign)
+
+    with pytest.raises(BackendUnavailable, match="cannot be loaded") as caught:
+        edge_infer.load(write_model(zoo.add()), backend="onnxruntime")
+
+    assert "built for another machine" in caught.value.hint
+
+
+def test_a_missing_library_says_what_to_install(another_library: Any, write_model: WriteModel) -> None:
+    another_library(None)
+
+    with pytest.raises(BackendUnavailable) as caught:
+        edge_infer.load(write_model(zoo.add()), backend="onnxruntime")
+
+    assert caught.value.hint == "pip install 'edge-infer[onnxruntime]'"
+
+
+def test_a_library_whose_table_differs_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = library_path()
+    assert path is not None
+    swapped = dict(onnxruntime_api._FUNCTIONS)
+    index, arguments = swapped["GetDimensionsCount"]
+    swapped["GetDimensionsCount"] = (60, arguments)  # the function that reads the element type
+    monkeypatch.setattr(onnxruntime_api, "_FUNCTIONS", swapped)
+
+    with pytest.raises(BackendUnavailable, match="is not the one that edge-infer knows"):
+        Api(path)
+
+    assert index == 61
+
+
+def test_without_the_library_the_python_binding_takes_over(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity())
+    code = (
+        "import sys, edge_infer\n"
+        "from edge_infer.backends import onnxruntime_api\n"
+        "onnxruntime_api.library_path = lambda: None\n"
+        f"result = edge_infer.load({str(path)!r}, arrays='tensor').run({{'x': [[1.0, 2.0, 3.0]]}})\n"
+        "print(result['y'].tolist(), 'onnxruntime' in sys.modules)"
+    )
+
+    printed = fresh(code)
+
+    assert printed.strip() == "[[1.0, 2.0, 3.0]] True"

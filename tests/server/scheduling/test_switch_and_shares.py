@@ -1,0 +1,122 @@
+"""When the fast variant takes over, and what is fair."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_infer.errors import OverShare
+from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
+from edge_infer.server.scheduling.request import Request
+from edge_infer.server.scheduling.shares import Shares, Tenant
+from edge_infer.server.scheduling.switch import VariantSwitch
+
+BIG, SMALL = Tenant("big", 3.0), Tenant("small", 1.0)
+
+
+def test_the_fast_variant_comes_at_once_and_goes_after_a_calm_time() -> None:
+    switch = VariantSwitch(up_batches=2.0, down_batches=0.5, calm_s=2.0)
+    assert not switch.update(1.9, 0.0)
+    assert switch.update(2.0, 0.1)
+    assert switch.update(0.0, 2.0)
+    assert switch.update(0.6, 2.05)  # not calm: the time begins anew
+    assert switch.update(0.0, 4.0)
+    assert not switch.update(0.0, 4.1)
+    assert switch.switches == 2
+
+
+@given(st.lists(st.floats(0.51, 1.99), max_size=50))
+def test_a_load_between_the_two_marks_changes_nothing(loads: list[float]) -> None:
+    good, fast = VariantSwitch(), VariantSwitch()
+    fast.update(5.0, 0.0)
+    for i, load in enumerate(loads):
+        assert not good.update(load, float(i))
+        assert fast.update(load, float(i))
+
+
+class Asked:
+    """A request of a tenant, and what became of it."""
+
+    def __init__(self, tenant: Tenant, arrived: float = 0.0) -> None:
+        self.results: list[object] = []
+        self.request = Request({}, None, key="k", arrived=arrived, finish=self.results.append, tenant=tenant)
+
+
+def batcher(size: int = 8, batch_s: float = 0.01) -> DynamicBatcher:
+    made = DynamicBatcher(BatchLimits(max_batch_size=1, max_queue_size=size, max_wait_ms=1e6))
+    made.expect(batch_s)
+    return made
+
+
+def order(made: DynamicBatcher) -> list[str]:
+    names = []
+    while (batch := made.take(1e3, is_idle=True)) is not None:
+        names.append(batch.requests[0].tenant.name)
+    return names
+
+
+def test_tenants_take_turns_by_their_weights() -> None:
+    made = batcher(size=100)
+    for _ in range(12):
+        made.submit(Asked(BIG).request)
+        made.submit(Asked(SMALL).request)
+    names = order(made)
+    assert 8 <= names[:12].count("big") <= 10
+    assert names.count("small") == 12
+
+
+def test_who_comes_late_need_not_wait_behind_a_flood() -> None:
+    made = batcher(size=100)
+    for _ in range(50):
+        made.submit(Asked(BIG).request)
+    made.submit(Asked(SMALL, arrived=0.001).request)
+    assert order(made).index("small") <= 5
+
+
+def test_who_is_alone_may_have_everything() -> None:
+    made = batcher(size=8)
+    for _ in range(7):
+        assert made.refusal(1, tenant=SMALL) is None
+        made.submit(Asked(SMALL).request)
+    assert made.refusal(1, tenant=SMALL) is None
+
+
+def test_over_its_share_a_tenant_is_refused_while_others_wait() -> None:
+    made = batcher(size=8)
+    for _ in range(5):
+        made.submit(Asked(BIG).request)
+    for _ in range(2):
+        made.submit(Asked(SMALL).request)
+    refusal = made.refusal(1, tenant=SMALL)
+    assert isinstance(refusal, OverShare)
+    assert (refusal.expected, refusal.got) == (2, 2)
+    assert made.refusal(1, tenant=BIG) is None
+
+
+def test_a_flood_that_filled_the_queue_gives_way_to_who_has_less_than_its_share() -> None:
+    made = batcher(size=8)
+    flood = [Asked(BIG) for _ in range(8)]
+    for one in flood:
+        made.submit(one.request)
+    assert made.refusal(1, tenant=SMALL) is None
+    made.submit(Asked(SMALL).request)
+    refused = [one for one in flood if one.results]
+    assert len(refused) == 1
+    assert refused[0] is flood[-1]
+    assert isinstance(refused[0].results[0], OverShare)
+    assert len(made) == 8
+
+
+@given(st.lists(st.tuples(st.sampled_from([BIG, SMALL]), st.booleans()), max_size=60))
+def test_counts_of_who_waits_never_drift(steps: list[tuple[Tenant, bool]]) -> None:
+    shares, waiting = Shares(10), {"big": 0, "small": 0}
+    for tenant, comes in steps:
+        if comes:
+            shares.added(tenant)
+            waiting[tenant.name] += 1
+        elif waiting[tenant.name]:
+            shares.removed(tenant)
+            waiting[tenant.name] -= 1
+    assert shares._waiting == {name: count for name, count in waiting.items() if count}
+    both = shares.part(BIG) + shares.part(SMALL)
+    assert both >= 1.0

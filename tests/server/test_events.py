@@ -1,0 +1,135 @@
+"""Models with state, step by step, as server-sent events."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from onnx import TensorProto, helper
+
+from edge_infer.errors import InputError
+from edge_infer.server.app import create_app
+from edge_infer.server.ingestion.events import parse_plan
+from edge_infer.server.thread import ServerThread
+from edge_infer.tensors import TensorSpec
+from tests.server.conftest import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLOAT = TensorProto.FLOAT
+
+
+def running_sum() -> bytes:
+    """`total_out = total_in + x`, both of shape [batch, 2]; `twice` is double the total."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["x", "total_in"], ["total_out"]),
+            helper.make_node("Add", ["total_out", "total_out"], ["twice"]),
+        ],
+        "sum",
+        [info(name, FLOAT, ["batch", 2]) for name in ("x", "total_in")],
+        [info(name, FLOAT, ["batch", 2]) for name in ("total_out", "twice")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 10
+    data: bytes = model.SerializeToString()
+    return data
+
+
+@pytest.fixture(scope="module")
+def send(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    path = tmp_path_factory.mktemp("events") / "sum.onnx"
+    path.write_bytes(running_sum())
+    with ServerThread(create_app({"sum": path})) as server:
+        yield Client(server.url)
+
+
+def tensor(name: str, data: list[Any], shape: list[int]) -> dict[str, Any]:
+    return {"name": name, "shape": shape, "datatype": "FP32", "data": data}
+
+
+def ask(send: Client, x: dict[str, Any], more: dict[str, Any] | None = None, **parameters: Any) -> list[Any]:
+    document = {"inputs": [x, tensor("total_in", [0, 0], [1, 2])], "parameters": parameters, **(more or {})}
+    answer = send("/v2/models/sum/infer_stream", "POST", json.dumps(document).encode())
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"] == "text/event-stream"
+    events = []
+    for block in answer.body.decode().strip().split("\n\n"):
+        kind, data = block.split("\n")
+        events.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return events
+
+
+def test_each_entry_of_a_sequence_is_a_step_and_state_goes_on(send: Client) -> None:
+    x = tensor("x", [1, 10, 2, 20, 3, 30], [3, 1, 2])
+    events = ask(send, x, {"outputs": [{"name": "twice"}]}, state="total_out:total_in", sequence="x")
+    assert [kind for kind, _ in events] == ["step", "step", "step", "end"]
+    assert [event["outputs"][0]["data"] for _, event in events[:3]] == [[2, 20], [6, 60], [12, 120]]
+    assert [output["name"] for output in events[0][1]["outputs"]] == ["twice"]
+    assert events[3][1] == {"steps": 3}
+
+
+def test_a_number_of_steps_repeats_the_input(send: Client) -> None:
+    events = ask(send, tensor("x", [1, 2], [1, 2]), state="total_out:total_in", steps=5)
+    assert events[4][1]["outputs"][0]["data"] == [5, 10]
+
+
+def test_steps_of_many_clients_do_not_mix(send: Client) -> None:
+    with ThreadPoolExecutor(6) as threads:
+        found = threads.map(
+            lambda i: ask(send, tensor("x", [i, -i], [1, 2]), state="total_out:total_in", steps=20), range(6)
+        )
+        for i, events in enumerate(found):
+            assert events[19][1]["outputs"][0]["data"] == [20 * i, -20 * i]
+
+
+def test_a_step_that_fails_is_an_event_and_the_server_goes_on(send: Client) -> None:
+    events = ask(send, tensor("x", [1, 2], [1, 2]), state="total_out:total_in", steps=3, timeout=1)
+    assert events[-1][0] == "error"
+    assert (events[-1][1]["code"], events[-1][1]["status"]) == ("deadline_exceeded", 504)
+    assert ask(send, tensor("x", [1, 2], [1, 2]), steps=1)[-1] == ("end", {"steps": 1})
+
+
+SPECS = [TensorSpec("x", "float32", ("batch", 2)), TensorSpec("total_in", "float32", ("batch", 2))]
+OUTPUTS = [TensorSpec("total_out", "float32", ("batch", 2))]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (None, "`parameters` is missing"),
+        ({}, "`parameters.steps` is null"),
+        ({"steps": 0}, "from 1 to 100000"),
+        ({"steps": 10**9}, "from 1 to 100000"),
+        ({"steps": True}, "expected a whole number"),
+        ({"steps": 1, "state": 3}, "`parameters.state` is no text"),
+        ({"steps": 1, "state": "nothing"}, "names `nothing`"),
+        ({"steps": 1, "state": "total_out:total"}, "names `total`"),
+        ({"steps": 1, "state": "total_out:x,total_out:total_in"}, "names `total_out`"),
+        ({"sequence": "total_in", "state": "total_out:total_in"}, "is in `state` and in `sequence`"),
+        ({"sequence": "y"}, "names `y`"),
+        ({"sequence": ["x"]}, "`parameters.sequence` is no text"),
+        ({"sequence": "x", "steps": 3}, "from 1 to 2"),
+        ({"sequence": "x,total_in"}, "steps"),
+    ],
+)
+def test_plans_that_make_no_sense_name_the_field(parameters: Any, message: str) -> None:
+    sequence = parameters is not None and "sequence" in parameters
+    x = tensor("x", [1, 2, 3, 4], [2, 1, 2]) if sequence else tensor("x", [1, 2], [1, 2])
+    total = tensor("total_in", [0, 0], [1, 2])
+    if sequence and "total_in" in parameters["sequence"]:
+        total = tensor("total_in", [0] * 6, [3, 1, 2])
+    body = json.dumps({"inputs": [x, total], "parameters": parameters}).encode()
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        parse_plan(body, SPECS, OUTPUTS)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'{"parameters": []}', b'{"parameters": {"steps": 1}}'])
+def test_bodies_that_are_none_are_refused_before_any_event(send: Client, body: bytes) -> None:
+    answer = send("/v2/models/sum/infer_stream", "POST", body)
+    assert answer.status == 400
+    assert json.loads(answer.body)["code"] == "input_error"

@@ -1,0 +1,166 @@
+"""`load(bundle, fallback=URL)`: here where it can be, on the server where it cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+
+import edge_infer
+from edge_infer.backends.base import Placement
+from edge_infer.backends.fallback import FallbackModel
+from edge_infer.backends.remote import RemoteModel
+from edge_infer.dtypes import DType
+from edge_infer.errors import BundleError, ExecutionError, FetchError, InputError, UnsupportedModel
+from edge_infer.server.app import create_app
+from edge_infer.server.thread import ServerThread
+from edge_infer.tensors import TensorSpec
+from tests.server.bundles import bundle_files, onnx_model, write_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FEEDS = {"x": numpy.array([[1, 2, 3]], "float32")}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server whose `neg` negates; the models here are the identity, so that one sees where an answer comes from."""
+    root = tmp_path_factory.mktemp("fallback")
+    models = {
+        "neg": write_bundle(root / "neg", bundle_files("neg", onnx_model("Neg"))),
+        "other": write_bundle(root / "other", bundle_files("other", shape=("batch", 3), dtype=DType.INT8)),
+    }
+    with ServerThread(create_app(models)) as server:
+        yield f"{server.url}/v2/models"
+
+
+def test_what_can_run_here_does_and_the_server_is_not_asked(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    with edge_infer.load(folder, fallback="http://127.0.0.1:1/v2/models/tiny") as session:
+        assert session.run(FEEDS)["y"].tolist() == [[1, 2, 3]]
+        assert (session.report().device, session.report().fallbacks) == ("cpu", ())
+        with session.prepare({"x": (1, 3)}) as call:
+            assert call(FEEDS)["y"].tolist() == [[1, 2, 3]]
+
+
+def test_what_no_engine_can_load_runs_on_the_server_and_the_report_says_why(tmp_path: Path, url: str) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files("tiny", b"no model at all"))
+    with pytest.raises(UnsupportedModel):
+        edge_infer.load(folder)
+    with edge_infer.load(folder, fallback=f"{url}/neg") as session:
+        assert session.run(FEEDS)["y"].tolist() == [[-1, -2, -3]]
+        report = session.report()
+    assert (report.engine, report.device) == ("remote", "remote")
+    assert any("onnxruntime on cpu" in reason for reason in report.fallbacks)
+
+
+async def load_async(folder: Path, url: str) -> Any:
+    session = await edge_infer.load_async(folder, fallback=url)
+    return session.run(FEEDS)["y"].tolist()
+
+
+def test_asynchronously_too(tmp_path: Path, url: str) -> None:
+    import asyncio
+
+    folder = write_bundle(tmp_path / "tiny", bundle_files("tiny", b"no model at all"))
+    assert asyncio.run(load_async(folder, f"{url}/neg")) == [[-1, -2, -3]]
+
+
+def test_a_fallback_that_is_no_model_on_a_server_is_refused_at_once(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    for wrong in ("http://127.0.0.1/models/tiny", "tiny.bundle", ""):
+        with pytest.raises(InputError, match="`fallback`"):
+            edge_infer.load(folder, fallback=wrong)
+
+
+def test_a_server_that_is_not_there_either_is_the_error(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files("tiny", b"no model at all"))
+    with pytest.raises(FetchError):
+        edge_infer.load(folder, fallback="http://127.0.0.1:1/v2/models/tiny")
+
+
+class Local:
+    """A model here that fails or dawdles as it is told."""
+
+    inputs: tuple[TensorSpec, ...] = (TensorSpec("x", "float32", ("batch", 3)),)
+    outputs: tuple[TensorSpec, ...] = (TensorSpec("y", "float32", ("batch", 3)),)
+    placement = Placement("cpu", 1, ("Local",))
+    is_thread_safe = True
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.work = 0
+
+    def run(self, feeds: Any, *_more: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        for _ in range(self.work):
+            numpy.sort(numpy.arange(100_000)[::-1])
+        return {"y": feeds["x"]}
+
+    def bind(self, shapes: Any) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error", [ExecutionError("Failed to allocate memory for requested buffer of size 4"), MemoryError()]
+)
+def test_a_call_for_which_memory_is_short_runs_on_the_server_and_the_next_one_here(url: str, error: Exception) -> None:
+    local = Local()
+    model = FallbackModel(local, f"{url}/neg", RemoteModel)
+    local.error = error
+    assert model.run(FEEDS, ["y"], {}, ())["y"].tolist() == [[-1, -2, -3]]
+    local.error = None
+    assert model.run(FEEDS, ["y"], {}, ())["y"].tolist() == [[1, 2, 3]]
+    (note,) = model.placement.fallbacks
+    assert note.startswith(f"1 calls at {url}/neg: too little memory here")
+    assert model.placement.device == "cpu"
+    model.close()
+
+
+def test_another_failure_is_no_reason_to_ask_the_server(url: str) -> None:
+    local = Local()
+    local.error = ExecutionError("the operator is broken")
+    model = FallbackModel(local, f"{url}/neg", RemoteModel)
+    with pytest.raises(ExecutionError, match="broken"):
+        model.run(FEEDS, ["y"], {}, ())
+
+
+def test_a_server_with_another_model_is_refused(url: str) -> None:
+    local = Local()
+    local.error = MemoryError()
+    with pytest.raises(BundleError, match="is another model"):
+        FallbackModel(local, f"{url}/other", RemoteModel).run(FEEDS, ["y"], {}, ())
+
+
+def test_after_slow_calls_in_a_row_the_server_takes_over(url: str) -> None:
+    local = Local()
+    local.work = 400  # some hundred milliseconds, a server's answer takes some
+    model = FallbackModel(local, f"{url}/neg", RemoteModel, 1e-6)
+    signs = [model.run(FEEDS, ["y"], {}, ())["y"][0, 0] for _ in range(10)]
+    assert signs == [1] * 4 + [-1] * 6
+    placement = model.placement
+    assert (placement.device, placement.providers) == ("remote", (f"{url}/neg",))
+    assert "more than 0.001 ms" in placement.fallbacks[0]
+
+
+def test_where_the_server_is_slower_still_calls_come_back_for_good(url: str) -> None:
+    model = FallbackModel(Local(), f"{url}/neg", RemoteModel, 1e-9)
+    signs = [model.run(FEEDS, ["y"], {}, ())["y"][0, 0] for _ in range(12)]
+    assert signs[:4] == [1] * 4
+    assert -1 in signs
+    assert signs[-4:] == [1] * 4
+    assert model.placement.device == "cpu"
+    assert any("then here again: the server took" in note for note in model.placement.fallbacks)
+
+
+def test_a_server_that_fails_is_left_alone_where_the_model_runs_here() -> None:
+    model = FallbackModel(Local(), "http://127.0.0.1:1/v2/models/x", RemoteModel, 1e-9)
+    assert {float(model.run(FEEDS, ["y"], {}, ())["y"][0, 0]) for _ in range(8)} == {1.0}
+    assert any("the server failed" in note for note in model.placement.fallbacks)

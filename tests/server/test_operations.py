@@ -1,0 +1,382 @@
+"""Variants that switch, canaries, pools, routes and tenants on a running server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edge_infer.errors import DeviceLost, InputError
+from edge_infer.manifest import FileEntry, Manifest, Variant
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.execution import dispatcher
+from edge_infer.server.execution.canary import Canary
+from edge_infer.server.execution.engine import Engine
+from edge_infer.server.execution.routing import Pool, Route, RoutingTable
+from edge_infer.server.execution.running import run_batch
+from edge_infer.server.repository import ModelRepository
+from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.scheduling.shares import Tenant
+from edge_infer.server.settings import Settings, parse_settings, read_settings
+from edge_infer.server.thread import ServerThread
+from edge_infer.tensors import TensorSpec
+from tests.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.server.conftest import Client
+from tests.server.test_serving import Gate, ask, gate, row, wait_until_queued
+from tests.server.test_stream import stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["gate"]
+OCTETS = "application/octet-stream"
+
+
+def digest(key: str) -> str:
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+# -- variants --
+
+
+def slow_model(layers: int) -> bytes:
+    """`y = x` by a long way round: pairs of negations, which an optimizer cannot fold."""
+    from onnx import TensorProto, helper
+
+    nodes, name = [], "x"
+    for i in range(layers):
+        nodes.append(helper.make_node("Softplus", [name], [f"s{i}"]))
+        nodes.append(helper.make_node("Abs", [f"s{i}"], [f"a{i}"]))
+        name = f"a{i}"
+    nodes.append(helper.make_node("Identity", [name], ["y"]))
+    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, ["batch", 3]) for end in ("x", "y")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "slow", ends[:1], ends[1:]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 10
+    data: bytes = model.SerializeToString()
+    return data
+
+
+def two_variants(folder: Path, slow: bytes, fast: bytes) -> Path:
+    files = {"onnx/model.onnx": slow, "onnx/model_int8.onnx": fast}
+    manifest = Manifest(
+        "two",
+        "1",
+        [TensorSpec("x", "float32", ("batch", 3))],
+        [TensorSpec("y", "float32", ("batch", 3))],
+        [
+            Variant("onnx/fp32", "onnx", "fp32", "onnx/model.onnx"),
+            Variant("onnx/int8", "onnx", "int8", "onnx/model_int8.onnx"),
+        ],
+        [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()],
+    )
+    return write_bundle(folder, {"manifest.json": manifest.to_bytes(), **files})
+
+
+def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path, gate: Gate) -> None:
+    from edge_infer.bundle import Bundle
+    from edge_infer.select import choices
+
+    probe = Bundle.open(two_variants(tmp_path / "probe", slow_model(1), slow_model(1)))
+    first = next(choices(probe.manifest)).variant.id
+    other = "onnx/fp32" if first == "onnx/int8" else "onnx/int8"
+    slow, fast = slow_model(400), onnx_model()
+    models = (slow, fast) if first == "onnx/fp32" else (fast, slow)
+    folder = two_variants(tmp_path / "two", *models)
+    limits = Limits(workers=1, batch=BatchLimits(max_batch_size=1, max_wait_ms=1e6))
+    app = create_app({"two": folder}, limits=limits, settings=Settings(fast_variants={"*": other}))
+    with ServerThread(app) as server, ThreadPoolExecutor(8) as threads:
+        waiting = [threads.submit(ask, server, 1.0, "two")]
+        assert gate.entered.wait(60)
+        waiting += [threads.submit(ask, server, 1.0, "two") for _ in range(5)]
+        wait_until_queued(server, 5)
+        gate.open.set()
+        answers = [future.result() for future in waiting]
+        document = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+        last = Client(server.url)("/v2/models/two/infer", "POST", json.dumps(document).encode())
+        metrics = Client(server.url)("/metrics").body.decode()
+        config = json.loads(Client(server.url)("/v2/models/two/config").body)
+    variants = [answer.headers["model-variant"] for answer in answers]
+    assert variants[0] == first
+    assert variants.count(other) == 5
+    assert {answer.body == row(1.0) for answer in answers if answer.headers["model-variant"] == other} == {True}
+    assert json.loads(last.body)["parameters"] == {"variant": other}  # it takes two seconds of calm to go back
+    labels = 'model="two",pool="default"'
+    assert f'edge_infer_variant_in_use{{{labels},variant="{other}",version="1"}} 1.0' in metrics
+    assert f'edge_infer_variant_switches_total{{{labels},version="1"}} 1.0' in metrics
+    assert config["parameters"]["fast_variant"]["string_value"] == other
+
+
+def test_a_fast_variant_that_is_not_faster_is_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
+    folder = two_variants(tmp_path / "two", slow_model(50), slow_model(50))
+    for fast in ("onnx/none", "onnx/fp32", "onnx/int8"):
+        app = create_app({"two": folder}, settings=Settings(fast_variants={"two": fast}))
+        with ServerThread(app) as server:
+            config = json.loads(Client(server.url)("/v2/models/two/config").body)
+            answer = ask(server, 1.0, "two")
+        reason = config["parameters"]["fast_variant"]["string_value"]
+        assert reason != fast
+        assert reason
+        assert "model-variant" not in answer.headers
+
+
+# -- canaries --
+
+
+def two_versions(root: Path) -> list[Path]:
+    files = bundle_files("tiny", onnx_model("Neg"))
+    manifest = json.loads(files["manifest.json"])
+    manifest["version"] = "2"
+    files["manifest.json"] = json.dumps(manifest).encode()
+    return [write_bundle(root / "1", bundle_files()), write_bundle(root / "2", files)]
+
+
+def test_a_canary_takes_its_part_and_pinned_versions_are_left_alone(tmp_path: Path) -> None:
+    app = create_app({"tiny": two_versions(tmp_path)})
+    with ServerThread(app) as server:
+        send = Client(server.url)
+        place = "/v2/repository/models/tiny/canary"
+        assert ask(server).body == row(-1.0)  # the highest version
+        assert send(place, "POST", b'{"version": "2", "percent": 25}').status == 200
+        bodies = [ask(server).body for _ in range(40)]
+        assert bodies.count(row(-1.0)) == 10
+        assert bodies.count(row(1.0)) == 30
+        pinned = send("/v2/models/tiny/versions/2/infer", "POST", row(1.0), content_type=OCTETS)
+        assert pinned.body == row(-1.0)
+        assert send(place, "POST", b'{"version": "9", "percent": 25}').status == 404
+        assert send(place, "POST", b'{"version": "2", "percent": 101}').status == 400
+        assert send(place, "POST", b'{"version": 2}').status == 400
+        assert send("/v2/repository/models/none/canary", "POST", b"{}").status == 404
+        assert send(place, "POST", b"").status == 200
+        assert {ask(server).body for _ in range(8)} == {row(-1.0)}
+
+
+def test_a_canary_that_cannot_be_loaded_harms_nobody(tmp_path: Path) -> None:
+    first, second = two_versions(tmp_path)
+    app = create_app({"tiny": [first, second]}, settings=Settings(canaries={"tiny": Canary("2", 50)}))
+    (second / "onnx/model.onnx").write_bytes(b"no model")
+    with ServerThread(app) as server:
+        assert {(answer.status, answer.body) for answer in (ask(server) for _ in range(10))} == {(200, row(1.0))}
+
+
+# -- pools --
+
+
+def test_a_route_chooses_the_pool_by_model_version_and_tenant(tmp_path: Path) -> None:
+    table = RoutingTable(
+        {"gold": Pool(1), "old": Pool(2)}, [Route("old", "tiny", "1"), Route("gold", tenant="shop"), Route("gold", "x")]
+    )
+    assert table.pool_of("tiny", "1", "shop") == "old"
+    assert table.pool_of("tiny", None, "shop") == "gold"
+    assert table.pool_of("tiny", None, "") == "default"
+    assert table.pool_of("x", "7", "") == "gold"
+    with pytest.raises(InputError, match="names the pool `gone`"):
+        RoutingTable({}, [Route("gone")])
+
+
+def test_a_pool_that_is_flooded_does_not_hold_up_another(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    table = RoutingTable({"gold": Pool(1)}, [Route("gold", tenant="shop")])
+    settings = Settings(table, tenants={Tenant("shop"): [hashlib.sha256(b"k").digest()]})
+    settings = settings._replace(tenants={**settings.tenants, Tenant("other"): [hashlib.sha256(b"o").digest()]})
+    limits = Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6))
+    with ServerThread(create_app({"tiny": tiny}, limits=limits, settings=settings)) as server:
+        with ThreadPoolExecutor(4) as threads:
+            held = threads.submit(ask, server, 1.0, x_api_key="o")
+            assert gate.entered.wait(60)
+            gate.entered.clear()
+            other = threads.submit(ask, server, 2.0, x_api_key="k")
+            assert gate.entered.wait(60)  # it runs beside the one that is held
+            gate.open.set()
+            assert (held.result().status, other.result().status) == (200, 200)
+        metrics = Client(server.url)("/metrics", x_api_key="k").body.decode()
+    for pool in ("gold", "default"):
+        assert f'edge_infer_requests_total{{model="tiny",pool="{pool}",version="1"}} 1.0' in metrics
+
+
+def test_a_lost_device_stops_its_pool_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    table = RoutingTable({"gpu": Pool(1, "cpu")}, [Route("gpu", tenant="shop")])
+    tenants = {Tenant(name): [hashlib.sha256(name[:1].encode()).digest()] for name in ("shop", "other")}
+    runs = []
+
+    def lose(session: Any, batch: Any) -> Any:
+        runs.append(batch)
+        if batch.requests[0].tenant.name == "shop":
+            return [DeviceLost("CUDA failure 719: unspecified launch failure")] * len(batch.requests)
+        return run_batch(session, batch)
+
+    monkeypatch.setattr(dispatcher, "run_batch", lose)
+    limits = Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6))
+    with ServerThread(create_app({"tiny": tiny}, limits=limits, settings=Settings(table, tenants=tenants))) as server:
+        before = Client(server.url)("/readyz")
+        first, second = ask(server, 1.0, x_api_key="s"), ask(server, 2.0, x_api_key="s")
+        beside = ask(server, 3.0, x_api_key="o")
+        after = Client(server.url)("/readyz")
+
+    assert (before.status, first.status, second.status, beside.status) == (200, 503, 503, 200)
+    assert json.loads(second.body)["code"] == "device_lost"
+    assert len(runs) == 2  # the second request was refused without being run
+    assert after.status == 503
+    assert json.loads(after.body) == {"ready": False, "lost": {"gpu": "CUDA failure 719: unspecified launch failure"}}
+
+
+# -- tenants --
+
+
+def test_without_a_key_only_health_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = parse_settings({"tenants": {"shop": {"keys": [digest("s3cret"), digest("new")]}}})
+    with caplog.at_level(0), ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
+        send = Client(server.url)
+        for path in ("/health", "/livez", "/readyz", "/v2/health/live"):
+            assert send(path).status == 200
+        for path in ("/v2", "/metrics", "/models/", "/models/tiny/onnx/model.onnx", "/docs", "/v2/models/tiny", "/"):
+            refused = send(path)
+            assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer"), path
+            assert send(path, authorization="Bearer s3cret").status in (200, 404), path
+        assert ask(server).status == 401
+        assert ask(server, authorization="Bearer wrong").status == 401
+        assert ask(server, authorization="Basic s3cret").status == 401
+        assert ask(server, authorization="bearer s3cret").body == row(1.0)
+        assert ask(server, x_api_key="new").body == row(1.0)
+        from websockets.exceptions import InvalidStatus
+
+        with pytest.raises(InvalidStatus):
+            stream(server.url)
+        with stream(server.url, additional_headers={"X-Api-Key": "new"}):
+            pass
+    assert "s3cret" not in caplog.text
+
+
+def test_a_session_sends_the_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import edge_infer
+    from edge_infer.errors import EdgeInferError
+
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")]}}})
+    with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
+        for scheme in ("http", "ws"):
+            url = f"{server.url}/v2/models/tiny".replace("http", scheme, 1)
+            monkeypatch.delenv("EDGE_INFER_API_KEY", raising=False)
+            with pytest.raises(EdgeInferError):
+                edge_infer.load(url)
+            monkeypatch.setenv("EDGE_INFER_API_KEY", "k")
+            with edge_infer.load(url) as session:
+                assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
+
+
+def test_a_flood_of_one_tenant_leaves_another_its_share(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = parse_settings({"tenants": {"big": {"keys": [digest("b")]}, "small": {"keys": [digest("s")]}}})
+    limits = Limits(workers=1, batch=BatchLimits(max_batch_size=1, max_queue_size=4, max_wait_ms=1e6))
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=limits, settings=settings)) as server,
+        ThreadPoolExecutor(12) as threads,
+    ):
+        flood = [threads.submit(ask, server, 1.0, x_api_key="b")]
+        assert gate.entered.wait(60)
+        for i in range(4):
+            flood.append(threads.submit(ask, server, 1.0, x_api_key="b"))
+            wait_until(server, i + 1)
+        small = threads.submit(ask, server, 2.0, x_api_key="s")  # the queue is full: the newest of the flood gives way
+        while not any(future.done() for future in flood):
+            pass
+        over = ask(server, 1.0, x_api_key="b")
+        assert (over.status, over.headers["retry-after"]) == (429, "1")
+        assert json.loads(over.body)["code"] == "over_share"
+        gate.open.set()
+        assert small.result().status == 200
+        assert sorted(future.result().status for future in flood) == [200, 200, 200, 200, 429]
+
+
+def wait_until(server: ServerThread, count: int) -> None:
+    while True:
+        text = Client(server.url)("/metrics", x_api_key="b").body.decode()
+        line = next(line for line in text.splitlines() if line.startswith("edge_infer_queue_depth{"))
+        if int(float(line.rpartition(" ")[2])) >= count:
+            return
+
+
+# -- the file --
+
+
+def test_a_file_says_it_all(tmp_path: Path) -> None:
+    path = tmp_path / "serve.toml"
+    path.write_text(
+        f"""
+        [pools.gold]
+        workers = 2
+        device = "cpu"
+
+        [[routes]]
+        pool = "gold"
+        tenant = "shop"
+
+        [models.digits]
+        fast_variant = "onnx/int8"
+        canary = {{ version = "2", percent = 12.5 }}
+
+        [tenants.shop]
+        keys = ["{digest("k")}"]
+        weight = 3
+        """
+    )
+    found = read_settings(path)
+    assert found.table.pools["gold"] == Pool(2, "cpu")
+    assert found.table.pool_of("digits", None, "shop") == "gold"
+    assert found.fast_variants == {"digits": "onnx/int8"}
+    assert (found.canaries["digits"].version, found.canaries["digits"].percent) == ("2", 12.5)
+    assert list(found.tenants) == [Tenant("shop", 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"pool": {}}, "`pool` is not known in the file"),
+        ({"pools": 3}, "`pools` is no table"),
+        ({"pools": {"a": {"workers": -1}}}, "`pools.a.workers` is no number from 0 to 64"),
+        ({"pools": {"a": {"workers": True}}}, "`pools.a.workers`"),
+        ({"routes": {}}, "`routes` is no list"),
+        ({"routes": [{"model": "x"}]}, r"`routes\[0\].pool` is no text"),
+        ({"routes": [{"pool": "x"}]}, "names the pool `x`"),
+        ({"models": {"m": {"canary": {"version": "2", "percent": 101}}}}, "`models.m.canary.percent`"),
+        ({"models": {"m": {"canary": {"version": 2, "percent": 1}}}}, "`models.m.canary.version` is no text"),
+        ({"models": {"m": {"fast": "x"}}}, "`fast` is not known in models.m"),
+        ({"tenants": {"t": {}}}, "`tenants.t.keys` is no list"),
+        ({"tenants": {"t": {"keys": []}}}, "`tenants.t.keys` is no list"),
+        ({"tenants": {"t": {"keys": ["hunter2"]}}}, "an entry that is no digest"),
+        ({"tenants": {"t": {"keys": [digest("a"), digest("a")]}}}, "a key twice"),
+        ({"tenants": {"t": {"keys": [digest("a")]}, "u": {"keys": [digest("a")]}}}, "one of another tenant"),
+        ({"tenants": {"t": {"keys": [digest("a")], "weight": 0}}}, "weight` is 0"),
+        ({"tenants": {"": {"keys": [digest("a")]}}}, "an empty name"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(document: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        parse_settings(document)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_that_is_none_is_one_clear_error(tmp_path: Path) -> None:
+    for name, content in (("no.toml", None), ("binary.toml", b"\xff\xfe"), ("bad.toml", b"[x")):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=name):
+            read_settings(tmp_path / name)
+
+
+async def _choices(engine: Engine) -> list[str]:
+    return [(await engine.get("tiny")).version for _ in range(4)]
+
+
+def test_the_highest_version_is_chosen_anew_after_a_load(tmp_path: Path) -> None:
+    import asyncio
+
+    engine = Engine(ModelRepository({"tiny": two_versions(tmp_path)}), 1)
+    assert asyncio.run(_choices(engine)) == ["2"] * 4
+    engine.close()

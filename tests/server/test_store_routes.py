@@ -1,0 +1,159 @@
+"""A hosted store: its files, its events, what devices report, and the page that shows it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+
+from edge_infer.server.app import create_app
+from edge_infer.server.store.fleet import Fleet
+from edge_infer.server.store.page import render
+from edge_infer.server.store.reports import Report
+from edge_infer.server.store.routes import HostedStore
+from edge_infer.server.thread import ServerThread
+from edge_infer.sync.device import DeviceStore
+from edge_infer.sync.repository import Repository
+from tests.sync.conftest import Publisher, take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    made = Publisher(tmp_path / "store", tmp_path / "keys", tmp_path / "bundles")
+    Repository(made.folder).create(made.keys)
+    made.publish(1)
+    return made
+
+
+@pytest.fixture
+def host(publisher: Publisher, tmp_path: Path) -> Iterator[str]:
+    hosted = HostedStore(publisher.folder, tmp_path / "fleet.sqlite")
+    with ServerThread(create_app({}, store=hosted)) as server:
+        yield server.url
+
+
+def post(url: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    request = Request(f"{url}/sync/v1/report", body, {"Content-Type": "application/json", **headers})
+    try:
+        with urlopen(request) as response:
+            return response.status, json.load(response)
+    except HTTPError as error:
+        return error.code, json.load(error)
+
+
+def get(url: str) -> Any:
+    with urlopen(url) as response:
+        return json.load(response)
+
+
+def report(**changes: Any) -> bytes:
+    return json.dumps({"device": "d1", "model": "linear", "version": "1", "sequence": 1, **changes}).encode()
+
+
+def test_a_device_pulls_from_the_server(host: str, publisher: Publisher, tmp_path: Path) -> None:
+    device = DeviceStore(tmp_path / "device")
+
+    assert take(f"{host}/store", device).method == "full"
+    publisher.publish(2)
+    assert take(f"{host}/store", device).method == "delta"
+
+
+def test_only_the_timestamp_is_asked_for_again(host: str, publisher: Publisher) -> None:
+    with urlopen(f"{host}/store/tuf/timestamp.json") as timestamp, urlopen(f"{host}/store/tuf/1.root.json") as root:
+        assert timestamp.headers["Cache-Control"] == "no-cache"
+        assert "immutable" in root.headers["Cache-Control"]
+        assert root.headers["Access-Control-Allow-Origin"] == "*"
+
+
+@pytest.mark.parametrize("path", ["../keys/root.pem", "tuf/../../keys/root.pem", "", "active.json", "tuf/.hidden"])
+def test_nothing_else_is_sent(host: str, publisher: Publisher, path: str) -> None:
+    place = urlsplit(host)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port)
+    connection.request("GET", f"/store/{path}")
+    assert connection.getresponse().status == 404
+    connection.close()
+
+
+def test_listeners_hear_of_what_is_published(host: str, publisher: Publisher) -> None:
+    with urlopen(f"{host}/sync/v1/events") as stream:
+        assert stream.headers["Content-Type"].startswith("text/event-stream")
+
+        def next_version() -> int:
+            while not (line := stream.readline().decode()).startswith("data:"):
+                pass
+            return int(json.loads(line.removeprefix("data:"))["version"])
+
+        before = next_version()
+        publisher.publish(2)
+        assert next_version() == before + 1
+
+
+def test_a_server_that_stops_lets_listeners_go(publisher: Publisher) -> None:
+    with ServerThread(create_app({}, store=HostedStore(publisher.folder))) as server:
+        stream = urlopen(f"{server.url}/sync/v1/events")
+        stream.readline()
+    with stream:
+        assert b"timestamp" in stream.read()
+
+
+def test_a_report_is_on_the_fleet_page_and_survives_the_server(host: str, publisher: Publisher, tmp_path: Path) -> None:
+    assert post(host, report(method="delta", bytes_moved=10, bytes_full=100))[0] == 200
+    assert post(host, report(device="d2", result="trial_failed", error="<b>bad</b>", wanted=2))[0] == 200
+
+    fleet = get(f"{host}/sync/v1/fleet")
+    with urlopen(f"{host}/fleet") as response:
+        page = response.read().decode()
+
+    assert fleet["devices"] == 2
+    assert fleet["totals"] == [{"model": "linear", "updates": 1, "bytes_moved": 10, "bytes_full": 100, "failures": 1}]
+    assert [one["device"] for one in fleet["failing"]] == ["d2"]
+    assert "self-test failed" in page
+    assert "<b>bad</b>" not in page
+    assert len(Fleet(tmp_path / "fleet.sqlite")) == 2
+
+
+def test_a_token_keeps_strangers_out(publisher: Publisher) -> None:
+    with ServerThread(create_app({}, store=HostedStore(publisher.folder, token="secret"))) as server:
+        assert post(server.url, report())[0] == 401
+        assert post(server.url, report(), Authorization="Bearer secre")[0] == 401
+        assert post(server.url, report(), Authorization="Bearer secret")[0] == 200
+
+
+def test_a_roll_out_that_fails_is_halted_by_stage(host: str) -> None:
+    for number in range(20):
+        post(host, report(device=f"good{number}", wanted=2, stage=1, sequence=2))
+    for number in range(2):
+        post(host, report(device=f"bad{number}", wanted=2, stage=1, result="trial_failed"))
+    assert get(f"{host}/sync/v1/advice?model=linear")["halts"] == []
+
+    _, answer = post(host, report(device="bad2", wanted=2, stage=1, result="trial_failed"))
+
+    assert answer["halts"] == [{"model": "linear", "sequence": 2, "stage": 1, "failed": 3, "tried": 23}]
+    assert get(f"{host}/sync/v1/advice?model=other")["halts"] == []
+
+
+def test_the_fleet_forgets_who_was_not_heard_of_for_longest() -> None:
+    fleet = Fleet(max_devices=100)
+    for number in range(150):
+        fleet.add(Report(f"d{number}", "linear"), now_s=number)
+
+    assert len(fleet) <= 100
+    assert fleet.latest(1)[0]["device"] == "d149"
+    assert "d149" in render(fleet)
+
+
+def test_without_a_store_there_are_reports_and_no_files() -> None:
+    with ServerThread(create_app({})) as server:
+        assert post(server.url, report())[0] == 200
+        for path in ("store/tuf/timestamp.json", "sync/v1/events"):
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"{server.url}/{path}")

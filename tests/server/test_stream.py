@@ -1,0 +1,295 @@
+"""WebSocket streams: many requests in flight on one connection."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from edge_infer.codec import FRAME
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.thread import ServerThread
+from tests.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.server.conftest import Client
+from tests.server.test_serve import started
+from tests.server.test_serving import Gate, gate, wait_until_queued
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["gate"]
+
+
+def stream(url: str, name: str = "tiny", **options: Any) -> ClientConnection:
+    place = f"{url.replace('http', 'ws')}/v2/models/{name}/stream"
+    connection: ClientConnection = connect(place, compression=None, max_size=None, **options)
+    return connection
+
+
+def row(value: float, rows: int = 1) -> bytes:
+    return numpy.full((rows, 3), value, "float32").tobytes()
+
+
+def raw(number: int, value: float) -> bytes:
+    return FRAME.pack(number, 0, 12) + row(value)
+
+
+def framed(number: int, document: dict[str, Any], tail: bytes = b"") -> bytes:
+    head = json.dumps(document).encode()
+    return FRAME.pack(number, len(head), len(tail)) + head + tail
+
+
+def frames(data: bytes | str) -> Iterator[tuple[int, Any, bytes]]:
+    """Of each frame of a message its number, its JSON (None for a raw one), and its bytes."""
+    assert isinstance(data, bytes)
+    while data:
+        number, length, size = FRAME.unpack_from(data)
+        document = json.loads(data[12 : 12 + length]) if length else None
+        yield number, document, data[12 + length : 12 + length + size]
+        data = data[12 + length + size :]
+
+
+def answer(data: bytes | str) -> tuple[int, Any, bytes]:
+    """The only frame of a message."""
+    (found,) = frames(data)
+    return found
+
+
+def answers_of(connection: ClientConnection, count: int) -> list[tuple[int, Any, bytes]]:
+    """So many answers, however many messages they come in."""
+    found: list[tuple[int, Any, bytes]] = []
+    while len(found) < count:
+        found += frames(connection.recv(30))
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    root = tmp_path_factory.mktemp("stream")
+    models = {
+        "tiny": write_bundle(root / "tiny", bundle_files()),
+        "neg": write_bundle(root / "neg", bundle_files("neg", onnx_model("Neg"))),
+    }
+    with ServerThread(create_app(models, limits=Limits(max_body_bytes=2**20))) as running:
+        yield running
+
+
+def test_many_requests_are_in_flight_and_each_answer_has_its_number(server: ServerThread) -> None:
+    with stream(server.url) as connection:
+        for number in range(500):
+            connection.send(raw(number, number))
+        found = {number: tail for number, _, tail in answers_of(connection, 500)}
+    assert found == {number: row(number) for number in range(500)}
+
+
+def test_a_message_may_hold_many_requests(server: ServerThread) -> None:
+    with stream(server.url) as connection:
+        connection.send(b"".join(raw(number, number) for number in range(700)))  # more than may be in flight
+        found = {number: tail for number, _, tail in answers_of(connection, 700)}
+    assert found == {number: row(number) for number in range(700)}
+
+
+def test_json_and_binary_tensors_come_as_over_http(server: ServerThread) -> None:
+    entry = {"name": "x", "shape": [1, 3], "datatype": "FP32"}
+    with stream(server.url, "neg") as connection:
+        connection.send(framed(7, {"id": "a", "inputs": [{**entry, "data": [1, 2, 3]}]}))
+        number, document, tail = answer(connection.recv())
+        assert (number, document["id"], tail) == (7, "a", b"")
+        assert document["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [-1, -2, -3]}]
+        binary = {"inputs": [{**entry, "parameters": {"binary_data_size": 12}}]}
+        connection.send(framed(8, {**binary, "parameters": {"binary_data_output": True}}, row(2)))
+        number, document, tail = answer(connection.recv())
+    assert (number, tail) == (8, row(-2))
+    assert document["outputs"][0]["parameters"] == {"binary_data_size": 12}
+
+
+def test_an_error_is_an_answer_and_the_stream_goes_on(server: ServerThread) -> None:
+    with stream(server.url) as connection:
+        connection.send(framed(1, {"inputs": []}))
+        number, document, _ = answer(connection.recv())
+        assert (number, document["code"], document["status"]) == (1, "input_error", 400)
+        assert document["hint"]
+        connection.send(FRAME.pack(2, 0, 5) + b"12345")
+        assert answer(connection.recv())[1]["code"] == "input_error"
+        connection.send(raw(3, 4.0))
+        assert answer(connection.recv()) == (3, None, row(4.0))
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (b"", 1007),
+        (b"12345678901", 1007),
+        (FRAME.pack(1, 0, 13) + row(1), 1007),
+        (FRAME.pack(1, 2**32 - 1, 2**32 - 1) + b"{}", 1007),
+        (raw(1, 1.0) + b"more", 1007),
+        ("text", 1003),
+        (b"x" * (2**20 + 1), 1009),
+    ],
+)
+def test_what_is_no_frame_ends_the_stream_and_harms_nobody(
+    server: ServerThread, message: bytes | str, code: int
+) -> None:
+    with stream(server.url) as other, stream(server.url) as connection:
+        connection.send(message)
+        with pytest.raises(ConnectionClosed) as caught:
+            connection.recv(30)
+        assert caught.value.rcvd is not None
+        assert caught.value.rcvd.code == code
+        other.send(raw(1, 5.0))
+        assert answer(other.recv(30))[2] == row(5.0)
+
+
+HOSTILE = {
+    "JSON cut": FRAME.pack(1, 3, 0) + b'{"i',
+    "not UTF-8": FRAME.pack(1, 2, 0) + b"\xff\xfe",
+    "deep": FRAME.pack(1, 50_000, 0) + b"[" * 50_000,
+    "large and wrong": FRAME.pack(1, 200_000, 0) + b"[" * 200_000,
+    "no input": framed(1, {"inputs": [{}]}),
+    "sizes that lie": framed(
+        1, {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 99}}]}
+    ),
+    "a tail nobody names": framed(
+        1, {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}, b"more"
+    ),
+    "no row": FRAME.pack(1, 0, 3) + b"123",
+}
+
+
+@pytest.mark.parametrize("frame", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_frame_has_one_clear_error(server: ServerThread, frame: bytes) -> None:
+    with stream(server.url) as connection:
+        connection.send(frame)
+        number, document, _ = answer(connection.recv(30))
+        assert (number, document["status"]) == (1, 400), document
+        assert "Traceback" not in document["error"]
+        connection.send(raw(2, 6.0))
+        assert answer(connection.recv(30))[2] == row(6.0)
+
+
+def test_random_frames_never_end_the_server(server: ServerThread) -> None:
+    random = numpy.random.default_rng(7)
+    with stream(server.url) as connection:
+        for number in range(300):
+            length, size = (int(value) for value in random.integers(1, 40, 2))
+            connection.send(FRAME.pack(number, length, size) + random.bytes(length + size))
+        numbers = {number for number, _, _ in answers_of(connection, 300)}
+    assert numbers == set(range(300))
+
+
+def test_an_unknown_model_is_refused_before_the_stream_opens(server: ServerThread) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        stream(server.url, "none")
+    assert caught.value.response.status_code == 404
+    assert json.loads(caught.value.response.body)["code"] == "model_not_found"
+
+
+def limits(**more: Any) -> Limits:
+    return Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6), **more)
+
+
+def test_streams_have_a_limit(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": tiny}, limits=limits(max_streams=1))) as server, stream(server.url):
+        with pytest.raises(InvalidStatus) as caught:
+            stream(server.url)
+        assert caught.value.response.status_code == 503
+        assert caught.value.response.headers["retry-after"] == "1"
+
+
+def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=limits(max_in_flight=4))) as server,
+        stream(server.url) as connection,
+        stream(server.url) as other,
+    ):
+        connection.send(raw(0, 0.0))
+        assert gate.entered.wait(60)
+        for number in range(1, 10):
+            connection.send(raw(number, number))
+        wait_until_queued(server, 3)
+        other.send(raw(0, 100.0))
+        wait_until_queued(server, 4)  # the other's came after all of these, and no more of these is there
+        gate.open.set()
+        assert sorted(number for number, _, _ in answers_of(connection, 10)) == list(range(10))
+        assert answer(other.recv(30))[2] == row(100.0)
+
+
+def test_a_timeout_is_answered_in_time_and_only_once(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    entry = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [9, 9, 9]}
+    with ServerThread(create_app({"tiny": tiny}, limits=limits())) as server, stream(server.url) as connection:
+        connection.send(raw(0, 0.0))
+        assert gate.entered.wait(60)
+        connection.send(framed(1, {"inputs": [entry], "parameters": {"timeout": 20_000}}))
+        number, document, _ = answer(connection.recv(30))
+        assert (number, document["code"], document["status"]) == (1, "deadline_exceeded", 504)
+        gate.open.set()
+        assert answer(connection.recv(30))[0] == 0
+        connection.send(raw(2, 2.0))
+        assert answer(connection.recv(30))[0] == 2
+    assert 9.0 not in gate.values
+
+
+def test_the_requests_of_a_client_that_left_do_not_run(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": tiny}, limits=limits())) as server, stream(server.url) as connection:
+        connection.send(raw(0, 0.0))
+        assert gate.entered.wait(60)
+        with stream(server.url) as leaving:
+            leaving.send(raw(1, 9.0))
+            wait_until_queued(server, 1)
+        gate.open.set()
+        connection.send(raw(2, 2.0))
+        assert {number for number, _, _ in answers_of(connection, 2)} == {0, 2}
+    assert 9.0 not in gate.values
+
+
+def test_sigterm_answers_what_a_stream_has_in_flight(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "one.bundle", bundle_files("first"))
+    (tmp_path / "src").mkdir()
+    with started(tmp_path, "--web-root", ".", "--log-format", "none") as (process, url, _):
+        assert Client(url)("/v2/models/first/ready").status == 200
+        with stream(url, "first") as connection:
+            sent, is_told = 0, False
+            answers: dict[int, Any] = {}
+            stop = threading.Event()
+
+            def read() -> None:
+                try:
+                    for data in connection:
+                        for number, document, tail in frames(data):
+                            answers[number] = document["code"] if document else tail
+                        if len(answers) >= 300:
+                            stop.set()
+                except ConnectionClosed:
+                    pass
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            try:
+                while sent < 100_000:
+                    connection.send(raw(sent, sent))
+                    sent += 1
+                    if stop.is_set() and not is_told:
+                        is_told = True
+                        process.send_signal(signal.SIGTERM)
+            except ConnectionClosed:
+                pass
+            reader.join(60)
+        assert process.wait(60) == 0
+    accepted = [number for number, found in answers.items() if isinstance(found, bytes)]
+    assert all(answers[number] == row(number) for number in accepted)
+    assert {found for found in answers.values() if isinstance(found, str)} <= {"shutting_down"}
+    # Answered are the first so many, without a gap: nothing that was accepted is missing.
+    assert sorted(answers) == list(range(len(answers)))
+    assert connection.close_code == 1001

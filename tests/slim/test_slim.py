@@ -1,0 +1,194 @@
+"""`edge-infer slim`: the folder runs a model on a bare Python, and nothing else is in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import edge_infer
+from edge_infer import InputError, Tensor, UnsupportedError
+from edge_infer.bundle import Bundle
+from edge_infer.codec import write_examples
+from edge_infer.slim.engine import PLATFORMS, find_library, this_platform
+from edge_infer.slim.folder import write_slim
+from tests import zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteBundle, WriteModel
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or this_platform() not in PLATFORMS, reason="slim folders are for Linux"
+)
+ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00"
+X = [[0.25] * 64]
+
+
+@pytest.fixture
+def bundle(write_bundle: WriteBundle, write_model: WriteModel) -> Path:
+    with edge_infer.load(write_model(zoo.mlp()), backend="reference", arrays="tensor") as session:
+        outputs = session.run({"x": X})
+    examples = write_examples([({"x": Tensor.from_list(X, "float32")}, outputs)])
+    extra = {"examples/examples.bin": examples, "labels.json": json.dumps([str(i) for i in range(10)]).encode()}
+    models = {"onnx/fp32": zoo.mlp(), "onnx/int8": zoo.mlp()}
+    return write_bundle(models, extra=extra, examples="examples/examples.bin", labels="labels.json")
+
+
+def bare(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run Python without its site packages, without the environment."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", *arguments], input=stdin, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("as_zip", [False, True], ids=["folder", "zipapp"])
+def test_a_bare_python_runs_it_and_gives_the_same_numbers(bundle: Path, tmp_path: Path, as_zip: bool) -> None:
+    folder = tmp_path / "device"
+    made = write_slim(str(bundle), folder, find_library(this_platform(), None), as_zip=as_zip)
+    program = str(folder / "app.pyz") if as_zip else str(folder)
+    with edge_infer.load(bundle, variant=made.variant) as session:
+        expected = session.run({"x": X})["logits"]
+
+    run = bare(program, "-", stdin=json.dumps({"x": X}))
+    tested = bare(program, "--self-test")
+
+    assert run.returncode == 0, run.stderr
+    np.testing.assert_allclose(json.loads(run.stdout)["logits"], expected, rtol=1e-6)
+    assert tested.stdout.endswith("the golden examples are right\n"), tested.stderr
+    assert made.size <= 32_000_000
+
+
+def test_only_one_variant_is_in_it(bundle: Path, tmp_path: Path) -> None:
+    write_slim(str(bundle), tmp_path / "device", find_library(this_platform(), None), variant="onnx/fp32")
+
+    inside = Bundle.open(tmp_path / "device/model.bundle")
+
+    assert [variant.id for variant in inside.manifest.variants] == ["onnx/fp32"]
+    assert inside.labels() == [str(i) for i in range(10)]
+    assert sorted(path.name for path in (tmp_path / "device/model.bundle/onnx").iterdir()) == ["model_fp32.onnx"]
+
+
+def test_a_bare_model_file_is_taken_too(write_model: WriteModel, tmp_path: Path) -> None:
+    path = write_model(zoo.identity())
+
+    write_slim(str(path), tmp_path / "device", find_library(this_platform(), None))
+    run = bare(str(tmp_path / "device"), "-", stdin='{"x": [[1, 2, 3]]}')
+
+    assert json.loads(run.stdout) == {"y": [[1.0, 2.0, 3.0]]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "status", "said"),
+    [
+        (["-"], '{"y": [1]}', 1, "error: Input `y` is not known"),
+        (["-"], "{", 1, "error: -: Expecting property name"),
+        (["missing.json"], "", 1, "error: missing.json: [Errno 2]"),
+        ([], "", 2, "usage: python FOLDER INPUTS.json"),
+    ],
+)
+def test_its_program_says_what_is_wrong(
+    write_model: WriteModel, tmp_path: Path, arguments: list[str], stdin: str, status: int, said: str
+) -> None:
+    write_slim(str(write_model(zoo.identity())), tmp_path / "device", find_library(this_platform(), None))
+
+    run = bare(str(tmp_path / "device"), *arguments, stdin=stdin)
+
+    assert (run.returncode, run.stdout) == (status, "")
+    assert run.stderr.startswith(said)
+
+
+def test_the_command_says_what_it_wrote(bundle: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "edge_infer", "slim", str(bundle), "-o", str(tmp_path / "device"), "--json"]
+
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert said["platform"] == this_platform()
+    assert said["size"] == sum(path.stat().st_size for path in (tmp_path / "device").rglob("*") if path.is_file())
+
+
+def test_a_folder_that_is_there_is_not_overwritten_unless_it_is_slim(bundle: Path, tmp_path: Path) -> None:
+    library = find_library(this_platform(), None)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "diary.txt").write_text("dear diary")
+
+    with pytest.raises(InputError, match="is there already"):
+        write_slim(str(bundle), mine, library)
+    with pytest.raises(InputError, match="is no slim folder"):
+        write_slim(str(bundle), mine, library, force=True)
+    write_slim(str(bundle), tmp_path / "device", library)
+    write_slim(str(bundle), tmp_path / "device", library, force=True)
+
+    assert (mine / "diary.txt").read_text() == "dear diary"
+
+
+def test_a_failure_leaves_nothing_behind(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = find_library(this_platform(), None)
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("edge_infer.slim.folder.write_file", full)
+    before = sorted(tmp_path.iterdir())
+
+    with pytest.raises(OSError, match="No space left"):
+        write_slim(str(bundle), tmp_path / "device", library)
+
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def wheel(folder: Path, machine: int, name: str) -> Path:
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("onnxruntime/capi/libonnxruntime_providers_shared.so", b"another library")
+        archive.writestr("onnxruntime/capi/libonnxruntime.so.1.99.0", ELF + machine.to_bytes(2, "little"))
+    return path
+
+
+def test_the_library_comes_from_a_wheel_of_the_other_platform(tmp_path: Path) -> None:
+    wheel(tmp_path, 183, "onnxruntime-1.99.0-cp311-cp311-manylinux_2_28_aarch64.whl")
+
+    library = find_library("aarch64", tmp_path)
+
+    assert library.data == ELF + b"\xb7\x00"
+    assert library.source.endswith("libonnxruntime.so.1.99.0")
+
+
+def test_a_wheel_of_the_wrong_architecture_is_refused(tmp_path: Path) -> None:
+    path = wheel(tmp_path, 62, "onnxruntime-1.99.0-cp311-cp311-manylinux_2_28_x86_64.whl")
+
+    with pytest.raises(InputError, match="is for x86_64, expected aarch64"):
+        find_library("aarch64", path)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("nothing", "no file or folder"), ("", "no wheel of onnxruntime"), ("text.whl", "is no wheel")]
+)
+def test_what_is_no_wheel_says_so(tmp_path: Path, place: str, said: str) -> None:
+    (tmp_path / "text.whl").write_text("text")
+
+    with pytest.raises(InputError, match=said):
+        find_library("aarch64", tmp_path / place)
+
+
+def test_another_platform_needs_its_wheel() -> None:
+    other = next(name for name in PLATFORMS if name != this_platform())
+
+    with pytest.raises(InputError, match="is for") as caught:
+        find_library(other, None)
+
+    assert f"--platform manylinux_2_28_{other}" in caught.value.hint
+
+
+def test_a_tflite_variant_is_refused(write_bundle: WriteBundle, tmp_path: Path) -> None:
+    path = write_bundle({"tflite/fp32": b"never read"})
+
+    with pytest.raises(UnsupportedError, match="only onnxruntime runs without numpy"):
+        write_slim(str(path), tmp_path / "device", find_library(this_platform(), None))

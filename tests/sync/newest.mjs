@@ -1,0 +1,21 @@
+// Prints what the page's client makes of a store in a folder: the version and the floor, or the code of its error.
+
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { InferError } from "../../web/src/errors.js";
+import { NO_FLOOR, newest } from "../../web/src/sync/trust.js";
+
+const { store, model, root, floor, device, now_s } = JSON.parse(process.argv[2]);
+
+async function read(path, limit) {
+  const data = await readFile(join(store, path)).catch(() => null);
+  if (data && data.length > limit) throw new InferError(`${path} has more than ${limit} bytes`, "fetch_error");
+  return data && new Uint8Array(data);
+}
+
+const answer = await newest(read, model, root, { ...NO_FLOOR, ...floor }, { device, now_s }).then(
+  ({ revision, floor: seen }) => ({ version: revision.version, floor: seen }),
+  (error) => ({ code: error.code ?? "crash", message: error.stack }),
+);
+console.log(JSON.stringify(answer));

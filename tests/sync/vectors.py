@@ -1,0 +1,85 @@
+"""Write `vectors.json`: what every decoder of a store must give. `python -m tests.sync.vectors` makes it anew."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_infer.sync.pack_writer import write_pack
+from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, encode
+
+PLACE = Path(__file__).with_name("vectors.json")
+#: Where integers wrap around and floats change their sign, for each width.
+_EDGES = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**63]
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def transforms() -> list[dict[str, Any]]:
+    random = np.random.default_rng(7)
+    found = []
+    for width in (1, 2, 4, 8):
+        edges = b"".join((edge & (1 << 8 * width) - 1).to_bytes(width, "little") for edge in _EDGES)
+        new, old = edges + random.bytes(9 * width), edges[::-1] + random.bytes(9 * width)
+        for transform in (PLANES, FLOATS, INTEGERS):
+            if (transform, width) == (FLOATS, 1):
+                continue
+            data = encode(transform, width, new, old if transform != PLANES else b"")
+            found.append(
+                {"transform": transform, "width": width, "data": text(data), "old": text(old), "gives": text(new)}
+            )
+    return found
+
+
+def packs() -> list[dict[str, Any]]:
+    random = np.random.default_rng(8)
+    old_weights = random.normal(size=3000).astype("<f4")
+    new_weights = (old_weights * (1 + 1e-5 * random.normal(size=3000))).astype("<f4")
+
+    def safetensors(values: np.ndarray[tuple[int, ...], Any], note: str) -> bytes:
+        header = {"__metadata__": {"note": note}, "w": {"dtype": "F32", "shape": [3000], "data_offsets": [0, 12000]}}
+        head = json.dumps(header).encode()
+        return len(head).to_bytes(8, "little") + head + values.tobytes()
+
+    prose = random.bytes(3000)
+    old = {"a.safetensors": safetensors(old_weights, "one"), "prose.txt": prose, "same.txt": b"same" * 20}
+    changed = prose[:1000] + b"an insertion" + prose[1000:]
+    new = {"a.safetensors": safetensors(new_weights, "two"), "prose.txt": changed, "same.txt": old["same.txt"]}
+    new["empty.txt"] = b""
+    return [
+        {"name": name, "pack": text(write_pack(new, base)), "bases": _files(base or {}), "files": _files(new)}
+        for name, base in (("full", None), ("delta", old))
+    ]
+
+
+def _files(files: dict[str, bytes]) -> list[dict[str, Any]]:
+    return [
+        {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "bytes": text(data)}
+        for path, data in files.items()
+    ]
+
+
+def canonical() -> list[dict[str, Any]]:
+    from securesystemslib.formats import encode_canonical
+
+    values: list[Any] = [
+        {"b": 1, "a": [True, False, None, -3], "Ä": "ü", "\U0001f600": "x", "\uffff": ""},
+        {"quote": 'say "hi" \\ there\n\t', "": {}, "list": [[], [1, 2]]},
+    ]
+    return [{"value": value, "gives": encode_canonical(value)} for value in values]
+
+
+def main() -> None:
+    document = {"transforms": transforms(), "packs": packs(), "canonical": canonical()}
+    PLACE.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+/** Look at a store again and again: at once when its server says so, else in intervals, later where it fails. */
+
+/**
+ * @typedef {object} FollowOptions
+ * @property {number} [intervalS] The mean time between two looks; 60 s unless given. Each wait is between half and one and
+ *   a half of it, and longer after failures.
+ * @property {boolean} [events] Whether to listen to the server's events; it does unless false.
+ * @property {(update: import("./live.js").Update) => void} [onUpdate] Told each change.
+ * @property {(error: unknown) => void} [onError] Told each failure.
+ */
+
+const MAX_BACKOFF = 32;
+// The clients of a server that published at this moment come within this time.
+const SPREAD_MS = 1000;
+
+/**
+ * @param {() => Promise<import("./live.js").Update>} look
+ * @param {string} address The model's address; its server may have events.
+ * @param {FollowOptions} options
+ * @returns {() => void} Ends it.
+ */
+export function follow(look, address, { intervalS = 60, events = true, onUpdate, onError }) {
+  let [failures, isEnded, isBusy, isAsked] = [0, false, false, false];
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const source = events && globalThis.EventSource ? new EventSource(new URL("/sync/v1/events", address)) : undefined;
+  source?.addEventListener("timestamp", () => wait(Math.random() * SPREAD_MS));
+  const wait = (/** @type {number} */ milliseconds) => {
+    clearTimeout(timer);
+    if (isBusy) isAsked = true;
+    else if (!isEnded) timer = setTimeout(run, milliseconds);
+  };
+  const run = async () => {
+    [isBusy, isAsked] = [true, false];
+    try {
+      const update = await look();
+      failures = 0;
+      if (update.changed && !isEnded) onUpdate?.(update);
+    } catch (error) {
+      failures++;
+      if (!isEnded) onError?.(error);
+    }
+    isBusy = false;
+    const pause = intervalS * Math.min(2 ** failures, MAX_BACKOFF) * (0.5 + Math.random());
+    wait(isAsked ? Math.random() * SPREAD_MS : pause * 1000);
+  };
+  wait(0);
+  return () => {
+    isEnded = true;
+    clearTimeout(timer);
+    source?.close();
+  };
+}

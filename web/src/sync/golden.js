@@ -1,0 +1,123 @@
+/** The golden examples of a bundle, run and judged by the bounds of `edge_infer.parity` (without its top-1 rule): the trial of new weights. */
+
+import { InferError } from "../errors.js";
+import { DTYPES, arrayOver } from "../tensors.js";
+
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("../tensors.js").DType} DType */
+/** @typedef {{inputs: Record<string, Tensor>, outputs: Record<string, Tensor>}} Example */
+
+const FP32_MAX_ERR = 1e-4;
+const MIN_SQNR_DB = /** @type {Record<string, number>} */ ({ fp32: 100, fp16: 60 });
+const INTEGER_MIN_SQNR_DB = 20;
+const INTEGER_MIN_EQUAL = 0.95;
+const STORED = /** @type {Record<string, DType>} */ ({
+  F32: "float32", F64: "float64", F16: "float16", BF16: "bfloat16", I8: "int8", U8: "uint8", I16: "int16", U16: "uint16",
+  I32: "int32", U32: "uint32", I64: "int64", U64: "uint64", BOOL: "bool",
+});
+
+/**
+ * Read the examples of `edge_infer.codec.write_examples`: a safetensors file. Examples with texts or 4-bit values are
+ * left out: their tensors have a note in the header's metadata.
+ *
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @returns {Example[]}
+ * @throws {InferError} `bundle_error`: it is no such file.
+ */
+export function readExamples(bytes) {
+  /** @type {Map<string, Example>} */
+  const examples = new Map();
+  try {
+    const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+    const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+    const notes = header.__metadata__ ?? {};
+    delete header.__metadata__;
+    for (const [key, { dtype, shape, data_offsets: [start, end] }] of Object.entries(header)) {
+      const [side, number, ...name] = key.split("/");
+      const kind = STORED[dtype];
+      const data = bytes.slice(8 + length + start, 8 + length + end);
+      if (!kind || (side !== "inputs" && side !== "outputs") || data.length !== end - start) throw new TypeError(`the tensor \`${key}\``);
+      if (key in notes) continue;
+      const example = examples.get(number) ?? { inputs: {}, outputs: {} };
+      example[side][name.join("/")] = { data: arrayOver(kind, data), dtype: kind, shape };
+      examples.set(number, example);
+    }
+  } catch (error) {
+    throw new InferError(`The golden examples cannot be read: ${error}`, "bundle_error", { hint: "convert the bundle again" });
+  }
+  return [...examples.values()];
+}
+
+/**
+ * Run golden examples.
+ *
+ * @param {{run: (inputs: Record<string, Tensor>) => Record<string, any>}} session
+ * @param {Example[]} examples
+ * @param {string} precision What the weights are stored in.
+ * @throws {InferError} `execution_error`: it does not give the golden outputs.
+ */
+export function requireGolden(session, examples, precision) {
+  const results = examples.map(({ inputs }) => session.run(inputs));
+  const names = Object.keys(examples[0]?.outputs ?? {});
+  if (names.length === 0) throw failed("there is nothing to compare");
+  for (const name of names) {
+    const wrong = judge(examples.map(({ outputs }) => outputs[name]), results.map((result) => result[name]), precision);
+    if (wrong) throw failed(`output \`${name}\`: ${wrong}`);
+  }
+}
+
+/** @param {string} why */
+function failed(why) {
+  return new InferError(`The weights do not give their golden outputs: ${why}`, "execution_error", { hint: "publish a better version" });
+}
+
+/**
+ * @param {(Tensor | undefined)[]} wanted
+ * @param {(Tensor | undefined)[]} got
+ * @param {string} precision
+ * @returns {string} What is wrong; empty where nothing is.
+ */
+function judge(wanted, got, precision) {
+  let [values, equal, signal, noise, largest] = [0, 0, 0, 0, 0];
+  const isInteger = !(precision in MIN_SQNR_DB);
+  const isFloat = ["float32", "float64", "float16", "bfloat16"].includes(wanted[0]?.dtype ?? "");
+  for (let i = 0; i < wanted.length; i++) {
+    const [want, have] = [wanted[i], got[i]];
+    if (!want || !have || want.dtype !== have.dtype || want.shape.join() !== have.shape.join()) return "another dtype or shape";
+    for (let j = 0; j < want.data.length; j++) {
+      const [a, b] = [number(want, j), number(have, j)];
+      values++;
+      if (a === b || (Number.isNaN(a) && Number.isNaN(b))) equal++;
+      else if (!Number.isFinite(a) || !Number.isFinite(b)) return "a value that is not finite on one side only";
+      const error = Number.isFinite(a) && Number.isFinite(b) ? Math.abs(a - b) : 0;
+      noise += error * error;
+      signal += Number.isFinite(a) ? a * a : 0;
+      largest = Math.max(largest, error);
+    }
+  }
+  if (!isFloat) {
+    const share = values ? equal / values : 1;
+    return share < (isInteger ? INTEGER_MIN_EQUAL : 1) ? `${((1 - share) * 100).toFixed(1)} % of the values differ` : "";
+  }
+  if (noise === 0) return "";
+  const relative = largest / Math.sqrt(signal / values);
+  const sqnr = 10 * Math.log10(signal / noise);
+  const least = MIN_SQNR_DB[precision] ?? INTEGER_MIN_SQNR_DB;
+  if (precision === "fp32" && !(relative <= FP32_MAX_ERR)) return `max err ${relative.toExponential(1)} x rms, expected <= 1e-4`;
+  return sqnr >= least ? "" : `SQNR ${sqnr.toFixed(1)} dB, expected >= ${least}`;
+}
+
+const scratch = new DataView(new ArrayBuffer(4));
+
+/** @param {Tensor} tensor @param {number} index */
+function number({ data, dtype }, index) {
+  const value = Number(data[index]);
+  if (dtype === "bfloat16") {
+    scratch.setUint32(0, value << 16);
+    return scratch.getFloat32(0);
+  }
+  if (dtype !== "float16" || DTYPES.float16.arrays[0] !== Uint16Array) return value;
+  const [exponent, fraction] = [(value >> 10) & 31, value & 1023];
+  const size = exponent === 0 ? fraction * 2 ** -24 : exponent === 31 ? (fraction ? Number.NaN : Infinity) : (1 + fraction / 1024) * 2 ** (exponent - 15);
+  return value & 0x8000 ? -size : size;
+}

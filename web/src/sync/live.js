@@ -1,0 +1,114 @@
+/** The page's end of a model of a signed store: pulls run in a worker of their own, so that predictions do not wait. */
+
+import { WorkerClient } from "../client.js";
+import { InferError } from "../errors.js";
+
+/** @typedef {import("./pull.js").Pulled} Pulled */
+/**
+ * @typedef {object} Update What an update did.
+ * @property {string} version
+ * @property {boolean} changed Whether other weights run now than before.
+ * @property {Pulled["method"]} method
+ * @property {number} bytesMoved
+ * @property {number} bytesFull
+ * @property {string} note
+ */
+/**
+ * @typedef {object} StoreOptions
+ * @property {string} [trust] The store's first `root.json`, as text; what the store shows first is trusted unless given.
+ * @property {URL | string} [fallback] A plain bundle, for where signatures cannot be checked, or no pack can be had. The
+ *   files then come one by one; without signatures nothing but the connection vouches for them.
+ * @property {boolean} [report] Whether the server is told the version that this page runs, under a random name.
+ */
+/** @typedef {{onProgress?: import("../download.js").OnProgress, signal?: AbortSignal}} Asking */
+
+const SCHEME = "edge+";
+/** What says that the version is wrong, and not this page. */
+const FAULTS = ["execution_error", "unsupported_model", "bundle_error", "manifest_error"];
+
+/** @param {URL | string} url @returns {string | null} The address of STORE/MODEL, where it is one. */
+export function storeAddress(url) {
+  const text = String(url);
+  return text.startsWith(SCHEME) ? new URL(text.slice(SCHEME.length), globalThis.location?.href).href : null;
+}
+
+/** A model of a store, followed by a session. */
+export class LiveModel {
+  /**
+   * @param {string} address
+   * @param {string} root
+   * @param {StoreOptions} options
+   */
+  constructor(address, root, { trust, fallback, report = false }) {
+    this.address = address;
+    this.options = { root, trust, files: fallback && new URL(fallback, globalThis.location?.href).href };
+    this.reports = report;
+    this.bundle = "";
+    this.worker = new WorkerClient("edge-infer sync");
+  }
+
+  /**
+   * Bring the newest version, and hand it over; the version counts as tried when that succeeds.
+   *
+   * @template T
+   * @param {Asking & {mayBeOld: boolean}} asking
+   * @param {(pulled: Pulled) => Promise<T>} take Runs it.
+   * @returns {Promise<{taken: T | undefined, update: Update}>} Nothing is taken where it runs already.
+   */
+  async take({ mayBeOld, onProgress, signal }, take) {
+    const started = performance.now();
+    const options = { ...this.options, mayBeOld };
+    /** @type {Pulled} */
+    const pulled = await this.worker.request({ kind: "pull", address: this.address, options }, { onProgress, signal });
+    const { version, method, bytesMoved, bytesFull, note, bundle } = pulled;
+    const update = { version, changed: bundle !== this.bundle, method, bytesMoved, bytesFull, note };
+    if (!update.changed) return { taken: undefined, update };
+    try {
+      const taken = await take(pulled);
+      await this.settle("active");
+      this.bundle = bundle;
+      this.tell(pulled, "ok", started);
+      return { taken, update };
+    } catch (error) {
+      const isFault = error instanceof InferError && FAULTS.includes(error.code);
+      await this.settle(pulled.isNew && isFault ? "refused" : "undecided");
+      if (!isFault || !pulled.isNew) throw error;
+      this.tell(pulled, "trial_failed", started, error.message);
+      if (mayBeOld) return this.take({ mayBeOld, onProgress, signal }, take); // the one before, where there is one
+      throw new InferError(`Version ${version} failed its trial and is not taken: ${error.message}`, "trial_failed", {
+        hint: "the old version runs on",
+        details: { version },
+        cause: error,
+      });
+    }
+  }
+
+  /** @param {"active" | "refused" | "undecided"} result */
+  settle(result) {
+    return this.worker.request({ kind: "settle", address: this.address, result });
+  }
+
+  /**
+   * Tell the server, if the page wants that; it is no matter whether it listens.
+   *
+   * @param {Pulled} pulled
+   * @param {string} result
+   * @param {number} started
+   * @param {string} [error]
+   */
+  tell({ device, model, version, sequence, bundle, method, bytesMoved, bytesFull }, result, started, error = "") {
+    if (!this.reports) return;
+    const seconds = (performance.now() - started) / 1000;
+    const body = { device, model, version, sequence, bundle, method, result, error, bytes_moved: bytesMoved, bytes_full: bytesFull, seconds, kind: "page" };
+    void fetch(new URL("/sync/v1/report", this.address), {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+      keepalive: true,
+    }).catch(() => {});
+  }
+
+  close() {
+    this.worker.close();
+  }
+}

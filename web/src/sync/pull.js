@@ -1,0 +1,332 @@
+/**
+ * Bring a page's storage to the newest version of a model that a store offers: the old one or the new one, whole. The
+ * rules are those of `edge_infer.sync.client`; the files are kept under their sha256 beside the plain bundles.
+ */
+
+import { parseManifest } from "../bundle.js";
+import { InferError } from "../errors.js";
+import { goodBytes } from "../transfer.js";
+import { unpack } from "./pack.js";
+import { fetchFile } from "./read.js";
+import { RecordSlots } from "./record.js";
+import { MANIFEST, bundleOf } from "./revision.js";
+import { newest } from "./trust.js";
+import { openZstd } from "./zstd.js";
+
+/** @typedef {Uint8Array<ArrayBuffer>} Bytes */
+/** @typedef {import("./pack.js").File} File */
+/** @typedef {import("./record.js").Installed} Installed */
+/** @typedef {import("./record.js").Record} Record */
+/** @typedef {import("./revision.js").Revision} Revision */
+/** @typedef {"none" | "repair" | "local" | "delta" | "full" | "files"} Method What brought the files; `files`: one by one, from a plain bundle. */
+/**
+ * @typedef {object} Pulled
+ * @property {string} model
+ * @property {string} version
+ * @property {number} sequence
+ * @property {string} bundle Its bundle revision.
+ * @property {string} device The random name of this page's storage.
+ * @property {Method} method
+ * @property {number} bytesMoved The bytes that were fetched for it.
+ * @property {number} bytesFull The bytes of a full download.
+ * @property {string} note Why a cheaper method, or the store itself, was given up; else empty.
+ * @property {boolean} isNew Whether it is not the active version yet: its trial comes first.
+ * @property {boolean} isOffline Whether the store could not be asked, and this is the version of the last time.
+ * @property {[string, Bytes][]} files What a session needs, by path.
+ */
+/**
+ * @typedef {object} PullOptions
+ * @property {string} root The URL under which `vendor/` lies.
+ * @property {string} [trust] The store's first root metadata, as text; what the store shows first unless given.
+ * @property {string} [files] The address of a plain bundle whose files may serve where no pack does.
+ * @property {boolean} [retry] Whether to try a version that failed its trial before.
+ * @property {boolean} [mayBeOld] Whether the version of the last time will do where the store does not answer properly.
+ * @property {import("../download.js").OnProgress} [onProgress]
+ * @property {AbortSignal} [signal]
+ */
+
+const MAX_TRIALS = 2;
+const MAX_REFUSED = 16;
+
+/** A model of a store, as this page has it. One pull at a time, over all tabs; it ends with `settle`. */
+export class StoreModel {
+  /**
+   * @param {string} address STORE/MODEL, an absolute URL.
+   * @param {import("../store.js").Store} store
+   */
+  constructor(address, store) {
+    const { at, model } = split(address);
+    this.at = at;
+    this.model = model;
+    this.store = store;
+    this.release = () => {};
+    /** @type {Pulled | undefined} */
+    this.pulled = undefined;
+  }
+
+  /**
+   * Fetch and check the newest version. Where it is a new one, it stays inactive until `settle`.
+   *
+   * @param {PullOptions} options
+   * @returns {Promise<Pulled>}
+   */
+  async pull(options) {
+    const { promise: settled, resolve } = Promise.withResolvers();
+    const { promise: done, resolve: answer, reject } = Promise.withResolvers();
+    const work = async () => {
+      try {
+        this.pulled = await this.run(options);
+        answer(this.pulled);
+      } catch (error) {
+        reject(error);
+        return;
+      }
+      if (this.pulled.isNew) await settled;
+    };
+    this.release = () => resolve(undefined);
+    const { locks } = globalThis.navigator ?? {};
+    const name = `edge-infer/sync/${this.at}${this.model}`;
+    const held = locks ? locks.request(name, options.signal ? { signal: options.signal } : {}, work) : work();
+    held.catch(reject);
+    return /** @type {Promise<Pulled>} */ (done);
+  }
+
+  /**
+   * End a pull: the new version becomes the active one, or is refused for good.
+   *
+   * @param {"active" | "refused" | "undecided"} result Undecided: the fault was this page's, not the version's.
+   */
+  async settle(result) {
+    const { pulled } = this;
+    this.pulled = undefined;
+    try {
+      if (!pulled?.isNew) return;
+      const slots = await RecordSlots.of(this.store.place, this.at, this.model);
+      const record = { ...(await slots.read()), trial: "", trials: 0 };
+      const wanted = this.wanted;
+      if (result === "refused") record.refused = [...record.refused, pulled.bundle].slice(-MAX_REFUSED);
+      if (result === "active" && wanted) Object.assign(record, { active: wanted, previous: record.active });
+      await slots.write(record);
+      if (result === "active") await this.collect(record);
+    } finally {
+      this.release();
+    }
+  }
+
+  /** @type {Installed | undefined} What the pull that is under way brings. */
+  wanted;
+
+  /**
+   * @param {PullOptions} options
+   * @returns {Promise<Pulled>}
+   */
+  async run(options) {
+    try {
+      return await this.bringNewest(options);
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (!options.mayBeOld || !(error instanceof InferError)) throw error;
+      const old = await this.active();
+      if (!old) throw error;
+      const isOffline = error.code === "fetch_error" && !("status" in error.details);
+      return { ...old, note: error.message, isOffline };
+    }
+  }
+
+  /**
+   * @param {PullOptions} options
+   * @returns {Promise<Pulled>}
+   */
+  async bringNewest(options) {
+    const slots = await RecordSlots.of(this.store.place, this.at, this.model);
+    let record = await slots.read();
+    const read = (/** @type {string} */ path, /** @type {number} */ limit) => fetchFile(new URL(path, this.at), limit, options.signal);
+    const first = record.root || options.trust || (await firstRoot(read));
+    const { revision, root, floor } = await newest(read, this.model, first, record.floor, { device: record.device });
+    record = { ...record, root, floor };
+    await slots.write(record);
+    if (record.trial && record.trials >= MAX_TRIALS) {
+      record = { ...record, refused: [...record.refused, record.trial].slice(-MAX_REFUSED), trial: "", trials: 0 };
+      await slots.write(record);
+    }
+    const wanted = { version: revision.version, sequence: revision.sequence, files: revision.files };
+    const bundle = bundleOf(wanted);
+    if (record.refused.includes(bundle) && !options.retry) {
+      throw new InferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
+        hint: "publish a better one",
+        details: { version: wanted.version },
+      });
+    }
+    const { files, method, moved, note } = await this.bring(revision, record, options);
+    const isActive = record.active !== null && bundleOf(record.active) === bundle;
+    if (!isActive) {
+      await slots.write({ ...record, trial: bundle, trials: record.trial === bundle ? record.trials + 1 : 1 });
+      this.wanted = wanted;
+    }
+    return {
+      model: this.model,
+      version: revision.version,
+      sequence: revision.sequence,
+      bundle,
+      device: record.device,
+      method: isActive ? (method === "local" ? "none" : "repair") : method,
+      bytesMoved: moved,
+      bytesFull: revision.pack.size,
+      note,
+      isNew: !isActive,
+      isOffline: false,
+      files: needed(files),
+    };
+  }
+
+  /** @returns {Promise<Pulled | undefined>} The active version, where all of it is here. */
+  async active() {
+    const { active, device } = await (await RecordSlots.of(this.store.place, this.at, this.model)).read();
+    const files = active && (await this.kept(active.files));
+    if (!active || files?.size !== active.files.length) return undefined;
+    const common = { model: this.model, version: active.version, sequence: active.sequence, bundle: bundleOf(active), device };
+    return { ...common, method: "none", bytesMoved: 0, bytesFull: 0, note: "", isNew: false, isOffline: false, files: needed(files) };
+  }
+
+  /**
+   * @param {Revision} revision
+   * @param {Record} record
+   * @param {PullOptions} options
+   * @returns {Promise<{files: Map<string, Bytes>, method: Method, moved: number, note: string}>}
+   */
+  async bring(revision, record, options) {
+    const here = await this.kept(revision.files);
+    if (here.size === revision.files.length) return { files: here, method: "local", moved: 0, note: "" };
+    let [note, moved] = ["", 0];
+    const decoder = await openZstd(options.root);
+    for (const { pack, files: old } of [...(await this.usable(revision, record)), { pack: revision.pack, files: [] }]) {
+      try {
+        const bases = new Map(old.map((file) => [file.sha256, file]));
+        const url = new URL(`packs/${pack.sha256.slice(0, 2)}/${pack.sha256}`, this.at);
+        const entry = { path: `${this.model}-${revision.version}.pack`, size: pack.size, sha256: pack.sha256, parts: pack.parts };
+        const { bytes, isKept } = await this.store.file(url, entry, this.model, options);
+        moved += isKept ? 0 : pack.size;
+        const files = await unpack(bytes, revision.files, (digest) => this.base(bases.get(digest)), decoder);
+        await this.keep(revision.files, files);
+        await this.store.place.remove(pack.sha256);
+        return { files, method: pack.base ? "delta" : "full", moved, note };
+      } catch (error) {
+        options.signal?.throwIfAborted();
+        const isOther = !(error instanceof InferError) || !["delta_error", "fetch_error", "integrity_error"].includes(error.code);
+        if (isOther || (!pack.base && !options.files)) throw error;
+        await this.store.place.remove(pack.sha256);
+        note = `${pack.base ? "delta" : "full pack"} given up: ${error.message}`;
+      }
+    }
+    const files = await this.plain(revision, options);
+    for (const bytes of files.values()) moved += bytes.length;
+    return { files, method: "files", moved, note };
+  }
+
+  /**
+   * Fetch the files of a revision from a plain bundle; the signed sha256 of each says whether it is the right one.
+   *
+   * @param {Revision} revision
+   * @param {PullOptions} options
+   */
+  async plain(revision, options) {
+    const files = new Map();
+    const folder = new URL(`${options.files?.replace(/\/+$/, "")}/`);
+    for (const file of revision.files) {
+      const url = new URL(file.path.split("/").map(encodeURIComponent).join("/"), folder);
+      files.set(file.path, (await this.store.file(url, file, this.model, options)).bytes);
+    }
+    return files;
+  }
+
+  /**
+   * @param {Revision} revision
+   * @param {Record} record
+   * @returns {Promise<{pack: import("./revision.js").Pack, files: File[]}[]>} The deltas whose base lies here whole, with
+   *   the files of it, the smallest first.
+   */
+  async usable(revision, { active, previous }) {
+    const found = [];
+    for (const one of [active, previous]) {
+      const delta = one && revision.deltas.find(({ base }) => base === bundleOf(one));
+      if (!one || !delta || delta.size >= revision.pack.size) continue;
+      if ((await this.kept(one.files)).size === one.files.length) found.push({ pack: delta, files: one.files });
+    }
+    return found.toSorted((one, other) => one.pack.size - other.pack.size);
+  }
+
+  /** @param {File | undefined} file @returns {Promise<Bytes>} */
+  async base(file) {
+    const bytes = file && (await this.store.place.read(file.sha256));
+    if (!bytes) throw new InferError("The pack needs a base file that is not here", "delta_error");
+    return bytes;
+  }
+
+  /**
+   * @param {readonly File[]} files
+   * @returns {Promise<Map<string, Bytes>>} Those that are here and whole, by path.
+   */
+  async kept(files) {
+    const found = new Map();
+    for (const file of files) {
+      const bytes = await this.store.place.read(file.sha256);
+      if (bytes && (await goodBytes(bytes, file)) === file.size && bytes.length === file.size) found.set(file.path, bytes);
+    }
+    return found;
+  }
+
+  /**
+   * @param {readonly File[]} listed
+   * @param {Map<string, Bytes>} files
+   */
+  async keep(listed, files) {
+    for (const file of listed) {
+      const bytes = files.get(file.path);
+      if (!bytes || !(await this.store.makeRoom(file, file.size))) continue;
+      if (await this.store.write(file, 0, bytes)) await this.store.note(file, this.model);
+    }
+  }
+
+  /** @param {Record} record */
+  async collect({ active, previous }) {
+    const wanted = new Set([active, previous].flatMap((one) => one?.files.map((file) => file.sha256) ?? []));
+    const index = await this.store.index();
+    for (const [name, { model }] of Object.entries(index)) {
+      if (model === this.model && !wanted.has(name)) await this.store.place.remove(name).catch(() => {});
+    }
+  }
+}
+
+/**
+ * @param {string} address
+ * @returns {{at: string, model: string}} The store's URL, with a `/` at its end, and the model's name.
+ */
+export function split(address) {
+  const url = new URL(address);
+  const pieces = url.pathname.replace(/\/+$/, "").split("/");
+  const model = decodeURIComponent(pieces.pop() ?? "");
+  if (!model || pieces.length < 1) {
+    throw new InferError(`\`${address}\` names no model of a store`, "input_error", { hint: "edge+https://HOST/STORE/MODEL" });
+  }
+  return { at: new URL(`${pieces.join("/")}/`, url).href, model };
+}
+
+/** @param {import("./trust.js").Read} read */
+async function firstRoot(read) {
+  const bytes = await read("tuf/1.root.json", 512_000);
+  if (bytes) return new TextDecoder().decode(bytes);
+  throw new InferError("There is no store: it has no `tuf/1.root.json`", "fetch_error", {
+    hint: "edge-infer store keys init STORE --keys DIR",
+    details: { status: 404 },
+  });
+}
+
+/**
+ * @param {Map<string, Bytes>} files
+ * @returns {[string, Bytes][]} What a page needs of a version: all but the models that it cannot run.
+ */
+function needed(files) {
+  const manifest = parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
+  const foreign = new Set(manifest.variants.filter(({ format }) => format !== "onnx").map(({ file }) => file));
+  return [...files].filter(([path]) => !foreign.has(path));
+}

@@ -1,0 +1,87 @@
+/**
+ * The one record that says which version is active. A file of a page's storage cannot be replaced at once, so there are
+ * two: the newer one that is whole counts, and the other is written next.
+ */
+
+import { sha256 } from "../sha256.js";
+import { NO_FLOOR } from "./trust.js";
+
+/** @typedef {import("./pack.js").File} File */
+/** @typedef {{version: string, sequence: number, files: File[]}} Installed */
+/**
+ * @typedef {object} Record What the page keeps of one model of one store.
+ * @property {string} device A random name, which a staged roll-out decides by.
+ * @property {string} root The root metadata that is trusted; empty before the first pull.
+ * @property {Installed | null} active
+ * @property {Installed | null} previous
+ * @property {import("./trust.js").Floor} floor
+ * @property {string} trial The bundle revision whose trial has begun and not ended, else empty.
+ * @property {number} trials How often it has begun.
+ * @property {string[]} refused Bundle revisions that failed their trial.
+ */
+
+const FORMAT = 1;
+
+/** Where the record of a model lies. */
+export class RecordSlots {
+  /**
+   * @param {import("../places.js").Place} place
+   * @param {string} name
+   */
+  constructor(place, name) {
+    this.place = place;
+    this.names = [`${name}-0`, `${name}-1`];
+    this.count = 0;
+  }
+
+  /** @param {import("../places.js").Place} place @param {string} store @param {string} model */
+  static async of(place, store, model) {
+    const name = await sha256(new TextEncoder().encode(`${store}/${model}`));
+    return new RecordSlots(place, `record-${name.slice(0, 32)}`);
+  }
+
+  /** @returns {Promise<Record>} */
+  async read() {
+    const found = await Promise.all(this.names.map((name) => this.slot(name)));
+    const [newest] = found.filter((one) => one !== null).toSorted((one, other) => other.count - one.count);
+    this.count = newest?.count ?? 0;
+    return (
+      newest?.record ?? {
+        device: Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join(""),
+        root: "",
+        active: null,
+        previous: null,
+        floor: NO_FLOOR,
+        trial: "",
+        trials: 0,
+        refused: [],
+      }
+    );
+  }
+
+  /** @param {Record} record */
+  async write(record) {
+    const count = this.count + 1;
+    const body = JSON.stringify({ format: FORMAT, count, record });
+    const text = JSON.stringify({ sha256: await sha256(new TextEncoder().encode(body)), body });
+    await this.place.write(this.names[count % 2], 0, new TextEncoder().encode(text));
+    this.count = count;
+  }
+
+  /**
+   * @param {string} name
+   * @returns {Promise<{count: number, record: Record} | null>} Null where it is missing, was cut, or is of another format.
+   */
+  async slot(name) {
+    try {
+      const bytes = await this.place.read(name);
+      if (!bytes) return null;
+      const { sha256: digest, body } = JSON.parse(new TextDecoder().decode(bytes));
+      if (digest !== (await sha256(new TextEncoder().encode(body)))) return null;
+      const { format, count, record } = JSON.parse(body);
+      return format === FORMAT ? { count, record: { ...record, floor: { ...NO_FLOOR, ...record.floor } } } : null;
+    } catch {
+      return null;
+    }
+  }
+}

@@ -1,0 +1,122 @@
+/** Undo what `edge_infer.sync.transforms` did to the bytes of a tensor so that they compress better, exactly. */
+
+import { InferError } from "../errors.js";
+
+export const [COPY, RAW, PLANES, FLOATS, INTEGERS] = [0, 1, 2, 3, 4];
+
+/** @typedef {Uint8Array<ArrayBuffer>} Bytes */
+
+/**
+ * @param {number} transform
+ * @param {number} width The bytes of one element.
+ * @param {Bytes} data
+ * @param {Bytes} old Of a difference: as many bytes of the old version.
+ * @returns {Bytes}
+ * @throws {InferError} `delta_error`: the transform or width is unknown, or the lengths do not fit.
+ */
+export function decode(transform, width, data, old) {
+  if (![RAW, PLANES, FLOATS, INTEGERS].includes(transform) || ![1, 2, 4, 8].includes(width)) {
+    throw wrong(`has the unknown transform ${transform} of width ${width}`);
+  }
+  if (transform === RAW) return data;
+  if (data.length % width !== 0) throw wrong(`has ${data.length} bytes of elements of ${width}`);
+  if (transform === PLANES) return joined(width, data);
+  if (old.length !== data.length) throw wrong(`has a difference of ${data.length} bytes against ${old.length}`);
+  const isFloat = transform === FLOATS;
+  if (width === 1) return of8(data, old, isFloat);
+  if (width === 2) return of16(data, aligned(old, 2), isFloat);
+  if (width === 4) return of32(data, aligned(old, 4), isFloat);
+  return of64(joined(8, data), aligned(old, 8), isFloat);
+}
+
+/** @param {string} what */
+function wrong(what) {
+  return new InferError(`The pack ${what}`, "delta_error", { hint: "update edge-infer in this page" });
+}
+
+/**
+ * @param {Bytes} bytes
+ * @param {number} width
+ */
+function aligned(bytes, width) {
+  return bytes.byteOffset % width === 0 ? bytes : bytes.slice();
+}
+
+/**
+ * @param {number} width
+ * @param {Bytes} data
+ * @returns {Bytes}
+ */
+function joined(width, data) {
+  if (width === 1) return data;
+  const count = data.length / width;
+  const result = new Uint8Array(data.length);
+  for (let plane = 0, from = 0; plane < width; plane++) {
+    for (let at = plane; from < (plane + 1) * count; from++, at += width) result[at] = data[from];
+  }
+  return result;
+}
+
+// In each loop: join the planes, undo the fold of the sign, add the old element, and, for floats, map both from and to
+// integers in the order of the floats. All browsers that run WebAssembly are little-endian.
+
+/** @param {Bytes} data @param {Bytes} old @param {boolean} isFloat */
+function of8(data, old, isFloat) {
+  if (isFloat) throw wrong("has floats of one byte");
+  const result = new Uint8Array(data.length);
+  for (let i = 0; i < result.length; i++) result[i] = ((data[i] >> 1) ^ -(data[i] & 1)) + old[i];
+  return result;
+}
+
+/** @param {Bytes} data @param {Bytes} old @param {boolean} isFloat */
+function of16(data, old, isFloat) {
+  const count = data.length / 2;
+  const before = new Int16Array(old.buffer, old.byteOffset, count);
+  const result = new Int16Array(count);
+  for (let i = 0; i < count; i++) {
+    const folded = data[i] | (data[count + i] << 8);
+    const difference = (folded >> 1) ^ -(folded & 1);
+    const base = before[i];
+    if (isFloat) {
+      const value = ((difference + (base ^ ((base >> 15) | 0x8000))) << 16) >> 16;
+      result[i] = value ^ (~(value >> 15) | 0x8000);
+    } else result[i] = difference + base;
+  }
+  return new Uint8Array(result.buffer);
+}
+
+/** @param {Bytes} data @param {Bytes} old @param {boolean} isFloat */
+function of32(data, old, isFloat) {
+  const count = data.length / 4;
+  const before = new Int32Array(old.buffer, old.byteOffset, count);
+  const result = new Int32Array(count);
+  const top = 0x80000000 | 0;
+  for (let i = 0; i < count; i++) {
+    const folded = data[i] | (data[count + i] << 8) | (data[2 * count + i] << 16) | (data[3 * count + i] << 24);
+    const difference = (folded >>> 1) ^ -(folded & 1);
+    const base = before[i];
+    if (isFloat) {
+      const value = (difference + (base ^ ((base >> 31) | top))) | 0;
+      result[i] = value ^ (~(value >> 31) | top);
+    } else result[i] = difference + base;
+  }
+  return new Uint8Array(result.buffer);
+}
+
+/** @param {Bytes} data @param {Bytes} old @param {boolean} isFloat */
+function of64(data, old, isFloat) {
+  const count = data.length / 8;
+  const folded = new BigUint64Array(data.buffer, data.byteOffset, count);
+  const before = new BigInt64Array(old.buffer, old.byteOffset, count);
+  const result = new BigInt64Array(count);
+  const top = -(2n ** 63n);
+  for (let i = 0; i < count; i++) {
+    const difference = BigInt.asIntN(64, folded[i] >> 1n) ^ -BigInt.asIntN(64, folded[i] & 1n);
+    const base = before[i];
+    if (isFloat) {
+      const value = BigInt.asIntN(64, difference + (base ^ ((base >> 63n) | top)));
+      result[i] = value ^ (~(value >> 63n) | top);
+    } else result[i] = BigInt.asIntN(64, difference + base);
+  }
+  return new Uint8Array(result.buffer);
+}

@@ -60,7 +60,7 @@ def test_equal_work_is_not_called_slow() -> None:
 
 def test_microseconds_are_nothing_to_lose() -> None:
     assert SLOW.is_slow
-    assert not SLOW._replace(ms=0.03).is_slow
+    assert not SLOW._replace(ms=0.1).is_slow
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ _MAX_ROUNDS = 31
 _MAX_SECONDS = 2.0
 #: What at least three of four rounds must exceed for a variant to be called slower than float.
 SLOW = 1.1
-#: And by how much a call must be slower: a net of a few microseconds has nothing to lose.
-_MIN_SLOWER_MS = 0.02
+#: And by how much a call must be slower: a net of some microseconds has nothing to lose.
+_MIN_SLOWER_MS = 0.05
 
 
 class Latency(NamedTuple):

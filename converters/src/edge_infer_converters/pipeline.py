@@ -141,7 +141,7 @@ def convert(
         writer.write_quality(quality.document(result, data, ranges, run.mixed))
         writer.commit()
     if report is not None:
-        html_report.save(report, html_report.write(result, run.mixed))
+        html_report.save(report, html_report.write(result, run.mixed, data))
     if result.missed:
         raise AccuracyError(
             f"{result.missed}; `{result.path}` holds it",

@@ -12,6 +12,7 @@ import numpy as np
 
 from edge_infer import parity as measures
 from edge_infer.processors import read_processor
+from edge_infer_converters.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 #: The engine that a format is measured on, and the distribution that it comes from.
 ENGINES = {"onnx": ("onnxruntime", "onnxruntime"), "tflite": ("litert", "ai-edge-litert")}
+_MAX_WORST = 6
 # Comparing is plain Python, half a microsecond for each value: later calls of large outputs are not compared.
 _MAX_VALUES = 2_000_000
 
@@ -41,6 +43,7 @@ class Quality:
         metric: What the score is of.
         score: The metric on all calls.
         loss: Its relative drop against the source's.
+        worst: The calls whose outputs are farthest from the source's, with their SQNR in dB, the worst first.
     """
 
     parity: measures.Parity
@@ -51,6 +54,7 @@ class Quality:
     metric: str
     score: float
     loss: float
+    worst: tuple[tuple[int, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
@@ -64,6 +68,7 @@ class Quality:
             "reason": self.verdict.reason,
             "engine": self.engine,
             "calls": self.calls,
+            "worst": [{"call": call, "sqnr_db": _number(round(sqnr_db, 2))} for call, sqnr_db in self.worst],
         }
 
 
@@ -107,7 +112,9 @@ def measure(
     if verdict.word != "fail":
         verdict = _within(budget, variant, figures, metric, loss) or verdict
     engine = f"{backend} {version(distribution)}"
-    return Quality(figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss)
+    return Quality(
+        figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss, _worst(references, results)
+    )
 
 
 def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) -> float | None:
@@ -144,6 +151,15 @@ def _within(
     if budget.min_sqnr_db is not None and variant.precision != "fp32" and figures.sqnr_db < budget.min_sqnr_db:
         return measures.Verdict("fail", f"SQNR {figures.sqnr_db:.1f} dB, asked for >= {budget.min_sqnr_db:g}")
     return None
+
+
+def _worst(
+    references: Sequence[Mapping[str, np.ndarray]], results: Sequence[Mapping[str, np.ndarray]]
+) -> tuple[tuple[int, float], ...]:
+    """Find the calls with most noise."""
+    noises = [noise([want], [got]) for want, got in zip(references, results, strict=True)]
+    order = sorted(range(len(noises)), key=lambda i: -noises[i])[:_MAX_WORST]
+    return tuple((i, decibels(noises[i])) for i in order if noises[i])
 
 
 def _comparable(references: Sequence[Mapping[str, np.ndarray]]) -> int:

@@ -19,6 +19,7 @@ from edge_infer.server.execution.probe import probe
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.repository import ServedModel
 from edge_infer.server.response.cache import ResultCache
+from edge_infer.server.response.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
@@ -198,6 +199,16 @@ def test_a_model_that_hung_is_closed_when_it_comes_back_and_its_thread_ends(tiny
         gate.open.set()
         while "on closed" not in repr(model.session) or workers_alive() != before - 1:
             pass
+
+
+def test_the_sizes_of_batches_that_clients_choose_are_few_entries() -> None:
+    counts = Statistics()
+    for rows in range(1, 3000):
+        counts.ran(rows, 0.5)
+    assert counts.batches[255] == (1, 0.5)
+    assert counts.batches[512] == (256, 128.0)
+    assert len(counts.batches) == 256 + 4
+    assert sum(count for count, _ in counts.batches.values()) == 2999
 
 
 def workers_alive() -> int:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: What a float graph can be written as: `int8` computes with integers, the others only store weights in fewer bits.
 WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
+_TABLES_IN_INT8 = {"table": "int8", "matrix": "fp32", "filter": "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class FloatGraph:
             if word == "int8":
                 graph = to_int8(self.graph, measure(self.graph, calls), integer_interface=integer_interface)
                 note = _integer_note(graph)
+                graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads
             elif word != "fp32":
                 graph, counts = store_weights(self.graph, CHOICES[word])
                 if not any(counts[encoding] for encoding in (("fp16",) if word == "fp16" else ("int8", "int4"))):

@@ -35,6 +35,7 @@ def convert(
     min_sqnr: float | None = None,
     max_size: str | int | None = None,
     tflite_io: str | None = None,
+    keep_names: bool = False,
     shape: Mapping[str, Shape] | None = None,
     opset: int | None = None,
     name: str | None = None,
@@ -62,6 +63,7 @@ def convert(
         min_sqnr: The least signal to noise ratio of the outputs, in dB.
         max_size: The largest file: `"5MB"`, or bytes.
         tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
+        keep_names: Whether tensors inside TFLite files keep their names; they weigh.
         shape: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write instead of the source's own.
         name: What to call the model; the file's name unless given.
@@ -102,7 +104,9 @@ def convert(
         )
         formats = FORMATS if format == "both" else (format,) if format else ()
         options = SourceOptions(shape or {}, opset)
-        recipe = Recipe(formats, _words(precision), keep_all, budget, _words(target), options, tflite_io or "")
+        recipe = Recipe(
+            formats, _words(precision), keep_all, budget, _words(target), options, tflite_io or "", keep_names
+        )
     return pipeline.convert(
         model,
         output,

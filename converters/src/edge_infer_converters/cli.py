@@ -64,6 +64,7 @@ _FILE = click.Path(path_type=Path)
     type=click.Choice(["float", "int8"]),
     help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
 )
+@click.option("--keep-names", is_flag=True, help="Keep the names of tensors inside TFLite files; they weigh.")
 @click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
@@ -84,6 +85,7 @@ def convert(
     metric: str | None,
     format_: str | None,
     tflite_io: str | None,
+    keep_names: bool,
     shapes: tuple[str, ...],
     opset: int | None,
     report: Path | None,
@@ -121,7 +123,14 @@ def convert(
         asked = tuple(word.strip() for word in (precision or "").split(",") if word.strip())
         options = SourceOptions(parse_shapes(shapes), opset)
         recipe = Recipe(
-            formats, asked, keep_all, budget, tuple(dict.fromkeys(targets)) or ("any",), options, tflite_io or ""
+            formats,
+            asked,
+            keep_all,
+            budget,
+            tuple(dict.fromkeys(targets)) or ("any",),
+            options,
+            tflite_io or "",
+            keep_names,
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error

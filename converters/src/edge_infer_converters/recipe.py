@@ -82,6 +82,7 @@ class Recipe:
         source: What is asked of the source: fixed dimensions, another operator set.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
+        keep_names: Whether tensors inside a TFLite file keep their names.
     """
 
     formats: tuple[str, ...] = ()
@@ -91,6 +92,7 @@ class Recipe:
     targets: tuple[str, ...] = ("any",)
     source: SourceOptions = field(default_factory=SourceOptions)
     tflite_io: str = ""
+    keep_names: bool = False
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")

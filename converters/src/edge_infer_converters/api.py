@@ -37,6 +37,7 @@ def convert(
     max_size: str | int | None = None,
     max_latency_ratio: float | None = None,
     tflite_io: str | None = None,
+    keep_names: bool = False,
     shape: Mapping[str, Shape] | None = None,
     opset: int | None = None,
     name: str | None = None,
@@ -68,6 +69,7 @@ def convert(
         max_size: The largest file: `"5MB"`, or bytes.
         max_latency_ratio: The longest time of a call against fp32 on this CPU, 1.0 for no slower.
         tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
+        keep_names: Whether tensors inside TFLite files keep their names; they weigh.
         shape: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write instead of the source's own.
         name: What to call the model; the file's name unless given.
@@ -118,6 +120,7 @@ def convert(
             _words(target),
             options,
             tflite_io or "",
+            keep_names=keep_names,
             calibrate=calibrate,
             is_cached=cache,
         )

@@ -81,6 +81,7 @@ _FILE = click.Path(path_type=Path)
     type=click.Choice(["float", "int8"]),
     help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
 )
+@click.option("--keep-names", is_flag=True, help="Keep the names of tensors inside TFLite files; they weigh.")
 @click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
@@ -104,6 +105,7 @@ def convert(
     metric: str | None,
     format_: str | None,
     tflite_io: str | None,
+    keep_names: bool,
     shapes: tuple[str, ...],
     opset: int | None,
     report: Path | None,
@@ -126,7 +128,6 @@ def convert(
     from edge_infer_converters import Recipe, pipeline, support
     from edge_infer_converters.budget import Budget, parse_share, parse_size
     from edge_infer_converters.report import TerminalReporter, print_table
-    from edge_infer_converters.sources.options import SourceOptions, parse_shapes
 
     # Libraries that log to nobody would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
@@ -149,6 +150,7 @@ def convert(
             tuple(dict.fromkeys(targets)) or ("any",),
             SourceOptions(parse_shapes(shapes), opset),
             tflite_io or "",
+            keep_names=keep_names,
             calibrate=calibrate,
             is_cached=cache,
         )

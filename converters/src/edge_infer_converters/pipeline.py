@@ -259,6 +259,7 @@ class _Run:
     def describe(self, labels: bytes | None) -> None:
         """Let the TFLite files say what they are."""
         if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.keep_names = self._recipe.keep_names
             self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
 
     def make(

@@ -4,7 +4,7 @@ PORT ?= 8080
 BIN := .venv/bin
 DIGITS := digits.bundle
 
-.PHONY: help setup demo test lint format types browser web pi soak bench docs build clean
+.PHONY: help setup demo test lint format types browser web pi bench soak docs build clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -42,14 +42,14 @@ web: setup ## Tests of the JavaScript in Node
 browser: setup ## Only the tests in a real Chromium
 	tests/setup.sh && $(BIN)/python -m pytest -m browser
 
-soak: setup ## The loops that `make test` shortens: 1000 power cuts by kill -9, a fleet of 1000 devices
-	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py --timeout=7200 -s
-
 pi: setup ## The runtime's tests on emulated Raspberry Pis (Linux; PI=--required fails where it cannot run)
 	$(BIN)/python -m tests.device.emulated $(PI)
 
 bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py
+
+soak: setup ## Mixed load on the server for ten minutes; SECONDS=60 for less
+	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py

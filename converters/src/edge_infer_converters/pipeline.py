@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +23,14 @@ from edge_infer.errors import (
 from edge_infer.manifest import Variant
 from edge_infer_converters import golden, html_report, quality, support, validate
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
-from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
+from edge_infer_converters.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
+from edge_infer_converters.mixed_tflite import TFLiteSearch
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, decibels, step
 from edge_infer_converters.selection import choose
@@ -105,7 +107,7 @@ def convert(
     with BundleWriter(output, force=force) as writer:
         is_tflite = Path(model).suffix == tflite_source.SUFFIX
         origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
-        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
@@ -118,6 +120,7 @@ def convert(
         writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -130,7 +133,7 @@ def convert(
             writer.size,
             tuple(measured),
             run.not_made,
-            _describe(data),
+            str(data),
             metric.name
             if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
             else "",
@@ -198,7 +201,7 @@ class _Run:
                 f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
                 + ", ".join(str(spec) for spec in self.model.inputs),
             )
-            ranges = self._random_inputs()
+            ranges = random_set_that_runs(self.model.inputs, self.reference.run)
         elif ranges is None and wants_ranges:
             self._reporter.warn(
                 "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
@@ -252,6 +255,11 @@ class _Run:
                 self._leave_out(plan.id, found.tflite)
         self.model = replace(self.model, proto=cleaned)
 
+    def describe(self, labels: bytes | None) -> None:
+        """Let the TFLite files say what they are."""
+        if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
+
     def make(
         self,
         ranges: CalibrationSet,
@@ -264,18 +272,20 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+        count = min(golden.EXAMPLES, len(data.calls))
+        judges = (data, outputs, metric, self._recipe.budget, count, self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
             if plan.id in self.not_made:
                 continue
             try:
-                if plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                if plan.format == "tflite" and plan.precision == "mixed":
+                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    count = min(golden.EXAMPLES, len(data.calls))
-                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, count, self._reporter)
-                    encoded = self._search(MixedSearch(*arguments), ranges)
+                    encoded = self._search(MixedSearch(cleaned, *judges), ranges)
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges)
             except (ConversionError, UnsupportedModel) as error:
@@ -377,29 +387,6 @@ class _Run:
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
 
-    def _random_inputs(self) -> CalibrationSet:
-        """Draw inputs with which the model runs: free dimensions have limits that no spec tells."""
-        is_free = any(isinstance(dim, str) for spec in self.model.inputs for dim in spec.shape[1:])
-        failure: ConversionError | None = None
-        for size in RANDOM_SIZES if is_free else RANDOM_SIZES[:1]:
-            drawn = random_set(self.model.inputs, size)
-            try:
-                self.reference.run(drawn.calls[0])
-            except ConversionError as error:
-                failure = error
-                continue
-            return drawn
-        raise ConversionError(
-            f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
-            hint="give it real ones: --calibration FILE.npz",
-        ) from failure
-
-
-def _count(model: source.SourceModel | TFLiteSource) -> str:
-    if isinstance(model, TFLiteSource):
-        return f"{len(model.graph.graph.operators)} operators"
-    return f"{len(model.proto.graph.node)} nodes"
-
 
 def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:
     if name is None:
@@ -407,7 +394,3 @@ def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) ->
     if not _NAME.fullmatch(name):
         raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
     return name
-
-
-def _describe(data: CalibrationSet) -> str:
-    return f"{len(data.calls)} random samples" if data.is_random else f"{len(data.calls)} samples of {data.origin}"

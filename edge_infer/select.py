@@ -211,8 +211,9 @@ def best_measured(
         and row.verdict != "fail"
     ]
     fitting = [row for row in fitting if row.verdict != "warn"] or fitting
-    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting}}
-    fitting = [row for row in fitting if row.version == versions[row.backend]]
+    here = {*backend_names()}
+    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting} & here}
+    fitting = [row for row in fitting if row.version == versions.get(row.backend)]
     if not fitting:
         return None
     within = [row for row in fitting if latency_budget_ms is not None and row.ms <= latency_budget_ms]
@@ -237,6 +238,18 @@ def best_measured(
         why = f"asked for; {why}"
     place = device if kind == row.device else row.device
     return Choice(known[row.variant], row.backend, place, row.threads or None, why)
+
+
+def by_rule(variants: Sequence[Variant], device: str) -> tuple[Variant, str]:
+    """Return which of some variants is taken unasked and unmeasured on a device, and why.
+
+    Args:
+        variants: Those that one engine reads, at least one.
+        device: `cpu`, `cuda`, `wasm` or `webgpu`.
+    """
+    ordered = _ordered(list(variants), device, is_asked_for=False)
+    best = next((one for one in ordered if one.precision not in _EMULATED[device]), ordered[0])
+    return best, _why(best, device, None, variants)
 
 
 def _fastest(rows: Sequence[Measurement]) -> Measurement:

@@ -128,6 +128,7 @@ def convert(
     from edge_infer_converters import Recipe, pipeline, support
     from edge_infer_converters.budget import Budget, parse_share, parse_size
     from edge_infer_converters.report import TerminalReporter, print_table
+    from edge_infer_converters.sources.options import SourceOptions, parse_shapes
 
     # Libraries that log to nobody would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())

@@ -48,7 +48,8 @@ pi: setup ## The runtime's tests on emulated Raspberry Pis (Linux; PI=--required
 bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py
 
-soak: setup ## Mixed load on the server for ten minutes; SECONDS=60 for less
+soak: setup ## The long loops: 1000 power cuts, a fleet of 1000, ten minutes of mixed load on the server (SECONDS=60 for less)
+	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 
 docs: setup ## Write the generated pages of docs/reference again

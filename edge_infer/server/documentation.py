@@ -212,7 +212,7 @@ class DocumentationRoutes:
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>edge-infer API</title><style>{_STYLE}</style>'
             f"<h1>edge-infer {edge_infer.__version__}</h1><p>The Open Inference Protocol, version 2. Models: {models}. "
             f'For machines: <a href="/openapi.json">/openapi.json</a>. Many requests at once: the WebSocket '
-            '<code>/v2/models/NAME/stream</code>. What happens now: <a href="/dashboard">/dashboard</a>.'
+            '<code>/v2/models/NAME/stream</code>. What happens now: <a href="/dashboard">/dashboard</a>.</p>'
             f"<pre>{example}</pre><table>{rows}</table>",
             200,
             NO_CACHE,

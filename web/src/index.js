@@ -129,6 +129,24 @@ async function withWorker(work) {
   }
 }
 
+/**
+ * Make this page work without its server from the next visit on: a service worker keeps the page, its scripts and styles,
+ * and what its sessions and its Python have loaded until now. Models are kept by their sessions. Call it when all is loaded.
+ *
+ * @param {import("./offline.js").OfflineOptions & {root?: URL | string}} [options]
+ * @returns {Promise<import("./offline.js").Kept>} `isKept` is false, and `why` says why, where the browser cannot.
+ * @throws {InferError} `unsupported`: the service worker may not serve this page; `fetch_error` or `integrity_error`: a file is
+ *   gone, or not the one of this build; what was kept before stays.
+ */
+export async function keepOffline({ root, ...options } = {}) {
+  return (await import("./offline.js")).keepOffline(options, rootOf(root));
+}
+
+/** Undo `keepOffline`. Models stay until `clearModels`. */
+export async function forgetOffline() {
+  await (await import("./offline.js")).forgetOffline();
+}
+
 /** @param {WorkerClient} used */
 function leave(used) {
   users--;

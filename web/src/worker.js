@@ -106,6 +106,8 @@ async function handle(request) {
       return [await started().execute(request.code, request.names), []];
     case "call":
       return [await started().call(request.module, request.name, request.values), []];
+    case "resources":
+      return [performance.getEntriesByType("resource").map(({ name }) => name), []];
     case "traffic":
       return [traffic(), []];
     case "write":

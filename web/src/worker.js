@@ -99,13 +99,15 @@ async function handle(request) {
       const { settings, wheel, engines } = request;
       const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
       python = begun.python;
-      const [engine] = begun.engines;
-      return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
+      const { engines: [engine], isFromImage } = begun;
+      return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, isFromImage, ...place(), ...traffic() }, []];
     }
     case "execute":
       return [await started().execute(request.code, request.names), []];
     case "call":
       return [await started().call(request.module, request.name, request.values), []];
+    case "image":
+      return [await (await import("./engines/python-image.js")).keepImage(request.root), []];
     case "resources":
       return [performance.getEntriesByType("resource").map(({ name }) => name), []];
     case "traffic":

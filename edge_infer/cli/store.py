@@ -179,7 +179,15 @@ def rollback(folder: Path) -> None:
 @store.command()
 @_folder
 def gc(folder: Path) -> None:
-    """Remove from a device what neither the active nor the previous version needs."""
+    """Remove what is not needed any more, from a device's folder or from a STORE in a folder.
+
+    Of a device: all but the active and the previous version. Of a store: versions that no delta is made from.
+    """
+    if (folder / "tuf/timestamp.json").is_file() and (folder / "revisions").is_dir():
+        from edge_infer.sync.repository import Repository
+
+        output.talk(f"Freed {output.size(Repository(folder).collect())}")
+        return
     from edge_infer.sync.device import DeviceStore
 
     output.talk(f"Freed {output.size(DeviceStore(folder).collect())}")

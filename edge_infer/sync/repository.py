@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: How long each role's signature holds. A device that sees none newer than a week installs nothing any more.
 LIFETIME_DAYS = {"root": 365, "targets": 365, "snapshot": 30, "timestamp": 7}
+# Whoever read the timestamp a moment ago may still ask for the metadata that it names.
+_KEPT_METADATA = 8
 #: How many older revisions a delta is made from.
 MAX_HISTORY = 3
 
@@ -261,6 +263,34 @@ class Repository:
         """Sign the snapshot and the timestamp again, so that they do not expire; return until when they hold."""
         self._resign(keys)
         return self._expires("timestamp")
+
+    def collect(self) -> int:
+        """Remove revisions and packs that no device is offered any more, and old metadata; return the bytes freed.
+
+        A device that has slept through more versions than deltas are kept of fetches the full pack, as before.
+        """
+        kept: set[str] = set()
+        for model in self.models():
+            offered = self.offered(model)
+            for digest in offered.bases if offered is not None else ():
+                kept.add(f"revisions/{digest}.json")
+                revision = self.revision(digest)
+                kept |= {one.path for one in (revision.pack, *revision.deltas)}
+        numbers = {"targets": self._load("snapshot", Snapshot).meta["targets.json"].version}
+        numbers["snapshot"] = self._timestamp().snapshot_meta.version
+        freed = 0
+        for path in [
+            *self.folder.glob("revisions/*.json"),
+            *self.folder.glob("packs/*/*"),
+            *self.folder.glob("tuf/*.json"),
+        ]:
+            name = path.relative_to(self.folder).as_posix()
+            number, _, role = path.name.removesuffix(".json").partition(".")
+            is_old = role in numbers and number.isdecimal() and int(number) <= numbers[role] - _KEPT_METADATA
+            if is_old if name.startswith("tuf/") else name not in kept:
+                freed += path.stat().st_size
+                self._disk.remove(path)
+        return freed
 
     # -- metadata --
 

@@ -33,15 +33,16 @@ _DAMAGE = """async (seal) => {
     const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("edge-infer");
     const name = (await Array.fromAsync(folder.keys())).find((one) => /^python-[0-9.]+$/.test(one));
     const write = async (name, command) => {
-        const stream = await (await folder.getFileHandle(name, { create: true })).createWritable({ keepExistingData: true });
+        const file = await folder.getFileHandle(name, { create: true });
+        const stream = await file.createWritable({ keepExistingData: true });
         await stream.write({ type: "truncate", size: command.size });
         await stream.write({ type: "write", position: command.position, data: command.data });
         await stream.close();
     };
     await write(name, { size: 65536, position: 0, data: new Uint8Array(65536) });
     if (!seal) return;
-    const text = JSON.stringify({ bytes: 65536, sum: Array(16384).fill(0).reduce((sum) => Math.imul(sum, 31) | 0, 65536) });
-    await write(`${name}.json`, { size: 0, position: 0, data: text });
+    const sum = Array(16384).fill(0).reduce((sum) => Math.imul(sum, 31) | 0, 65536);
+    await write(`${name}.json`, { size: 0, position: 0, data: JSON.stringify({ bytes: 65536, sum }) });
 }"""
 _READ = """async () => {
     const code = `import { readImage } from "${location.origin}/src/engines/python-image.js";

@@ -313,7 +313,7 @@ def test_the_engine_may_be_started_with_python(open_page: Callable[..., BrowserP
     page = open_page(f"{server}/blank.html")
     asked: list[str] = []
     page.do(lambda page: page.context.on("request", lambda request: asked.append(request.url)))
-    page.do(lambda page: page.route("**/src/worker.js", without_jspi))
+    page.do(lambda page: page.route("**/src/python-worker.js", without_jspi))
 
     found = page.evaluate(
         """async (url) => {

@@ -303,7 +303,8 @@ export class Session {
  * @property {("ort" | "litert")[]} [engines] The engines to start before any code runs: `ort`, for ONNX, unless given;
  *   `litert` is for TFLite. The first one is told by `report()`.
  * @property {URL | string} [root] The URL under which `src/`, `vendor/` and `wheels/` lie.
- * @property {URL | string | null} [wheel] The address of edge-infer's wheel; null to install none.
+ * @property {URL | string | null} [wheel] The address of edge-infer's wheel, or of the part of it that a
+ *   page needs, which is taken unless given; null to install none.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told each line that Python prints; the
  *   console unless given.
@@ -323,7 +324,7 @@ export async function startPython(options = {}) {
   const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole, keepImage = true } = options;
   const place = rootOf(root);
   const worker = new WorkerClient("edge-infer python", onOutput);
-  const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-py3-none-any.whl`, place).href;
+  const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-page.tar`, place).href;
   try {
     const settings = { root: place, threads };
     const report = await worker.request({ kind: "python", settings, wheel: address, engines }, { onProgress });
@@ -346,7 +347,7 @@ export async function startPython(options = {}) {
  * @returns {Promise<boolean>} Whether one is kept now: not where the page has no storage, or no room.
  */
 export async function keepPythonImage({ root } = {}) {
-  const worker = new WorkerClient("edge-infer python image");
+  const worker = new WorkerClient("edge-infer python image", () => {});
   try {
     return await worker.request({ kind: "image", root: rootOf(root) });
   } finally {

@@ -1,73 +1,38 @@
-/** The worker's end: it holds the engine, its sessions, or Python, and answers one request after the other. */
+/** The worker's end of sessions: it holds the engines and the models, and answers one request after the other. */
 
 import { fetchBundle } from "./bundle.js";
 import { startEngine } from "./engines/open.js";
-import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "./store.js";
 import { bundleOfFiles } from "./sync/files.js";
 import { requireGolden } from "./sync/golden.js";
 import { StoreModel } from "./sync/pull.js";
+import { answerRequests, place, resources, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
-/** @typedef {import("./protocol.js").Reply} Reply */
 /** @typedef {import("./engines/open.js").AnySession} AnySession */
 /** @typedef {import("./engines/open.js").Opener} Opener */
 
 /** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest}>} */
 const sessions = new Map();
 let nextSession = 1;
-/** @type {import("./engines/pyodide.js").Python | undefined} */
-let python;
 /** @type {Promise<import("./store.js").Store> | undefined} */
 let store;
 /** The models of signed stores that this worker brings up to date. @type {Map<string, StoreModel>} */
 const storeModels = new Map();
-/** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
-const aborts = new Map();
-// Requests wait for the one before: a load and a run of the same engine must not interleave.
-let last = Promise.resolve();
-
-/** @param {Reply} reply @param {Transferable[]} [moved] */
-function post(reply, moved = []) {
-  self.postMessage(reply, { transfer: moved });
-}
-
-self.onmessage = ({ data: request }) => {
-  if (request.kind === "abort") {
-    aborts.get(request.target)?.abort();
-    return;
-  }
-  if (request.kind === "open" || request.kind === "pull") aborts.set(request.id, new AbortController());
-  last = last.then(() => respond(request));
-};
-
-/** @param {Request} request */
-async function respond(request) {
-  const { id } = request;
-  try {
-    const [value, moved] = await handle(request);
-    post({ kind: "result", id, value }, moved);
-  } catch (error) {
-    post({ kind: "error", id, error: InferError.describe(error) });
-  } finally {
-    aborts.delete(id);
-  }
-}
-
 /**
  * @param {Request} request
- * @returns {Promise<[unknown, Transferable[]]>} The answer, and the buffers to move with it.
+ * @param {AbortSignal} signal
+ * @param {import("./download.js").OnProgress} onProgress
+ * @returns {Promise<import("./worker-loop.js").Answered>}
  */
-async function handle(request) {
-  const onProgress = (/** @type {import("./download.js").Progress} */ progress) =>
-    post({ kind: "progress", id: request.id, progress });
+async function handle(request, signal, onProgress) {
   switch (request.kind) {
     case "open":
-      return [await open(request, aborts.get(request.id)?.signal, onProgress), []];
+      return [await open(request, signal, onProgress), []];
     case "pull": {
-      const options = { ...request.options, onProgress, signal: aborts.get(request.id)?.signal };
+      const options = { ...request.options, onProgress, signal };
       const pulled = await (await storeModel(request.address)).pull(options);
       return [pulled, pulled.files.map(([, bytes]) => bytes.buffer)];
     }
@@ -93,35 +58,11 @@ async function handle(request) {
       await sessions.get(request.session)?.session.close();
       sessions.delete(request.session);
       return [null, []];
-    case "python": {
-      const onOutput = (/** @type {"stdout" | "stderr"} */ stream, /** @type {string} */ text) =>
-        post({ kind: "output", stream, text });
-      const { settings, wheel, engines } = request;
-      const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
-      python = begun.python;
-      const { engines: [engine], isFromImage } = begun;
-      return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, isFromImage, ...place(), ...traffic() }, []];
-    }
-    case "execute":
-      return [await started().execute(request.code, request.names), []];
-    case "call":
-      return [await started().call(request.module, request.name, request.values), []];
-    case "image":
-      return [await (await import("./engines/python-image.js")).keepImage(request.root), []];
     case "resources":
-      return [performance.getEntriesByType("resource").map(({ name }) => name), []];
-    case "traffic":
-      return [traffic(), []];
-    case "write":
-      return [started().write(request.path, request.data), []];
+      return [resources(), []];
     default:
-      throw new InferError(`The worker does not know the request \`${JSON.stringify(request)}\``, "input_error");
+      throw unknownRequest(request);
   }
-}
-
-function started() {
-  if (!python) throw new InferError("Python has not started", "input_error", { hint: "await startPython()" });
-  return python;
 }
 
 function ownStore() {
@@ -138,7 +79,7 @@ async function storeModel(address) {
 
 /**
  * @param {import("./protocol.js").OpenRequest} request
- * @param {AbortSignal | undefined} signal
+ * @param {AbortSignal} signal
  * @param {import("./download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
@@ -235,13 +176,4 @@ async function start(opener, bundle, number, { wanted, selfTest, storage, notice
   return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, report };
 }
 
-function place() {
-  return { isolated: globalThis.crossOriginIsolated === true };
-}
-
-/** @returns {import("./protocol.js").Traffic} */
-function traffic() {
-  const entries = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
-  const sum = (/** @type {(entry: PerformanceResourceTiming) => number} */ of) => entries.reduce((all, entry) => all + of(entry), 0);
-  return { bytesFetched: sum((entry) => entry.transferSize), bytesLoaded: sum((entry) => entry.decodedBodySize) };
-}
+answerRequests(handle);

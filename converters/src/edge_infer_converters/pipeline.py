@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,25 +13,27 @@ import onnx
 from edge_infer import codec
 from edge_infer.errors import (
     AccuracyError,
-    BackendError,
     ConversionError,
-    ExecutionError,
     InputError,
     UnsupportedModel,
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer_converters import golden, html_report, quality, support, validate
+from edge_infer_converters import golden, html_report, quality, support
+from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
-from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
+from edge_infer_converters.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
+from edge_infer_converters.dynamic_search import DynamicSearch
 from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
+from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
+from edge_infer_converters.mixed_tflite import TFLiteSearch
 from edge_infer_converters.recipe import Recipe
-from edge_infer_converters.report import LogReporter, Reporter, decibels, step
+from edge_infer_converters.report import LogReporter, Reporter, step
 from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources import tflite as tflite_source
@@ -38,7 +41,6 @@ from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.opset import to_opset
-from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
     import os
@@ -77,7 +79,8 @@ def convert(
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
-        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file (`calibration.read_set`).
+        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
+            or images, or `package.module:function` that yields samples (`calibration.read_set`).
         evaluation: Inputs to measure on, with the right classes as `labels` if it is a classifier.
         labels: Class names: a JSON list, or a text file with one on each line.
         recipe: Which variants to make; all that can be made unless given.
@@ -105,7 +108,7 @@ def convert(
     with BundleWriter(output, force=force) as writer:
         is_tflite = Path(model).suffix == tflite_source.SUFFIX
         origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
-        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
@@ -118,6 +121,7 @@ def convert(
         writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -130,7 +134,7 @@ def convert(
             writer.size,
             tuple(measured),
             run.not_made,
-            _describe(data),
+            str(data),
             metric.name
             if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
             else "",
@@ -140,7 +144,7 @@ def convert(
         writer.write_quality(quality.document(result, data, ranges, run.mixed))
         writer.commit()
     if report is not None:
-        html_report.save(report, html_report.write(result, run.mixed))
+        html_report.save(report, html_report.write(result, run.mixed, data))
     if result.missed:
         raise AccuracyError(
             f"{result.missed}; `{result.path}` holds it",
@@ -198,7 +202,7 @@ class _Run:
                 f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
                 + ", ".join(str(spec) for spec in self.model.inputs),
             )
-            ranges = self._random_inputs()
+            ranges = random_set_that_runs(self.model.inputs, self.reference.run)
         elif ranges is None and wants_ranges:
             self._reporter.warn(
                 "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
@@ -252,6 +256,11 @@ class _Run:
                 self._leave_out(plan.id, found.tflite)
         self.model = replace(self.model, proto=cleaned)
 
+    def describe(self, labels: bytes | None) -> None:
+        """Let the TFLite files say what they are."""
+        if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
+
     def make(
         self,
         ranges: CalibrationSet,
@@ -269,15 +278,20 @@ class _Run:
             if plan.id in self.not_made:
                 continue
             try:
-                if plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                if plan.format == "tflite" and plan.precision == "mixed":
+                    judge = self._judge(data, outputs, metric)
+                    encoded = TFLiteSearch(self._tflite_graph(), data, judge, self._reporter).run(ranges)
+                elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    count = min(golden.EXAMPLES, len(data.calls))
-                    arguments = (cleaned, data, outputs, metric, self._recipe.budget, count, self._reporter)
-                    encoded = self._search(MixedSearch(*arguments), ranges)
+                    judge = self._judge(data, outputs, metric)
+                    job = MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached)
+                    encoded = self._search(job, ranges)
+                elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
+                    encoded = self._search_dynamic(cleaned, data, self._judge(data, outputs, metric))
                 else:
-                    encoded = encode(plan, self.model, cleaned, ranges)
+                    encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise
@@ -289,7 +303,7 @@ class _Run:
                 plan.format,
                 plan.precision,
                 plan.file,
-                targets=plan.targets,
+                targets=encoded.targets or plan.targets,
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
@@ -312,22 +326,11 @@ class _Run:
         metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
-        count = min(golden.EXAMPLES, len(data.calls))
-        measured: list[ConvertedVariant] = []
-        fatal = crashing(self._writer.folder, [variant.id for variant, _ in made])
-        for variant, nbytes in made:
-            try:
-                if variant.id in fatal:
-                    raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
-                budget = self._recipe.budget
-                quality = validate.measure(self._writer.folder, variant, data, outputs, count, metric, budget)
-            except BackendError as error:
-                self._leave_out(variant.id, error)
-                self._writer.drop(variant.file)
-                continue
-            figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
-            self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
-            measured.append(ConvertedVariant(variant, nbytes, quality, True))
+        judge = self._judge(data, outputs, metric)
+        measured, failed = Bench(self._writer.folder, data, judge, self._reporter).run(made)
+        for variant, error in failed:
+            self._leave_out(variant.id, error)
+            self._writer.drop(variant.file)
         measured, self.missed = choose(measured, self._source_id, self._recipe)
         for one in measured:
             verdict = one.quality.verdict
@@ -368,7 +371,16 @@ class _Run:
         self._reporter.talk(said)
         if guilty:
             self._reporter.talk(step("Kept", "in float:", guilty))
-        return Encoded(self.mixed.data)
+        return Encoded(self.mixed.data, options=self.mixed.options)
+
+    def _search_dynamic(self, cleaned: onnx.ModelProto, data: CalibrationSet, judge: Judge) -> Encoded:
+        """Search the fastest dynamic int8 within the budget."""
+        found = DynamicSearch(cleaned, data, judge, self._reporter).run()
+        # Pages compute blocks in float, and slowly.
+        return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
+
+    def _judge(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]], metric: Metric) -> Judge:
+        return Judge(outputs, metric, self._recipe.budget, min(golden.EXAMPLES, len(data.calls)))
 
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
         is_said = error.message in self.not_made.values()
@@ -377,29 +389,6 @@ class _Run:
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
 
-    def _random_inputs(self) -> CalibrationSet:
-        """Draw inputs with which the model runs: free dimensions have limits that no spec tells."""
-        is_free = any(isinstance(dim, str) for spec in self.model.inputs for dim in spec.shape[1:])
-        failure: ConversionError | None = None
-        for size in RANDOM_SIZES if is_free else RANDOM_SIZES[:1]:
-            drawn = random_set(self.model.inputs, size)
-            try:
-                self.reference.run(drawn.calls[0])
-            except ConversionError as error:
-                failure = error
-                continue
-            return drawn
-        raise ConversionError(
-            f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
-            hint="give it real ones: --calibration FILE.npz",
-        ) from failure
-
-
-def _count(model: source.SourceModel | TFLiteSource) -> str:
-    if isinstance(model, TFLiteSource):
-        return f"{len(model.graph.graph.operators)} operators"
-    return f"{len(model.proto.graph.node)} nodes"
-
 
 def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:
     if name is None:
@@ -407,7 +396,3 @@ def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) ->
     if not _NAME.fullmatch(name):
         raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
     return name
-
-
-def _describe(data: CalibrationSet) -> str:
-    return f"{len(data.calls)} random samples" if data.is_random else f"{len(data.calls)} samples of {data.origin}"

@@ -329,7 +329,7 @@ class _Stream:
             self._fail(model, number, error, start)
             return
         now = perf_counter()
-        model.statistics.answered(result.timings, now - written_at, now - start)
+        model.statistics.answered(result.timings, now - written_at, now - start, self._tenant.name)
         self._put(FRAME.pack(number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, number: int, error: Exception, start: float) -> None:

@@ -164,7 +164,7 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
   Object.assign(globalThis, { edgeInferRoot: root });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
-  if (package_) pyodide.unpackArchive(package_, "wheel");
+  if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
   return { python: new Python(pyodide), engines: started, isFromImage };
 }
 
@@ -191,6 +191,16 @@ async function bootPyodide(folder, onProgress, onOutput) {
     }
   }
   return { pyodide: await loadPyodide(folder, {}, onProgress, onOutput), isFromImage: false };
+}
+
+/**
+ * @param {Pyodide} pyodide
+ * @param {Uint8Array<ArrayBuffer>} data
+ * @param {"tar" | "wheel"} format
+ */
+function unpack(pyodide, data, format) {
+  const folder = String(pyodide.runPython("import sysconfig; sysconfig.get_path('purelib')"));
+  pyodide.unpackArchive(data, format, format === "tar" ? { extractDir: folder } : {});
 }
 
 /**

@@ -32,6 +32,7 @@ import onnxruntime
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from browser_start import sample_starts  # noqa: E402  beside this file
 from networks import mobilenet_v2  # noqa: E402  beside this file
 
 from edge_infer.browser.chromium import chromium  # noqa: E402
@@ -62,6 +63,7 @@ ROWS = (
     ("JavaScript session, page to worker and back", "session", "proxy", (1.0, 1.0, 1.0)),
 )
 PEERS = {
+    "pyodide": "Pyodide, plain warm start",
     "litert1": "LiteRT.js, 1 thread",
     "peer": "onnxruntime-web run()",
     "proxy": "onnxruntime-web run(), env.wasm.proxy",
@@ -121,7 +123,7 @@ class Bench:
         self._page.goto(f"{url}/blank.html")
         self._page.evaluate("""async () => {
             const { startPython } = await import("/src/index.js");
-            globalThis.python = await startPython({ threads: 1 });
+            globalThis.python = await startPython({ threads: 1, keepImage: false });
             globalThis.bench = await import("/bench/browser.js");
         }""")
         self._python(_OPEN_PYTHON)
@@ -243,7 +245,7 @@ def measure_threads(bench: Bench, url: str, rounds: int) -> list[dict[str, Any]]
 _FIRST_VISITS = {
     "JavaScript only": (2.45e6, "(await import('/src/index.js')).createSession('/bench/0.onnx')"),
     "JavaScript only, TFLite": (None, "(await import('/src/index.js')).createSession('/bench/0.tflite')"),
-    "Python": (7.9e6, "(await import('/src/index.js')).startPython()"),
+    "Python": (7.9e6, "(await import('/src/index.js')).startPython({ keepImage: false })"),
 }
 
 
@@ -341,6 +343,8 @@ def main() -> None:
         bench = Bench(browser.new_context(), server.url, models)
         rounds = 7 if arguments.quick else 21
         rows = measure(bench, rounds) + measure_threads(bench, server.url, rounds) + measure_bytes(bench, server.url)
+        starts = sample_starts(browser.new_context(), server.url, 5 if arguments.quick else 9)
+        rows.append(row("Warm start of Python from its kept image", starts[0], "pyodide", starts[1], 0.25))
         chromium_version = browser.version
     worst = max(bench.max_error.values())
     if worst > 1e-3:

@@ -17,13 +17,13 @@ import numpy as np
 
 from edge_infer import codec
 from edge_infer.dtypes import DType
-from edge_infer.errors import BundleError, InputError, did_you_mean, listed
+from edge_infer.errors import BundleError, ConversionError, InputError, did_you_mean, listed
 from edge_infer_converters.folders import read_folder
 from edge_infer_converters.functions import import_function
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer.tensors import Tensor, TensorSpec
 
@@ -86,6 +86,32 @@ def random_set(specs: Sequence[TensorSpec], free_size: int = RANDOM_SIZES[0]) ->
         for _ in range(RANDOM_CALLS)
     )
     return CalibrationSet(calls, None, "random")
+
+
+def runnable_set(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) -> CalibrationSet:
+    """Draw inputs with which a model runs: free dimensions have limits that no spec tells.
+
+    Args:
+        specs: The model's inputs.
+        run: Runs it once.
+
+    Raises:
+        ConversionError: It does not run on any.
+    """
+    is_free = any(isinstance(dim, str) for spec in specs for dim in spec.shape[1:])
+    failure: ConversionError | None = None
+    for size in RANDOM_SIZES if is_free else RANDOM_SIZES[:1]:
+        drawn = random_set(specs, size)
+        try:
+            run(drawn.calls[0])
+        except ConversionError as error:
+            failure = error
+            continue
+        return drawn
+    raise ConversionError(
+        f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
+        hint="give it real ones: --calibration FILE.npz",
+    ) from failure
 
 
 def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> CalibrationSet:

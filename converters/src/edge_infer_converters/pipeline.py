@@ -21,7 +21,7 @@ from edge_infer.manifest import Variant
 from edge_infer_converters import golden, html_report, quality, support
 from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
-from edge_infer_converters.calibration import RANDOM_SIZES, CalibrationSet, random_set, read_set
+from edge_infer_converters.calibration import CalibrationSet, read_set, runnable_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.dynamic_search import DynamicSearch
 from edge_infer_converters.encode import Encoded, encode, encode_tflite
@@ -39,6 +39,7 @@ from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.opset import to_opset
+from edge_infer_converters.steps.prune_channels import prune_channels
 
 if TYPE_CHECKING:
     import os
@@ -199,7 +200,7 @@ class _Run:
                 f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
                 + ", ".join(str(spec) for spec in self.model.inputs),
             )
-            ranges = self._random_inputs()
+            ranges = runnable_set(self.model.inputs, self.reference.run)
         elif ranges is None and wants_ranges:
             self._reporter.warn(
                 "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
@@ -230,28 +231,30 @@ class _Run:
                 )
         return metric
 
-    def told_metric(self, metric: Metric) -> str:
-        """Name the metric where it says more than the comparison of outputs, else return an empty text."""
-        budget = self._recipe.budget
-        is_asked = budget.metric is not None or budget.max_loss is not None
-        return metric.name if is_asked or metric.name == "accuracy" else ""
-
     def check_support(self) -> None:
         """Clean the model up and say what is not supported where, before any work."""
         if isinstance(self.model, TFLiteSource):
             return
-        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
-        plans = self._plans
-        found = support.check(cleaned, self._recipe, [plan.format for plan in plans], self.model.name)
+        cleaned = self._pruned(to_opset(clean_up(self.model.proto), self._recipe.source.opset))
+        found = support.check(cleaned, self._recipe, [plan.format for plan in self._plans], self.model.name)
         self._graph = found.graph
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
             self._reporter.warn("The page's engine cannot run this model", "--target pi")
-        for plan in plans:
+        for plan in self._plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
         self.model = replace(self.model, proto=cleaned)
+
+    def _pruned(self, cleaned: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model without dead channels, where that is asked for."""
+        if not self._recipe.prunes or self.model.precision != "fp32":
+            return cleaned
+        found = prune_channels(cleaned)
+        said = ", ".join(f"{count} of {name}" for name, count in found.removed.items()) or "none is constant"
+        self._reporter.talk(step("Pruned", "channels:   ", said))
+        return found.model if found.removed else cleaned
 
     def make(
         self,
@@ -377,23 +380,6 @@ class _Run:
         if is_said:  # what keeps a format from being written keeps all its precisions
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
-
-    def _random_inputs(self) -> CalibrationSet:
-        """Draw inputs with which the model runs: free dimensions have limits that no spec tells."""
-        is_free = any(isinstance(dim, str) for spec in self.model.inputs for dim in spec.shape[1:])
-        failure: ConversionError | None = None
-        for size in RANDOM_SIZES if is_free else RANDOM_SIZES[:1]:
-            drawn = random_set(self.model.inputs, size)
-            try:
-                self.reference.run(drawn.calls[0])
-            except ConversionError as error:
-                failure = error
-                continue
-            return drawn
-        raise ConversionError(
-            f"The model does not run on random inputs: {failure.message if failure else 'there are none'}",
-            hint="give it real ones: --calibration FILE.npz",
-        ) from failure
 
 
 def _count(model: source.SourceModel | TFLiteSource) -> str:

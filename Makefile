@@ -4,7 +4,7 @@ PORT ?= 8080
 BIN := .venv/bin
 DIGITS := digits.bundle
 
-.PHONY: help setup demo test lint format types browser web pi bench docs build clean
+.PHONY: help setup demo test lint format types browser web pi bench soak docs build clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -47,6 +47,10 @@ pi: setup ## The runtime's tests on emulated Raspberry Pis (Linux; PI=--required
 
 bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py
+
+soak: setup ## The long loops: 1000 power cuts, a fleet of 1000, ten minutes of mixed load on the server (SECONDS=60 for less)
+	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py --timeout=7200 -s
+	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py

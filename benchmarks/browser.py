@@ -1,5 +1,8 @@
 """Our ways to run a model in a page against `await session.run()` of onnxruntime-web's own JavaScript API.
 
+The last rows: the same net as a TFLite file in LiteRT.js, with one and with two threads on both sides; and the bytes
+that a first visit takes over the wire, brotli at its best, without the model.
+
 One Chromium, one thread per engine, the same file and the same values on all sides, in turn: A B C A B C ... Each round
 a median of many calls, each row the median of the rounds' ratios. Native onnxruntime runs in turn with them.
 
@@ -9,17 +12,21 @@ a median of many calls, each row the median of the rounds' ratios. Native onnxru
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import platform
 import statistics
 import sys
 import time
+import urllib.request
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import brotli
 import numpy as np
+import onnx
 import onnxruntime
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +38,7 @@ from edge_infer.browser.chromium import chromium  # noqa: E402
 from edge_infer.server.app import create_app  # noqa: E402
 from edge_infer.server.pages import find_web_root  # noqa: E402
 from edge_infer.server.thread import ServerThread  # noqa: E402
+from edge_infer_converters.targets import tflite  # noqa: E402
 from tests import zoo  # noqa: E402
 
 if TYPE_CHECKING:
@@ -39,6 +47,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Route
 
 PEER = ROOT / "web/node_modules/onnxruntime-web"
+#: The bytes of files at brotli 11, by sha256.
+WIRE_BYTES = ROOT / ".bench/brotli.json"
 SHAPES: dict[str, dict[str, list[int]]] = {
     "1 float": {"x": [1]},
     "1x3x224x224 identity": {"x": [1, 3, 224, 224]},
@@ -51,7 +61,12 @@ ROWS = (
     ("JavaScript engine, same thread", "engine", "peer", (0.55, 1.0, 1.05)),
     ("JavaScript session, page to worker and back", "session", "proxy", (1.0, 1.0, 1.0)),
 )
-PEERS = {"peer": "onnxruntime-web run()", "proxy": "onnxruntime-web run(), env.wasm.proxy", "native": "onnxruntime"}
+PEERS = {
+    "litert1": "LiteRT.js, 1 thread",
+    "peer": "onnxruntime-web run()",
+    "proxy": "onnxruntime-web run(), env.wasm.proxy",
+    "native": "onnxruntime",
+}
 # Calls per round, and how many are timed together.
 CALLS = {"1 float": (2000, 100), "1x3x224x224 identity": (60, 10), "MobileNetV2": (5, 1)}
 
@@ -96,6 +111,7 @@ class Bench:
 
     def __init__(self, context: BrowserContext, url: str, models: dict[str, bytes]) -> None:
         self._models = models
+        self.context = context
         self._native: dict[str, Callable[[], Any]] = {}
         self.max_error: dict[str, float] = {}
         context.route("**/bench/**", self._bench_file)
@@ -149,7 +165,10 @@ class Bench:
         name = route.request.url.rpartition("/")[2]
         body = Path(__file__).with_name(name).read_bytes() if name.endswith(".js") else None
         if body is None:
-            body = self._models[list(SHAPES)[int(name.partition(".")[0])]]
+            place, _, ending = name.partition(".")
+            body = self._models[list(SHAPES)[int(place)]]
+            if ending == "tflite":
+                body = tflite.write(onnx.load_from_string(body), "model").data
         self._serve(route, body, name)
 
     def _peer_file(self, route: Route) -> None:
@@ -164,6 +183,110 @@ class Bench:
             "cross-origin-resource-policy": "same-origin",
         }
         route.fulfill(status=200, body=body, headers=headers)
+
+
+class ThreadBench:
+    """A worker in which both engines have the same number of threads."""
+
+    def __init__(self, bench: Bench, url: str, threads: int) -> None:
+        self._page: Page = bench.context.new_page()
+        self._page.set_default_timeout(300_000)
+        self._page.goto(f"{url}/blank.html")
+        self._page.evaluate("""() => {
+            const worker = new Worker("/bench/browser_threads.js", { type: "module" });
+            globalThis.ask = (request) => new Promise((resolve, reject) => {
+                worker.onmessage = ({ data: { error, value } }) => (error ? reject(new Error(error)) : resolve(value));
+                worker.onerror = (event) => reject(new Error(event.message));
+                worker.postMessage(request);
+            });
+        }""")
+        name, place = "MobileNetV2", list(SHAPES).index("MobileNetV2")
+        (feed,) = SHAPES[name].items()
+        files = {"onnx": f"{url}/bench/{place}.onnx", "tflite": f"{url}/bench/{place}.tflite"}
+        self.max_error = float(self._ask({**files, "threads": threads, "input": feed[0], "shape": feed[1]}))
+
+    def sample(self, side: str, count: int) -> float:
+        """Return the median time of a call in this round, in ms."""
+        return float(self._ask({"side": side, "count": count}))
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        return self._page.evaluate("(request) => ask(request)", request)
+
+
+def measure_threads(bench: Bench, url: str, rounds: int) -> list[dict[str, Any]]:
+    """Time LiteRT.js against onnxruntime-web, and both numbers of threads against each other, in turn."""
+    benches = {threads: ThreadBench(bench, url, threads) for threads in (1, 2)}
+    bench.max_error["LiteRT.js"] = max(one.max_error for one in benches.values())
+    times: dict[tuple[int, str], list[float]] = {(n, side): [] for n in benches for side in ("litert", "peer")}
+    native = []
+    for key in times:
+        benches[key[0]].sample(key[1], 2)
+    for turn in range(rounds):
+        for threads, side in times if turn % 2 else reversed(times):
+            times[threads, side].append(benches[threads].sample(side, 5))
+        native.append(bench.sample("MobileNetV2", "native"))
+    one, two = times[1, "litert"], times[2, "litert"]
+    return [
+        row("MobileNetV2: LiteRT.js, 1 thread", one, "peer", times[1, "peer"], 0.80),
+        row("MobileNetV2: LiteRT.js, 2 threads, both sides", two, "peer", times[2, "peer"], 0.70),
+        row("MobileNetV2: LiteRT.js, 2 threads against its own 1", two, "litert1", one, None),
+        row(
+            "MobileNetV2: onnxruntime-web, 2 threads against its own 1",
+            times[2, "peer"],
+            "peer",
+            times[1, "peer"],
+            None,
+        ),
+        row("MobileNetV2: LiteRT.js, 1 thread, against native", one, "native", native, None),
+    ]
+
+
+_FIRST_VISITS = {
+    "JavaScript only": (2.45e6, "(await import('/src/index.js')).createSession('/bench/0.onnx')"),
+    "JavaScript only, TFLite": (None, "(await import('/src/index.js')).createSession('/bench/0.tflite')"),
+    "Python": (7.9e6, "(await import('/src/index.js')).startPython()"),
+}
+
+
+def measure_bytes(bench: Bench, url: str) -> list[dict[str, Any]]:
+    """Count what a first visit fetches besides the page and the model, each file at brotli 11."""
+    rows = []
+    for name, (target, code) in _FIRST_VISITS.items():
+        page = bench.context.new_page()
+        asked: dict[str, None] = {}
+        bench.context.on("request", lambda request, asked=asked: asked.setdefault(request.url.partition("?")[0]))
+        page.goto(f"{url}/blank.html")
+        page.evaluate(f"async () => void await {code}")
+        page.close()
+        sizes = [wire_bytes(one) for one in asked if "/bench/" not in one and not one.endswith(("blank.html", ".ico"))]
+        total = sum(sizes)
+        rows.append(
+            {
+                "name": f"First visit, {name}, {len(sizes)} files",
+                "metric": "MB, brotli 11",
+                "ours": round(total / 1e6, 3),
+                "peer_name": "target",
+                "peer": None if target is None else target / 1e6,
+                "ratio": None if target is None else round(total / target, 3),
+                "target": None if target is None else 1.0,
+                "met": None if target is None else total <= target,
+                "spread": "",
+            }
+        )
+    return rows
+
+
+def wire_bytes(url: str) -> int:
+    """Return the bytes of a file at brotli 11, remembered by its hash: it takes most of a minute for an engine."""
+    with urllib.request.urlopen(url) as response:
+        data = response.read()
+    known = json.loads(WIRE_BYTES.read_bytes()) if WIRE_BYTES.is_file() else {}
+    key = hashlib.sha256(data).hexdigest()
+    if key not in known:
+        known[key] = len(brotli.compress(data))
+        WIRE_BYTES.parent.mkdir(exist_ok=True)
+        WIRE_BYTES.write_text(json.dumps(known))
+    return int(known[key])
 
 
 def measure(bench: Bench, rounds: int) -> list[dict[str, Any]]:
@@ -211,13 +334,15 @@ def main() -> None:
     }
     with ServerThread(create_app({}, find_web_root())) as server, chromium() as browser:
         bench = Bench(browser.new_context(), server.url, models)
-        rows = measure(bench, 7 if arguments.quick else 21)
+        rounds = 7 if arguments.quick else 21
+        rows = measure(bench, rounds) + measure_threads(bench, server.url, rounds) + measure_bytes(bench, server.url)
         chromium_version = browser.version
     worst = max(bench.max_error.values())
     if worst > 1e-3:
         raise SystemExit(f"the sides disagree by {worst}: what is measured is not the same computation")
 
     versions = {name: version(name) for name in ("edge-infer", "onnxruntime")}
+    versions["litertjs"] = json.loads((PEER.parent / "@litertjs/core/package.json").read_bytes())["version"]
     versions["onnxruntime-web"] = json.loads((PEER / "package.json").read_bytes())["version"]
     versions |= {"chromium": chromium_version, "python": platform.python_version()}
     result = {"versions": versions, "cpu": cpu_name(), "rows": rows}
@@ -229,10 +354,9 @@ def main() -> None:
     for one in rows:
         met = {True: "yes", False: "NO", None: "-"}[one["met"]]
         target = "-" if one["target"] is None else f"{one['target']:g}"
-        print(
-            f"{one['name']:<66}{one['ours']:>10.1f}{one['peer']:>10.1f}{one['ratio']:>8.3f}{target:>7}  {met:<3}  "
-            f"{one['spread']}"
-        )
+        peer = "-" if one["peer"] is None else f"{one['peer']:.2f}"
+        ratio = "-" if one["ratio"] is None else f"{one['ratio']:.3f}"
+        print(f"{one['name']:<66}{one['ours']:>10.2f}{peer:>10}{ratio:>8}{target:>7}  {met:<3}  {one['spread']}")
 
 
 def cpu_name() -> str:

@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, UnsupportedModel
 from edge_infer.parity import Parity, compare, judge, steps_apart
+from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import onnx
 
-    from edge_infer.tensors import Tensor
-
+    Key = tuple[object, ...]
     Runs = Sequence[Mapping[str, Tensor]]
 
 # Two engines may round a value that lies between two steps to different sides.
@@ -39,6 +40,10 @@ _PASSED = frozenset(
 )
 # These pass a value through where their other operand is constant: a bias, a scale.
 _SCALING = frozenset({"Add", "Sub", "Mul", "Div"})
+# These give quantized values out.
+_INTEGER = frozenset(
+    {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"}
+)
 # Operators that a quantizer writes for another.
 _ALIASES = {
     "Gemm": "MatMul", "MatMulNBits": "MatMul", "MatMulInteger": "MatMul", "QLinearMatMul": "MatMul", "QGemm": "MatMul",
@@ -51,7 +56,7 @@ class Tap(NamedTuple):
     """A value that both models have.
 
     Attributes:
-        node: The name of the node that makes it in the first model.
+        node: The name of the node that makes it in the first model; for a value of several forms, the first of them.
         operator: That node's operator.
         name: What the value is called in the first model.
         other: What it is called in the second.
@@ -95,14 +100,16 @@ def taps_of(first: bytes, second: bytes | None = None) -> list[Tap]:
     model = _parse(first)
     if second is None or second == first:
         return [_tap(node, name, name, model) for node, name in _made(model)]
-    ours, theirs = _keys(model), _keys(_parse(second))
+    (ours, made_by), (theirs, _) = _keys(model), _keys(_parse(second))
     by_key = {key: name for name, key in theirs.items()}
     last = {key: name for name, key in ours.items()}
-    found = [
-        _tap(node, name, by_key[ours[name]], model)
-        for node, name in _made(model)
-        if ours.get(name) in by_key and last[ours[name]] == name
-    ]
+    found = []
+    for _, name in _made(model):
+        key = ours.get(name)
+        if key in by_key and key in made_by and last[key] == name:
+            node, sources = made_by[key]
+            inputs = tuple(dict.fromkeys(last[source] for source in sources if source in last))
+            found.append(Tap(node.name or node.output[0], node.op_type, name, by_key[key], inputs))
     if not found:
         raise UnsupportedModel("The two models have no inner values that can be matched")
     return found
@@ -166,7 +173,7 @@ def _difference(parity: Parity, precision: str, pair: tuple[Runs, Runs], is_same
 
 
 def _only(runs: Runs, name: str, label: str = "") -> list[dict[str, Tensor]]:
-    return [{label or name: run[name]} for run in runs if name in run]
+    return [{label or name: _as_float32(run[name])} for run in runs if name in run]
 
 
 def _parse(model: bytes) -> onnx.ModelProto:
@@ -221,31 +228,44 @@ def _tap(node: onnx.NodeProto, name: str, other: str, model: onnx.ModelProto) ->
     return Tap(node.name or name, node.op_type, name, other, inputs)
 
 
-def _keys(model: onnx.ModelProto) -> dict[str, tuple[object, ...]]:
-    """Say of each value what it is computed from; those that are forms of one value have the same key."""
+def _keys(model: onnx.ModelProto) -> tuple[dict[str, Key], dict[Key, tuple[onnx.NodeProto, list[Key]]]]:
+    """Say what each value is computed from; those that are forms of one value have the same key.
+
+    Returns:
+        The key of each value that can be compared, and for each key the node that makes it with what it reads.
+    """
     stored = _stored(model)
-    keys: dict[str, tuple[object, ...]] = {
+    keys: dict[str, Key] = {
         value.name: ("input", value.name) for value in model.graph.input if value.name not in stored
     }
-    counts: Counter[tuple[object, ...]] = Counter()
+    made_by: dict[Key, tuple[onnx.NodeProto, list[Key]]] = {}
+    counts: Counter[Key] = Counter()
     for node in model.graph.node:
-        read = [name for name in node.input if name not in stored]
+        read = [keys[name] for name in node.input if name in keys]
         if not read:
             continue
-        sources = tuple(hash(keys[name]) if name in keys else 0 for name in read)
         operator = _ALIASES.get(node.op_type, node.op_type)
-        if (operator in _PASSED or (operator in _SCALING and len(read) == 1)) and read[0] in keys:
-            key = keys[read[0]]
+        if operator in _PASSED or (operator in _SCALING and len(read) == 1):
+            key = read[0]
         else:
             # Nodes that look alike, as the three projections of attention do, are told apart by their order.
-            shape = (operator, sources)
+            shape = (operator, *map(hash, read))
             counts[shape] += 1
             key = (*shape, counts[shape])
+            made_by[key] = (node, read)
         for place, name in enumerate(node.output):
             if name:
                 keys[name] = key if place == 0 else (*key, place)
+                if place and key in made_by:
+                    made_by[keys[name]] = made_by[key]
     # A quantized value is not its float form: only what can be compared is kept.
-    whole = {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QLinearConv", "QLinearMatMul"}
-    integer = {name for node in model.graph.node if node.op_type in whole for name in node.output}
+    integer = {name for node in model.graph.node if node.op_type in _INTEGER for name in node.output}
     inputs = {value.name for value in model.graph.input}
-    return {name: key for name, key in keys.items() if name not in integer and name not in inputs}
+    return {name: key for name, key in keys.items() if name not in integer and name not in inputs}, made_by
+
+
+def _as_float32(value: Tensor) -> Tensor:
+    """Return a value of another float type as float32: half precision computes in its own."""
+    if value.dtype not in (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64):
+        return value
+    return Tensor.from_list(value.tolist(), DType.FLOAT32)

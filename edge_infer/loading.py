@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from edge_infer import platform
 from edge_infer.bundle import Bundle
@@ -15,8 +15,7 @@ from edge_infer.errors import (
     UnsupportedModel,
     listed,
 )
-from edge_infer.opening import open_session
-from edge_infer.registry import get_backend
+from edge_infer.opening import open_session, open_session_async
 from edge_infer.remembered import may_be_remembered, remembered
 from edge_infer.select import Choice, best_measured, choices
 from edge_infer.session import Session
@@ -112,7 +111,7 @@ def load(
     try:
         for choice in _choices(bundle, wishes):
             try:
-                return _opened(bundle, choice, bundle.model(choice.variant), wishes, failed)
+                return open_session(bundle, choice, bundle.model(choice.variant), **_opening(wishes, failed))
             except (UnsupportedModel, BackendUnavailable) as error:
                 _record(error, choice, failed, wishes)
         raise failed[0][1]
@@ -148,12 +147,11 @@ async def load_async(
         source = _pulled(str(source), wishes)
     bundle = source if isinstance(source, Bundle) else await Bundle.open_async(source)
     wishes = _placed(wishes)
-    await get_backend(wishes.backend or "ort-web").start()
     failed: list[tuple[Choice, EdgeInferError]] = []
     try:
         for choice in _choices(bundle, wishes):
             try:
-                return _opened(bundle, choice, await bundle.model_async(choice.variant), wishes, failed)
+                return await open_session_async(bundle, choice, **_opening(wishes, failed))
             except (UnsupportedModel, BackendUnavailable) as error:
                 _record(error, choice, failed, wishes)
         raise failed[0][1]
@@ -303,26 +301,30 @@ def _measured(bundle: Bundle, wishes: _Wishes) -> tuple[Measurement, ...]:
     return rows
 
 
-def _opened(
-    bundle: Bundle,
-    choice: Choice,
-    model: Path | bytes,
-    wishes: _Wishes,
-    failed: list[tuple[Choice, EdgeInferError]],
-) -> Session:
-    return open_session(
-        bundle,
-        choice,
-        model,
-        strict=wishes.strict,
-        arrays=wishes.arrays,
-        asked=wishes.device,
-        fallbacks=_told(failed),
-        self_test=wishes.self_test,
-        options=wishes.options,
-        fallback=wishes.fallback,
-        latency_budget_ms=wishes.latency_budget_ms,
-    )
+class _Opening(TypedDict):
+    """What `open_session` and `open_session_async` are told of the wishes."""
+
+    strict: bool
+    arrays: str
+    asked: str
+    fallbacks: list[str]
+    self_test: bool
+    options: EngineOptions | None
+    fallback: str | None
+    latency_budget_ms: float | None
+
+
+def _opening(wishes: _Wishes, failed: list[tuple[Choice, EdgeInferError]]) -> _Opening:
+    return {
+        "strict": wishes.strict,
+        "arrays": wishes.arrays,
+        "asked": wishes.device,
+        "fallbacks": _told(failed),
+        "self_test": wishes.self_test,
+        "options": wishes.options,
+        "fallback": wishes.fallback,
+        "latency_budget_ms": wishes.latency_budget_ms,
+    }
 
 
 def _told(failed: list[tuple[Choice, EdgeInferError]]) -> list[str]:

@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from edge_infer import platform
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, listed
+from edge_infer.backends.base import AsyncBackend
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, UnsupportedError, listed
 from edge_infer.registry import get_backend
 from edge_infer.session import Session
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from edge_infer.backends.base import EngineOptions, Runnable
+    from edge_infer.backends.base import Array, EngineOptions, Runnable
     from edge_infer.bundle import Bundle
+    from edge_infer.codec import Example
     from edge_infer.select import Choice
 
 
@@ -55,16 +57,75 @@ def open_session(
         InputError: The engine takes no number of threads; or there is nothing to test with.
         ExecutionError: The self-test did not give the golden outputs.
     """
-    runnable = _prepare(choice, model, options, strict=strict)
+    settings = _settings(choice, options, strict=strict)
+    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
+    _check_placement(choice, runnable, strict=strict)
     _check_specs(bundle, choice, runnable)
-    if fallback is not None:
-        from edge_infer.backends.fallback import FallbackModel
-        from edge_infer.backends.remote import RemoteModel
-
-        budget_s = None if latency_budget_ms is None else latency_budget_ms / 1000
-        runnable = FallbackModel(runnable, fallback, RemoteModel, budget_s)
+    runnable = _with_fallback(runnable, fallback, latency_budget_ms)
     session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
     return _self_tested(session) if self_test else session
+
+
+async def open_session_async(
+    bundle: Bundle,
+    choice: Choice,
+    *,
+    strict: bool,
+    arrays: str,
+    asked: str,
+    fallbacks: Sequence[str] = (),
+    self_test: bool = False,
+    options: EngineOptions | None = None,
+    fallback: str | None = None,
+    latency_budget_ms: float | None = None,
+) -> Session:
+    """Make the session of one choice as `open_session` does, in a page: start the engine, fetch and load the model.
+
+    Args:
+        bundle: The bundle of the model.
+        choice: The variant, the engine, the device and the threads.
+        strict: Whether to raise where another device than the chosen one is used.
+        arrays: What outputs are, as in `edge_infer.load`.
+        asked: The device that the user asked for.
+        fallbacks: What was tried before and failed, in words.
+        self_test: Whether to run the golden examples first and compare.
+        options: Settings of the engine.
+        fallback: The same model on a server, for what cannot be run here; None for nowhere.
+        latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
+
+    Raises:
+        The errors of `open_session`.
+        UnsupportedError: There is a fallback, and the engine is one that only runs asynchronously.
+    """
+    backend = get_backend(choice.backend)
+    settings = _settings(choice, options, strict=strict)
+    await backend.start()
+    model = await bundle.model_async(choice.variant)
+    runnable: Runnable
+    if isinstance(backend, AsyncBackend):
+        if fallback is not None:
+            raise UnsupportedError(
+                f"`fallback` needs an engine that runs at once, `{choice.backend}` answers later",
+                hint="backend='ort-web'",
+            )
+        runnable = await backend.prepare_async(model, choice.variant, device=choice.device, options=settings)
+    else:
+        runnable = backend.prepare(model, choice.variant, device=choice.device, options=settings)
+    _check_placement(choice, runnable, strict=strict)
+    _check_specs(bundle, choice, runnable)
+    runnable = _with_fallback(runnable, fallback, latency_budget_ms)
+    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
+    return await _self_tested_async(session) if self_test else session
+
+
+def _with_fallback(runnable: Runnable, url: str | None, latency_budget_ms: float | None) -> Runnable:
+    """Put a server behind a model, for what cannot be run here."""
+    if url is None:
+        return runnable
+    from edge_infer.backends.fallback import FallbackModel
+    from edge_infer.backends.remote import RemoteModel
+
+    return FallbackModel(runnable, url, RemoteModel, None if latency_budget_ms is None else latency_budget_ms / 1000)
 
 
 def takes_threads(backend: str) -> bool:
@@ -72,7 +133,8 @@ def takes_threads(backend: str) -> bool:
     return bool(getattr(get_backend(backend), "takes_threads", False))
 
 
-def _prepare(choice: Choice, model: Path | bytes, options: EngineOptions | None, *, strict: bool) -> Runnable:
+def _settings(choice: Choice, options: EngineOptions | None, *, strict: bool) -> dict[str, str]:
+    """Return what the engine is told: the bundle's own options, the program's, and the threads."""
     own = choice.variant.options.get(choice.backend, {})
     for key in own:
         if key == "strict" or key.partition(".")[0] in ("user", "provider"):
@@ -84,7 +146,11 @@ def _prepare(choice: Choice, model: Path | bytes, options: EngineOptions | None,
         settings["intra_op_threads"] = str(choice.threads)
     if strict and (options is not None or choice.device.startswith("cuda")):
         settings["strict"] = "1"
-    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
+    return settings
+
+
+def _check_placement(choice: Choice, runnable: Runnable, *, strict: bool) -> None:
+    """Warn where the model is not on the device that was chosen; strictly, raise."""
     placement = runnable.placement
     if strict and placement.device != choice.device.partition(":")[0]:
         runnable.close()
@@ -98,7 +164,6 @@ def _prepare(choice: Choice, model: Path | bytes, options: EngineOptions | None,
         from warnings import warn
 
         warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=4)
-    return runnable
 
 
 def _thread_option(choice: Choice) -> dict[str, str]:
@@ -148,8 +213,17 @@ def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
 
 def _self_tested(session: Session) -> Session:
     """Return the session if it gives the golden outputs of its bundle; else close it and raise."""
-    from edge_infer.parity import compare, judge
+    examples = _golden_examples(session)
+    return _judged(session, examples, [session.run(inputs) for inputs, _ in examples])
 
+
+async def _self_tested_async(session: Session) -> Session:
+    """Do as `_self_tested` does, on an engine that may be asynchronous."""
+    examples = _golden_examples(session)
+    return _judged(session, examples, [await session.run_async(inputs) for inputs, _ in examples])
+
+
+def _golden_examples(session: Session) -> list[Example]:
     examples = session.bundle.examples()
     if not examples:
         session.close()
@@ -157,7 +231,12 @@ def _self_tested(session: Session) -> Session:
             f"`{session.bundle.manifest.name}` has no golden examples to test itself with",
             hint="edge-infer convert model.onnx -o model.bundle",
         )
-    results = [session.run(inputs) for inputs, _ in examples]
+    return examples
+
+
+def _judged(session: Session, examples: list[Example], results: list[dict[str, Array]]) -> Session:
+    from edge_infer.parity import compare, judge
+
     verdict = judge(compare([outputs for _, outputs in examples], results), session._choice.variant.precision)
     if verdict.word == "fail":
         name = repr(session)

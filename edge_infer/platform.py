@@ -95,6 +95,10 @@ def installed_version(module: str, *distributions: str) -> str:
     loaded = sys.modules.get(module)
     if loaded is not None and hasattr(loaded, "__version__"):
         return str(loaded.__version__)
+    for distribution in distributions:
+        found = _version_beside(module, distribution)
+        if found:
+            return found
     from importlib.metadata import PackageNotFoundError, version
 
     for distribution in distributions:
@@ -103,6 +107,24 @@ def installed_version(module: str, *distributions: str) -> str:
         except PackageNotFoundError:
             continue
     return ""
+
+
+def _version_beside(module: str, distribution: str) -> str:
+    """Read a version from the name of the folder that lies beside a module: `onnxruntime-1.31.1.dist-info`.
+
+    This takes 0.2 ms; importing `importlib.metadata` takes a device's start-up 20 ms and more.
+    """
+    from importlib.util import find_spec
+
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    start, end = f"{distribution.replace('-', '_')}-", ".dist-info"
+    try:
+        names = os.listdir(Path(spec.origin).parents[1])  # noqa: PTH208  a path for each entry would cost more
+    except (OSError, IndexError):
+        return ""
+    return next((name[len(start) : -len(end)] for name in names if name.startswith(start) and name.endswith(end)), "")
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:

@@ -23,15 +23,18 @@ _BUILT_IN = {
     "onnxruntime": "edge_infer.backends.onnxruntime:OnnxRuntimeBackend",
     "litert": "edge_infer.backends.litert:LiteRTBackend",
     "ort-web": "edge_infer.backends.ort_web:OrtWebBackend",
+    "litert-web": "edge_infer.backends.litert_web:LiteRTWebBackend",
     "remote": "edge_infer.backends.remote:RemoteBackend",
     "reference": "edge_infer.backends.reference:ReferenceBackend",
 }
+# What can work in a page: the others have no build for Pyodide, and are not in what a page fetches of this package.
+_IN_PAGE = ("ort-web", "litert-web", "remote")
 _ENTRY_POINTS = "edge_infer.backends"
 
 
 def backend_names() -> Iterator[str]:
     """Give the names of all backends, the preferred here first; it imports none of them."""
-    yield from sorted(_BUILT_IN, key=lambda name: name.endswith("-web") != in_browser())
+    yield from _IN_PAGE if in_browser() else sorted(_BUILT_IN, key=lambda name: name.endswith("-web"))
     yield from _from_other_distributions()
 
 
@@ -43,7 +46,7 @@ def get_backend(name: str) -> Backend:
         InputError: There is none.
     """
     places = _BUILT_IN if name in _BUILT_IN else _from_other_distributions()
-    if name not in places:
+    if name not in places or (in_browser() and places is _BUILT_IN and name not in _IN_PAGE):
         names = list(backend_names())
         raise InputError(
             f"Backend `{name}` is not known; choose from {listed(names)}", hint=did_you_mean(name, names), allowed=names

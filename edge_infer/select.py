@@ -36,6 +36,8 @@ _EMULATED = {"cpu": ("fp16",), "wasm": ("fp16",), "cuda": (), "webgpu": ()}
 _TARGETS = {"cpu": ("any", "pi"), "wasm": ("any", "web"), "cuda": ("any", "cuda"), "webgpu": ("any", "web")}
 # Engines that are right but slow: taken when they are asked for, never by themselves.
 _ONLY_WHEN_ASKED = ("reference",)
+# A device that `auto` does not take: a page downloads a second engine for it, and its calls may have to be awaited.
+_NOT_BY_ITSELF = ("webgpu",)
 # Two medians that are nearer than this are the same: then quality and fewer threads decide.
 _SAME_SPEED = 1.05
 
@@ -117,7 +119,7 @@ def choices(
             continue
         state = reasons[name] = engine.availability()
         if state.ready and kind in ("auto", *state.devices):
-            for place in state.devices if device == "auto" else (device,):
+            for place in _by_itself(state) if device == "auto" else (device,):
                 for candidate in _ordered(readable, place, variant is not None):
                     choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
                     if candidate.precision in _EMULATED[place.partition(":")[0]]:
@@ -128,6 +130,11 @@ def choices(
     yield from later
     if not (is_found or later):
         raise _no_choice(manifest, device, backend, variants, reasons)
+
+
+def _by_itself(state: Availability) -> tuple[str, ...]:
+    """Return the devices of an engine that `auto` takes."""
+    return tuple(device for device in state.devices if device not in _NOT_BY_ITSELF) or state.devices
 
 
 def check_device(device: str) -> str:

@@ -9,6 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer import platform
+from edge_infer.backends.base import AsyncRunnable
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.registry import get_backend
 from edge_infer.tensors import Tensor
@@ -122,18 +123,14 @@ class Session:
         feeds = self._check(inputs)
         names = self._output_names if outputs is None else self._known(outputs, self._output_names)
         if into or keep:
-            keep = frozenset(self._known(keep, names))
-            for name in self._known(into or (), names):
-                check_target(self._output_specs[name], (into or {})[name])
+            keep = self._check_places(names, into or {}, keep)
         if not names:
             return {}
         if self._lock is None:
-            runnable = self._runnable or self._closed()
-            results = runnable.run(feeds, names, into or {}, keep)
+            results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
         else:
             with self._lock:
-                runnable = self._runnable or self._closed()
-                results = runnable.run(feeds, names, into or {}, keep)
+                results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
         return present(results, self._arrays)
 
     async def run_async(
@@ -145,7 +142,20 @@ class Session:
         keep: Collection[str] = (),
     ) -> dict[str, Array]:
         """Run the model once as `run` does, without blocking the event loop: natively in a thread."""
-        return await platform.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
+        runnable = self._runnable or self._closed()
+        if not isinstance(runnable, AsyncRunnable):
+            return await platform.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
+        feeds = self._check(inputs)
+        names = self._output_names if outputs is None else self._known(outputs, self._output_names)
+        keep = self._check_places(names, into or {}, keep)
+        return present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
+
+    def _check_places(self, names: list[str], into: Mapping[str, Array], keep: Collection[str]) -> frozenset[str]:
+        """Refuse buffers that do not fit their outputs, and names that are not computed; return those to keep."""
+        kept = frozenset(self._known(keep, names))
+        for name in self._known(into, names):
+            check_target(self._output_specs[name], into[name])
+        return kept
 
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> PreparedCall:
         """Make a call with fixed shapes and buffers that are used again: the fast path.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what only tests need: Chromium, torch, and environments with the old tflite-runtime and with tritonclient.
+# Installs what only tests need: Chromium, a container registry, torch, and environments with the old tflite-runtime and with tritonclient.
 # Quick when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,6 +15,12 @@ fi
 if ! command -v systemd-analyze >/dev/null; then
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends systemd
+fi
+
+# The registry that `publish oci://` is tested against.
+if ! command -v docker-registry >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends docker-registry
 fi
 
 # pip, not uv: it honours the find-links of a machine that has the small CPU build of torch.

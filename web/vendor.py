@@ -2,10 +2,10 @@
 
     npm ci --prefix web && python web/vendor.py
 
-The npm folders hold 150 MB of builds, maps and sources; a page needs eight of those files, and the wheel of micropip
-so that `pyodide.loadPackage("micropip")` works with no outside network. Versions are pinned: the engines by
-`package-lock.json`, micropip by its sha256 below. `vendor/versions.json` says what was put there; it is written last,
-so that a run that was cut short is repaired by the next.
+The npm folders hold 190 MB of builds, maps and sources; a page needs some of those files, each only when it is used,
+and the wheel of micropip so that `pyodide.loadPackage("micropip")` works with no outside network. Versions are pinned:
+the engines by `package-lock.json`, micropip by its sha256 below. `vendor/versions.json` says what was put there; it is
+written last, so that a run that was cut short is repaired by the next.
 """
 
 from __future__ import annotations
@@ -30,6 +30,19 @@ ENGINE_FILES = {
     "onnxruntime-web": {
         "dist/ort-wasm-simd-threaded.mjs": "onnxruntime-web/ort-wasm-simd-threaded.mjs",
         "dist/ort-wasm-simd-threaded.wasm": "onnxruntime-web/ort-wasm-simd-threaded.wasm",
+        # WebGPU: the small build for browsers that switch stacks, the large one for the others.
+        "dist/ort.jspi.min.mjs": "onnxruntime-web/ort.jspi.min.mjs",
+        "dist/ort-wasm-simd-threaded.jspi.mjs": "onnxruntime-web/ort-wasm-simd-threaded.jspi.mjs",
+        "dist/ort-wasm-simd-threaded.jspi.wasm": "onnxruntime-web/ort-wasm-simd-threaded.jspi.wasm",
+        "dist/ort.webgpu.min.mjs": "onnxruntime-web/ort.webgpu.min.mjs",
+        "dist/ort-wasm-simd-threaded.asyncify.mjs": "onnxruntime-web/ort-wasm-simd-threaded.asyncify.mjs",
+        "dist/ort-wasm-simd-threaded.asyncify.wasm": "onnxruntime-web/ort-wasm-simd-threaded.asyncify.wasm",
+    },
+    "@litertjs/core": {
+        # One thread, several, and for browsers without relaxed SIMD.
+        f"wasm/{build}.{ending}": f"litert/{build}.{ending}"
+        for build in ("litert_wasm_internal", "litert_wasm_threaded_internal", "litert_wasm_compat_internal")
+        for ending in ("js", "wasm")
     },
     "pyodide": {
         "pyodide.mjs": "pyodide/pyodide.mjs",
@@ -51,6 +64,8 @@ packages that lie here.
 
 onnxruntime-web/   ONNX Runtime Web, Copyright (c) Microsoft Corporation.          MIT, see LICENSES/MIT.txt
                    Source: https://github.com/microsoft/onnxruntime
+litert/            LiteRT.js, Copyright (c) Google LLC.                      Apache-2.0, see LICENSES/Apache-2.0.txt
+                   Source: https://github.com/google-ai-edge/LiteRT
 pyodide/           Pyodide, Copyright (c) the Pyodide contributors and Mozilla.     MPL-2.0, see LICENSES/MPL-2.0.txt
                    Source: https://github.com/pyodide/pyodide
                    python_stdlib.zip and pyodide.asm.wasm hold CPython, Copyright (c) 2001 Python Software
@@ -106,6 +121,7 @@ def main() -> int:
         files |= {target: (MODULES / package / source).read_bytes() for source, target in paths.items()}
     files["pyodide/pyodide-lock.json"] = _lock((MODULES / "pyodide" / "pyodide-lock.json").read_bytes())
     files["LICENSES/MIT.txt"] = MIT.encode()
+    files["LICENSES/Apache-2.0.txt"] = (REPOSITORY / "LICENSE").read_bytes()
     files["LICENSES/MPL-2.0.txt"] = _license_in(wheel)
     python_license = Path(os.__file__).with_name("LICENSE.txt")
     if python_license.is_file():

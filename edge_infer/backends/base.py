@@ -7,7 +7,7 @@ A backend is found by `edge_infer.registry`, says whether it can work here, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -118,6 +118,16 @@ class Runnable(Protocol):
         """Give back the model's memory; the runnable is not used again."""
 
 
+@runtime_checkable
+class AsyncRunnable(Protocol):
+    """What a runnable has besides, whose engine is asynchronous by nature; its `run` waits where that can be done."""
+
+    async def run_async(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run the model as `Runnable.run` does, without blocking."""
+
+
 class Backend(Protocol):
     """An engine adapter."""
 
@@ -146,3 +156,13 @@ class Backend(Protocol):
             UnsupportedModel: The engine cannot load it.
             BackendUnavailable: The engine cannot work here.
         """
+
+
+@runtime_checkable
+class AsyncBackend(Protocol):
+    """What a backend has besides, that loads some models asynchronously; its `prepare` waits where that can be done."""
+
+    async def prepare_async(
+        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
+    ) -> Runnable:
+        """Load a model as `Backend.prepare` does, without blocking."""

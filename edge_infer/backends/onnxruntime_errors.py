@@ -65,7 +65,7 @@ def described(kind: str, text: str, doing: str, error_class: ErrorClass) -> Unsu
     message = f"onnxruntime cannot {doing}: {text}"
     lower = text.lower()
     if kind == "MemoryError" or any(words in lower for words in _NO_MEMORY):
-        hint = "a smaller batch, a smaller variant (fp16, int8), or free memory: `nvidia-smi` shows who holds the GPU's"
+        hint = "a smaller batch, a smaller variant (fp16, int8), or free memory: see `free -m`, on a GPU `nvidia-smi`"
         return OutOfMemory(message, hint=hint, engine_error=kind)
     if any(words in lower for words in _LOST):
         return DeviceLost(message, hint="restart the process; `nvidia-smi` and `dmesg` say more", engine_error=kind)

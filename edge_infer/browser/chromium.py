@@ -23,6 +23,8 @@ _QUIET = (
     "--disable-sync",
     "--no-first-run",
 )
+#: Switches for WebGPU with no graphics card: headless Chromium offers no adapter without them.
+SOFTWARE_WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 
 
 def find_chromium() -> str:

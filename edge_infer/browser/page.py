@@ -6,7 +6,7 @@ import base64
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.browser.chromium import chromium
+from edge_infer.browser.chromium import SOFTWARE_WEBGPU, chromium
 from edge_infer.codec import read_examples
 from edge_infer.errors import BackendUnavailable, ExecutionError, error_from_json
 
@@ -35,10 +35,15 @@ _GUARD = """async (argument) => {
 _RUN_EXAMPLES = """
 import base64
 import edge_infer
+import edge_infer.errors
 from edge_infer.codec import write_examples
 
-with edge_infer.load(url, backend=backend, variant=variant, strict=True, arrays="tensor") as session:
-    results = [({}, session.run(inputs)) for inputs, _ in session.bundle.examples()]
+loading = edge_infer.load_async(url, backend=backend, variant=variant, device=device, strict=True, arrays="tensor")
+with await loading as session:
+    results = [({}, await session.run_async(inputs)) for inputs, _ in session.bundle.examples()]
+    fallen = session.report().fallbacks
+    if fallen:
+        raise edge_infer.errors.BackendUnavailable(f"The device failed while it ran: {fallen[-1]}")
     version = session.report().engine_version
 {"version": version, "outputs": base64.b64encode(write_examples(results)).decode()}
 """
@@ -49,18 +54,20 @@ class PagePython:
 
     Args:
         url: A server of edge-infer: `http://127.0.0.1:PORT`, without a `/` at its end.
+        webgpu: Whether the page shall have WebGPU: Chromium's software adapter, which computes what a GPU does.
 
     Raises:
         BackendUnavailable: There is no Chromium, or Python does not start in its page.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, webgpu: bool = False) -> None:
         self._url = url
+        self._flags = SOFTWARE_WEBGPU if webgpu else ()
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
-            browser = opening.enter_context(chromium())
+            browser = opening.enter_context(chromium(*self._flags))
             self._page = browser.new_page()
             self._page.set_default_timeout(_TIMEOUT_S * 1000)
             self._page.goto(f"{self._url}/blank.html")
@@ -88,13 +95,16 @@ class PagePython:
         """
         return self._evaluate(_RUN, [code, dict(names or {})])
 
-    def run_examples(self, url: str, backend: str, variant: str) -> tuple[str, list[dict[str, Tensor]]]:
+    def run_examples(
+        self, url: str, backend: str, variant: str, device: str = "auto"
+    ) -> tuple[str, list[dict[str, Tensor]]]:
         """Run a bundle's golden examples in the page.
 
         Args:
             url: Where the page finds the bundle.
             backend: The name of an engine of the page.
             variant: The variant's id.
+            device: What to run on.
 
         Returns:
             The engine's version, and the outputs of each example.
@@ -102,7 +112,7 @@ class PagePython:
         Raises:
             EdgeInferError: What the page's `load` or `run` raised.
         """
-        answer = self.run(_RUN_EXAMPLES, {"url": url, "backend": backend, "variant": variant})
+        answer = self.run(_RUN_EXAMPLES, {"url": url, "backend": backend, "variant": variant, "device": device})
         examples = read_examples(base64.b64decode(answer["outputs"]))
         return str(answer["version"]), [outputs for _, outputs in examples]
 

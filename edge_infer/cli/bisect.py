@@ -88,7 +88,7 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
             variant on native ONNX Runtime if `way` is another engine, else the fp32 variant, else ONNX's reference.
 
     Raises:
-        InputError: There is no such backend or variant, or it is the same as `way`.
+        InputError: There is no such backend or variant.
     """
     ids = [variant.id for variant in bundle.manifest.variants]
     if against is None:
@@ -107,8 +107,6 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
             hint=f"one of {listed([*backend_names(), *ids])}",
             got=against,
         )
-    if found == way:
-        raise InputError(f"{way} cannot be compared with itself", hint="--against another engine or variant")
     return found
 
 
@@ -116,9 +114,12 @@ def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) 
     """Find the first node whose output differs.
 
     Raises:
+        InputError: The two are the same.
         UnsupportedModel: A variant is not ONNX, or the two have nothing in common.
         BackendError: An engine failed.
     """
+    if way == against:
+        raise InputError(f"{way} cannot be compared with itself", hint="--against another engine or variant")
     for one in (way, against):
         if one.variant.format != "onnx":
             raise UnsupportedModel(

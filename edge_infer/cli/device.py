@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from pathlib import Path
 from threading import Event
@@ -169,12 +170,13 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
             _tell(one)
         sys.exit(not all(one.is_current for one in taken))
     last = [monotonic()]
+    stop = Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # how systemd stops a service
     watchdog = Watchdog(lambda: monotonic() - last[0] < max(600.0, 10 * interval_s))
     notify("READY=1")
     output.talk(f"Watching {folder}/incoming; Ctrl-C stops")
-    stop = Event()
     try:
-        while True:
+        while not stop.is_set():
             try:
                 for one in drop.look():
                     _tell(one)
@@ -183,10 +185,11 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
             last[0] = monotonic()
             stop.wait(interval_s)
     except KeyboardInterrupt:
-        output.talk("Stopped")
+        pass
     finally:
         notify("STOPPING=1")
         watchdog.close()
+    output.talk("Stopped")
 
 
 def _tell(one: Taken) -> None:

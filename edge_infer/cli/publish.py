@@ -12,7 +12,7 @@ from edge_infer.cli.store import keys_option, require_sync
 
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store")
 @click.option("--version", default=None, metavar="NAME", help="What to call it; default: the manifest's version.")
 @click.option(
     "--stage",
@@ -23,8 +23,8 @@ from edge_infer.cli.store import keys_option, require_sync
 )
 @keys_option
 @options.as_json
-def publish(bundle: Path, store: Path, version: str | None, stage: str, keys: Path, as_json: bool) -> None:
-    """Publish a BUNDLE folder into a STORE folder, which any web server can host.
+def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Path, as_json: bool) -> None:
+    """Publish a BUNDLE folder into a STORE: a folder that any web server can host, s3://BUCKET/PREFIX or oci://HOST/NAME.
 
     Writes the full pack, the differences to the last three versions where they are worth it, and signs them. Make the
     store and its keys first: `edge-infer store keys init STORE --keys DIR`. With --stage only a share of the devices
@@ -32,11 +32,12 @@ def publish(bundle: Path, store: Path, version: str | None, stage: str, keys: Pa
     """
     require_sync()
     from edge_infer.sync.publish import publish as publish_bundle
-    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.remote import published
     from edge_infer.sync.stage import WHOLE, parse_share
 
     part = parse_share(stage)
-    done = publish_bundle(bundle, Repository(store), keys, version=version, share=part)
+    with published(store) as repository:
+        done = publish_bundle(bundle, repository, keys, version=version, share=part)
     revision = done.revision
     if as_json:
         output.data_json(

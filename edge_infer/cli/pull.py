@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import signal
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -120,17 +121,23 @@ def watch(
         last[0] = monotonic()
         return look()
 
+    stop, wake = Event(), Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        wake.set()
+
+    signal.signal(signal.SIGTERM, end)  # how systemd stops a service: a pull that is under way ends first
     watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
     notify("READY=1")
     try:
-        follow(
-            alive_look, told, interval_s=interval_s, stop=Event(), wake=Event(), on_update=changed, on_error=_complain
-        )
+        follow(alive_look, told, interval_s=interval_s, stop=stop, wake=wake, on_update=changed, on_error=_complain)
     except KeyboardInterrupt:
-        output.talk("Stopped")
+        pass
     finally:
         notify("STOPPING=1")
         watchdog.close()
+    output.talk("Stopped")
 
 
 def _complain(error: EdgeInferError) -> None:

@@ -80,6 +80,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     help="A TOML file of pools, routes, canaries, fast variants and tenants.",
 )
 @click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
+@click.option("--refuse-nan", is_flag=True, help="An answer with a NaN in it is an error, 500.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="A PEM file with the certificate's chain.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with its private key.")
 @click.option(
@@ -150,6 +151,7 @@ def serve(
     max_streams: int,
     config: Path | None,
     fast_variant: str,
+    refuse_nan: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
     cors_origins: tuple[str, ...],
@@ -199,7 +201,7 @@ def serve(
     settings = read_settings(config) if config is not None else Settings()
     if fast_variant:
         settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
-    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms)
+    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan)
     app = create_app(
         models,
         root,

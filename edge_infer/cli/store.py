@@ -22,6 +22,8 @@ keys_option = click.option(
     type=click.Path(path_type=Path),
     help="The folder of the publisher's private keys; never inside the store.",
 )
+_role = click.argument("role", type=click.Choice(["root", "targets", "snapshot", "timestamp"]))
+_store = click.argument("location", metavar="STORE")
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
@@ -45,39 +47,37 @@ def keys() -> None:
 
 
 @keys.command()
-@click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+@_store
 @keys_option
-def init(folder: Path, keys: Path) -> None:
+def init(location: str, keys: Path) -> None:
     """Make an empty STORE and its four keys (root, targets, snapshot, timestamp).
 
     Keep root.pem offline: it is needed only to replace the others.
     """
-    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.remote import published
 
-    if keys.resolve().is_relative_to(folder.resolve()):
-        raise click.UsageError(f"--keys {keys} lies inside the store, which is public")
-    Repository(folder).create(keys)
-    output.data(str(folder / "tuf" / "1.root.json"))
-    output.talk(f"Made the store {folder} and 4 keys in {keys}; give devices this root.json by hand to trust it")
-
-
-_role = click.argument("role", type=click.Choice(["root", "targets", "snapshot", "timestamp"]))
-_store = click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+    with published(location) as repository:
+        if keys.resolve().is_relative_to(repository.folder.resolve()):
+            raise click.UsageError(f"--keys {keys} lies inside the store, which is public")
+        repository.create(keys)
+        output.data(str(repository.folder / "tuf" / "1.root.json"))
+    output.talk(f"Made the store {location} and 4 keys in {keys}; give devices this root.json by hand to trust it")
 
 
 @keys.command()
 @_store
 @_role
 @keys_option
-def rotate(folder: Path, role: str, keys: Path) -> None:
+def rotate(location: str, role: str, keys: Path) -> None:
     """Replace the keys of a ROLE by a new one; devices follow, and the old ones sign nothing any more.
 
     Needs the root keys. The files of the old keys are kept under another name. Rotating `root` also extends its year.
     """
-    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.remote import published
 
-    keyid = Repository(folder).rotate(role, keys)
-    output.talk(f"The role {role} of {folder} has the new key {keyid[:8]}; back up {keys}")
+    with published(location) as repository:
+        keyid = repository.rotate(role, keys)
+    output.talk(f"The role {role} of {location} has the new key {keyid[:8]}; back up {keys}")
 
 
 @keys.command()
@@ -85,16 +85,17 @@ def rotate(folder: Path, role: str, keys: Path) -> None:
 @_role
 @click.option("--threshold", type=click.IntRange(1), help="How many keys of the role must sign from now on.")
 @keys_option
-def add(folder: Path, role: str, threshold: int | None, keys: Path) -> None:
+def add(location: str, role: str, threshold: int | None, keys: Path) -> None:
     """Give a ROLE one more key, and say how many must sign.
 
     All of them are needed in --keys when something is signed; keep them apart in between.
     """
-    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.remote import published
 
-    keyid = Repository(folder).add_key(role, keys, threshold)
+    with published(location) as repository:
+        keyid = repository.add_key(role, keys, threshold)
     said = "" if threshold is None else f"; {threshold} must sign"
-    output.talk(f"The role {role} of {folder} has one more key, {keys / f'{role}-{keyid[:8]}.pem'}{said}")
+    output.talk(f"The role {role} of {location} has one more key, {keys / f'{role}-{keyid[:8]}.pem'}{said}")
 
 
 @store.command()
@@ -102,29 +103,31 @@ def add(folder: Path, role: str, threshold: int | None, keys: Path) -> None:
 @click.argument("model")
 @click.argument("share")
 @keys_option
-def stage(folder: Path, model: str, share: str, keys: Path) -> None:
+def stage(location: str, model: str, share: str, keys: Path) -> None:
     """Sign the next step of a roll-out: the SHARE of the devices that take the newest version of MODEL.
 
     SHARE is 50%, all or halt. With halt no more devices take it; those that have it keep it.
     """
-    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.remote import published
     from edge_infer.sync.stage import WHOLE, parse_share
 
     part = parse_share(share)
-    Repository(folder).stage(model, part, keys)
+    with published(location) as repository:
+        repository.stage(model, part, keys)
     said = "is halted" if part == 0 else "is for all devices" if part == WHOLE else f"is for {part / WHOLE:.2%} of them"
     output.talk(f"The newest version of {model} {said}")
 
 
 @store.command()
-@click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+@_store
 @keys_option
-def refresh(folder: Path, keys: Path) -> None:
+def refresh(location: str, keys: Path) -> None:
     """Sign a STORE again, so that it does not expire: at least once a week."""
-    from edge_infer.sync.repository import Repository
+    from edge_infer.sync.remote import published
 
-    until = Repository(folder).refresh(keys)
-    output.talk(f"Signed {folder} until {until:%Y-%m-%d}")
+    with published(location) as repository:
+        until = repository.refresh(keys)
+    output.talk(f"Signed {location} until {until:%Y-%m-%d}")
 
 
 @store.command()
@@ -176,7 +179,15 @@ def rollback(folder: Path) -> None:
 @store.command()
 @_folder
 def gc(folder: Path) -> None:
-    """Remove from a device what neither the active nor the previous version needs."""
+    """Remove what is not needed any more, from a device's folder or from a STORE in a folder.
+
+    Of a device: all but the active and the previous version. Of a store: versions that no delta is made from.
+    """
+    if (folder / "tuf/timestamp.json").is_file() and (folder / "revisions").is_dir():
+        from edge_infer.sync.repository import Repository
+
+        output.talk(f"Freed {output.size(Repository(folder).collect())}")
+        return
     from edge_infer.sync.device import DeviceStore
 
     output.talk(f"Freed {output.size(DeviceStore(folder).collect())}")

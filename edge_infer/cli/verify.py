@@ -11,7 +11,7 @@ import click
 from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import Way, bisect, other_way, show
-from edge_infer.errors import BackendError, EdgeInferError, InputError, listed
+from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
 from edge_infer.loading import load
 from edge_infer.parity import compare, judge, steps_apart
 from edge_infer.platform import is_url
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # Two engines may round a value that lies between two steps to different sides, and so differ by one.
 _MAX_STEPS = 1.001
 # The engines of the page run in a real browser; their names here are those inside it.
-_IN_PAGE = ("ort-web",)
+_IN_PAGE = ("ort-web", "litert-web")
+_IN_PAGE_BY_DEVICE = {"wasm": ("ort-web", "litert-web"), "webgpu": ("ort-web",)}
 # Which native engine computes a format's integer models exactly, and so judges the other engines.
 _EXACT = {"onnx": "onnxruntime", "tflite": "litert"}
 
@@ -62,6 +63,9 @@ class Row(NamedTuple):
     "--backend", "backends", multiple=True, metavar="NAME", help="Only this engine; may be repeated. Default: all here."
 )
 @click.option("--variant", "variants", multiple=True, metavar="ID", help="Only this variant; may be repeated.")
+@click.option(
+    "--device", default="auto", metavar="NAME", help="What the engines shall run on: cpu, cuda, wasm, webgpu."
+)
 @click.option("--bisect", "is_bisected", is_flag=True, help="Name the first node at which a disagreement starts.")
 @click.option(
     "--against",
@@ -73,13 +77,15 @@ def verify(
     source: str,
     backends: tuple[str, ...],
     variants: tuple[str, ...],
+    device: str,
     is_bisected: bool,
     against: str | None,
     as_json: bool,
 ) -> None:
     r"""Run a bundle's golden examples on every engine and compare with the fp32 source.
 
-    With --backend ort-web the bundle runs in a real headless Chromium, served by a server of its own.
+    With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
+    with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
     Exits with 1 where a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 60 dB, int8 below
     20 dB (warned below 30) or more than one step from the exact engine, or another clear top-1 answer.
 
@@ -89,7 +95,8 @@ def verify(
     \b
     edge-infer verify digits.bundle
     edge-infer verify digits.bundle --variant onnx/int8 --bisect --against onnx/fp32
-    edge-infer verify digits.bundle --backend ort-web --json
+    edge-infer verify digits.bundle --backend ort-web --backend litert-web --json
+    edge-infer verify digits.bundle --backend ort-web --device webgpu
     """
     if against is not None and not is_bisected:
         raise click.UsageError("--against needs --bisect")
@@ -101,15 +108,14 @@ def verify(
         )
     wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
     rows: list[Row] = []
-    for name in _engines(backends, wanted):
+    for name in _engines(backends, device, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if name in _IN_PAGE else _run_here
-            rows += work(bundle, name, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
+            rows += work(bundle, name, device, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
     if not backends:
         rows = _without_excused(rows)
     failed = [row for row in rows if row.verdict == "fail"]
-    run = [row for row in rows if row.verdict != "skip"]
     found, not_bisected = _bisected(bundle, rows, examples, against) if is_bisected else ([], {})
     if as_json:
         output.data_json(
@@ -133,18 +139,22 @@ def verify(
     for one in found:
         if one.finding is None:
             output.talk(_NOTHING_INSIDE.format(way=one.way))
+    judged = [row for row in rows if row.verdict != "skip"]
     output.talk(
-        f"{len(run) - len(failed)} of {len(run)} agree with the fp32 source on {len(examples)} golden examples"
+        f"{len(judged) - len(failed)} of {len(judged)} agree with the fp32 source on {len(examples)} golden examples"
         + ("" if not failed else f"; {len(failed)} disagree")
+        + ("" if len(judged) == len(rows) else f"; {len(rows) - len(judged)} cannot run there")
     )
     sys.exit(1 if failed else 0)
 
 
-def _engines(asked: Sequence[str], wanted: list[Variant]) -> list[str]:
+def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[str]:
     """Return the engines to run on: those asked for, else all that work here and read one of the variants."""
     formats = {variant.format for variant in wanted}
     names = list(asked)
-    if not names:
+    if not names and device in _IN_PAGE_BY_DEVICE:
+        names = [name for name in _IN_PAGE_BY_DEVICE[device] if formats.intersection(get_backend(name).formats)]
+    elif not names:
         names = [name for name in backend_names() if get_backend(name).availability().ready]
         names = [name for name in names if formats.intersection(get_backend(name).formats)]
     for name in names:
@@ -161,11 +171,13 @@ def _bisected(
     """Bisect what disagrees, or all rows where there is something to compare them with."""
     found: list[Bisection] = []
     refused: dict[str, EdgeInferError] = {}
-    wanted = [row for row in rows if against is not None or row.verdict == "fail"]
+    wanted = [row for row in rows if row.verdict != "skip" and (against is not None or row.verdict == "fail")]
     with output.progress(f"Bisecting {len(wanted)} variants", len(wanted)) as advance:
         for row in wanted:
             way = Way(bundle.manifest.variant(row.variant), row.backend)
             other = other_way(bundle, way, against)
+            if other == way and len(wanted) > 1:
+                continue  # the one that the others are compared with
             try:
                 found.append(bisect(bundle, way, other, examples))
             except BackendError as error:
@@ -186,12 +198,12 @@ def _without_excused(rows: list[Row]) -> list[Row]:
 
 
 def _run_here(
-    bundle: Bundle, name: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
+    bundle: Bundle, name: str, device: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
 ) -> list[Row]:
     rows = []
     for variant in variants:
         try:
-            with load(bundle, backend=name, variant=variant.id, strict=True, arrays="tensor") as session:
+            with load(bundle, backend=name, variant=variant.id, device=device, strict=True, arrays="tensor") as session:
                 results = [session.run(inputs) for inputs, _ in examples]
             rows.append(_judged(bundle, variant, name, get_backend(name).version(), examples, results))
         except EdgeInferError as error:
@@ -201,7 +213,7 @@ def _run_here(
 
 
 def _run_in_page(
-    bundle: Bundle, name: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
+    bundle: Bundle, name: str, device: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
 ) -> list[Row]:
     from edge_infer.browser.page import PagePython
     from edge_infer.server.app import create_app
@@ -210,12 +222,15 @@ def _run_in_page(
     rows = []
     model = bundle.manifest.name
     models = {} if is_url(bundle.location) else {model: bundle.location}
-    with ServerThread(create_app(models)) as server, PagePython(server.url) as page:
+    with ServerThread(create_app(models)) as server, PagePython(server.url, webgpu=device == "webgpu") as page:
         url = f"{server.url}/models/{model}" if models else bundle.location
         for variant in variants:
             try:
-                engine, results = page.run_examples(url, name, variant.id)
+                engine, results = page.run_examples(url, name, variant.id, device)
                 rows.append(_judged(bundle, variant, name, engine, examples, results))
+            except UnsupportedModel as error:
+                # What the GPU of this machine cannot compute, it does not compute wrongly.
+                rows.append(_failed(variant, name, error, "skip" if device == "webgpu" else "fail"))
             except EdgeInferError as error:
                 rows.append(_failed(variant, name, error))
             done()
@@ -236,8 +251,8 @@ def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: 
     return Row(variant.id, name, engine, *parity[:3], steps, verdict.word, verdict.reason)
 
 
-def _failed(variant: Variant, name: str, error: EdgeInferError) -> Row:
-    return Row(variant.id, name, "", math.nan, math.nan, math.nan, None, "fail", error.message)
+def _failed(variant: Variant, name: str, error: EdgeInferError, word: str = "fail") -> Row:
+    return Row(variant.id, name, "", math.nan, math.nan, math.nan, None, word, error.message)
 
 
 def _show(rows: list[Row]) -> None:

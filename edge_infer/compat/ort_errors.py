@@ -103,11 +103,11 @@ def ort_error(number: int, text: str) -> Exception:
     return error_class(f"[ONNXRuntimeError] : {number} : {name} : {text}")
 
 
-def absent(name: str, reason: str) -> Callable[..., object]:
+def absent(name: str, reason: str, package: str = "onnxruntime") -> Callable[..., object]:
     """Make a callable that stands for what cannot work in a page, and says why when it is called."""
 
     def refuse(*_: object, **__: object) -> object:
-        raise NotImplementedError(f"onnxruntime's `{name}` cannot work in a page: {reason}")
+        raise NotImplementedError(f"{package}'s `{name}` cannot work in a page: {reason}")
 
     refuse.__name__ = refuse.__qualname__ = name
     return refuse

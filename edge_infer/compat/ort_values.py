@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from edge_infer.backends.ort_web_call import PageTensor
+    from edge_infer.backends.page_call import PageTensor
     from edge_infer.tensors import TensorSpec
 
 # The spelling of `tensor(...)`, and ONNX's numbers: TensorProto.DataType.

@@ -12,6 +12,8 @@ import edge_infer
 from edge_infer.server.answers import NO_CACHE, json_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
 
     from edge_infer.server.repository import ModelRepository
@@ -119,8 +121,12 @@ _OPERATIONS = [
 ]
 
 
-def openapi() -> dict[str, Any]:
-    """Describe the API as an OpenAPI 3.1 document."""
+def openapi(models: Sequence[str] = ()) -> dict[str, Any]:
+    """Describe the API as an OpenAPI 3.1 document; the names of models are those that are served."""
+    schemas: dict[str, dict[str, Any]] = {
+        "name": {"type": "string", **({"enum": list(models)} if models else {})},
+        "version": {"type": "string"},
+    }
     paths: dict[str, dict[str, Any]] = {}
     for path, method, summary in _OPERATIONS:
         infers = path.endswith(("/infer", "/inference"))
@@ -132,7 +138,7 @@ def openapi() -> dict[str, Any]:
         }
         if names:
             operation["parameters"] = [
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+                {"name": name, "in": "path", "required": True, "schema": schemas[name]} for name in names
             ]
         if infers:
             octets: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
@@ -188,7 +194,7 @@ class DocumentationRoutes:
 
     async def openapi(self, _request: Request) -> Response:
         """Send the OpenAPI document."""
-        return json_answer(openapi(), NO_CACHE)
+        return json_answer(openapi(self._repository.names()), NO_CACHE)
 
     async def page(self, _request: Request) -> Response:
         """Send the page."""
@@ -205,7 +211,9 @@ class DocumentationRoutes:
         return HTMLResponse(
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>edge-infer API</title><style>{_STYLE}</style>'
             f"<h1>edge-infer {edge_infer.__version__}</h1><p>The Open Inference Protocol, version 2. Models: {models}. "
-            f'For machines: <a href="/openapi.json">/openapi.json</a>.<pre>{example}</pre><table>{rows}</table>',
+            f'For machines: <a href="/openapi.json">/openapi.json</a>. Many requests at once: the WebSocket '
+            '<code>/v2/models/NAME/stream</code>. What happens now: <a href="/dashboard">/dashboard</a>.</p>'
+            f"<pre>{example}</pre><table>{rows}</table>",
             200,
             NO_CACHE,
         )

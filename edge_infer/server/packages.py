@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import re
 from typing import TYPE_CHECKING
@@ -45,13 +46,16 @@ class PackageRoutes:
         ]
 
     async def wheel(self, request: Request) -> Response:
-        """Send the wheel."""
+        """Send the wheel, or the part of it that a page needs."""
         name = request.path_params["name"]
 
         def open_wheel() -> Asset:
             wheel = self._builder.build()
+            page = self._builder.page_archive()
+            if name == page.name:
+                return Asset.of_bytes(page.name, page.data, hashlib.sha256(page.data).hexdigest())
             if name != wheel.name:
-                hint = did_you_mean(name[:128], [wheel.name]) or f"there is `{wheel.name}`"
+                hint = did_you_mean(name[:128], [wheel.name, page.name]) or f"there is `{wheel.name}`"
                 raise PathNotFound(f"There is no wheel `{name[:128]}`", hint=hint)
             return Asset.of_bytes(wheel.name, wheel.data, wheel.sha256)
 

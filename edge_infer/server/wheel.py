@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import edge_infer
 from edge_infer.errors import BundleError
+from edge_infer.server.page_archive import PageArchive, build_page_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +38,13 @@ class Wheel(NamedTuple):
 
 
 class WheelBuilder:
-    """Builds the wheel, and again when a file of the package changed."""
+    """Builds the wheel and the page's part of it, and again when a file of the package changed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._stamp: tuple[tuple[str, int, int], ...] = ()
         self._wheel: Wheel | None = None
+        self._page: PageArchive | None = None
 
     def build(self) -> Wheel:
         """Return the wheel.
@@ -55,7 +57,14 @@ class WheelBuilder:
             stamp = tuple((path, s.st_size, s.st_mtime_ns) for path, s in status)
             if self._wheel is None or stamp != self._stamp:
                 self._wheel, self._stamp = build_wheel(), stamp
+                self._page = build_page_archive(package_files(), self._wheel.name.split("-")[1])
             return self._wheel
+
+    def page_archive(self) -> PageArchive:
+        """Return the part of the package that Python in a page needs; an error where `build` raises one."""
+        self.build()
+        assert self._page is not None
+        return self._page
 
 
 def build_wheel() -> Wheel:

@@ -30,16 +30,19 @@ def plain_address(address: str) -> str:
     return plain
 
 
-def folder_of(address: str) -> Path:
-    """Return where a model of a store is kept: below `EDGE_INFER_CACHE`, or the user's cache folder."""
+def cache_folder() -> Path:
+    """Return the folder for what can be had again: `EDGE_INFER_CACHE`, or the user's."""
     if given := os.environ.get("EDGE_INFER_CACHE"):
-        base = Path(given)
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library/Caches/edge-infer"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "edge-infer")
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/edge-infer"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "edge-infer")
+
+
+def folder_of(address: str) -> Path:
+    """Return where a model of a store is kept."""
     model = "".join(one if one.isalnum() or one in "._-" else "_" for one in address.rpartition("/")[2])[:64]
-    return base / "stores" / f"{model}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+    return cache_folder() / "stores" / f"{model}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
 
 def bring(address: str, trial: Callable[[Path], None]) -> DeviceStore:

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import DeltaError, ManifestError
 from edge_infer.manifest import check_path
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RAW, decode
+from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RAW, RESCALED, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"EIPACK01"
 COPY = 0
-_CODECS = (RAW, PLANES, FLOATS, INTEGERS)
+_CODECS = (RAW, PLANES, FLOATS, INTEGERS, RESCALED)
+_DIFFERENCES = (FLOATS, INTEGERS, RESCALED)
 #: The most bytes of one step or frame; a decoder needs a few times this much memory.
 MAX_STEP = 4 * 2**20
 #: A base file above this size is never a prefix: it would have to lie in memory.
@@ -129,7 +130,7 @@ def _read_header(pack: IO[bytes]) -> _Header:
 
 
 def _check_step(step: Step, bases: int) -> None:
-    from_base = step.codec in (COPY, FLOATS, INTEGERS)
+    from_base = step.codec in (COPY, *_DIFFERENCES)
     if (
         step.codec not in (COPY, *_CODECS)
         or step.length <= 0
@@ -161,7 +162,7 @@ class _Streams:
             for start in range(0, step.length, MAX_STEP):
                 yield self._base(step, start, min(MAX_STEP, step.length - start))
             return
-        old = self._base(step, 0, step.length) if step.codec in (FLOATS, INTEGERS) else b""
+        old = self._base(step, 0, step.length) if step.codec in _DIFFERENCES else b""
         yield decode(step.codec, step.width, self._streams[step.codec].take(step.length), old)
 
     def _base(self, step: Step, start: int, length: int) -> bytes:

@@ -15,13 +15,18 @@ import zstandard
 
 from edge_infer.sync.pack import COPY, MAGIC, MAX_PREFIX, MAX_STEP, Frame, Step
 from edge_infer.sync.spans import Span, find_spans
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RAW, encode
+from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RAW, RESCALED, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 # A frame is closed when it is this long, so that a large tensor does not spoil the statistics of small ones.
 _FRAME_BYTES = 2**20
+# A shorter plane shares a block with its neighbours: a table of codes takes some hundred bytes.
+_PLANE_BYTES = 2048
+# A run of int8 codes that may have a ratio of scales of its own; what its step takes in the header, compressed.
+_RUN_BYTES = 2048
+_STEP_BYTES = 8
 # Above this size a trial of a codec looks at the first bytes only.
 _TRIAL_BYTES = 2**18
 
@@ -70,7 +75,8 @@ class _Writer:
                 self._by_content.setdefault(_hash(view), _Old(self._number[path], 0, view))
         self._frames: list[Frame] = []
         self._payload: list[bytes] = []
-        self._open: dict[int, list[bytes]] = {codec: [] for codec in (RAW, PLANES, FLOATS, INTEGERS)}
+        self._open: dict[int, list[bytes]] = {codec: [] for codec in (RAW, PLANES, FLOATS, INTEGERS, RESCALED)}
+        self._planes: dict[int, list[int]] = {codec: [] for codec in self._open}
         self._prefix = -1
 
     def steps(self, path: str, files: dict[str, bytes]) -> list[Step]:
@@ -113,10 +119,15 @@ class _Writer:
                 yield Step(COPY, len(new), 1, old.base, old.offset + at)
                 continue
             codec = _cheapest(span, new, before)
-            step = Step(codec, len(new), span.width)
-            if old is not None and codec in (FLOATS, INTEGERS):
-                step = step._replace(base=old.base, offset=old.offset + at)
-            yield self._kept(step, encode(codec, span.width, new, before))
+            pieces = _rescaled(new, before) if codec == RESCALED else [(len(new), span.width)]
+            start = 0
+            for length, width in pieces:
+                step = Step(codec, length, width)
+                if old is not None and codec in (FLOATS, INTEGERS, RESCALED):
+                    step = step._replace(base=old.base, offset=old.offset + at + start)
+                end = start + length
+                yield self._kept(step, encode(codec, width, new[start:end], before[start:end]))
+                start = end
 
     def _kept(self, step: Step, data: bytes) -> Step:
         """Put what a step takes into its stream."""
@@ -124,6 +135,8 @@ class _Writer:
         if held and sum(map(len, held)) + len(data) > _FRAME_BYTES:
             self._close(step.codec)
         self._open[step.codec].append(data)
+        width = step.width if step.codec in (PLANES, FLOATS, INTEGERS) else 1
+        self._planes[step.codec] += [len(data) // width] * width
         return step
 
     def _close(self, codec: int) -> None:
@@ -131,7 +144,8 @@ class _Writer:
         self._open[codec] = []
         if not data:
             return
-        base, packed = -1, zstandard.ZstdCompressor(level=_level(codec, len(data))).compress(data)
+        base, packed = -1, _compressed(data, self._planes[codec], _level(codec, len(data)))
+        self._planes[codec] = []
         if codec == RAW and self._prefix >= 0:
             patch = _patched(data, self._old[sorted(self._old)[self._prefix]])
             if len(patch) < len(packed):
@@ -176,17 +190,70 @@ def _cheapest(span: Span, new: bytes, old: bytes) -> int:
     """Return the codec that makes a piece of a tensor smallest."""
     codecs = [RAW] if span.width == 1 else [RAW, PLANES]
     if old:
-        codecs += [INTEGERS] if not span.is_float else [FLOATS]
+        codecs += [FLOATS] if span.is_float else [INTEGERS, RESCALED] if span.width == 1 else [INTEGERS]
     length = min(len(new), _TRIAL_BYTES)
-    trial = zstandard.ZstdCompressor(level=3)
-    sizes = {codec: len(trial.compress(encode(codec, span.width, new[:length], old[:length]))) for codec in codecs}
+    sizes = {}
+    for codec in codecs:
+        width = _ratio(new[:length], old[:length]) if codec == RESCALED else span.width
+        data = encode(codec, width, new[:length], old[:length])
+        planes = [] if codec == RAW else [length // span.width] * span.width
+        sizes[codec] = len(_compressed(data, planes, 3))
     return min(codecs, key=lambda codec: sizes[codec])
+
+
+def _ratio(new: bytes, old: bytes) -> int:
+    """Estimate the ratio of the scales of int8 codes by least squares, over codes that are not clipped."""
+    import numpy as np
+
+    before, after = (np.frombuffer(one, "i1").astype(np.float64) for one in (old, new))
+    free = (np.abs(after) < 127) & (np.abs(before) < 127)
+    square = float(before[free] @ before[free])
+    ratio = float(before[free] @ after[free]) / square if square else 1.0
+    return min(max(round(ratio * 2**16), RATIOS[0]), RATIOS[-1])
+
+
+def _rescaled(new: bytes, old: bytes) -> list[tuple[int, int]]:
+    """Return (length, ratio) of the pieces of a tensor: one for all, or one for each run of codes if that is smaller.
+
+    Weights with a scale for each channel have another ratio in each, and a channel's codes mostly lie together.
+    """
+    whole = [(len(new), _ratio(new, old))]
+    runs = []
+    for at in range(0, len(new), _RUN_BYTES):
+        one = new[at : at + _RUN_BYTES], old[at : at + _RUN_BYTES]
+        runs.append((len(one[0]), _ratio(*one)))
+
+    def cost(pieces: list[tuple[int, int]]) -> int:
+        encoded, at = [], 0
+        for length, ratio in pieces:
+            encoded.append(encode(RESCALED, ratio, new[at : at + length], old[at : at + length]))
+            at += length
+        return len(zstandard.ZstdCompressor(level=3).compress(b"".join(encoded))) + _STEP_BYTES * len(pieces)
+
+    return min(whole, runs, key=cost)
 
 
 def _level(codec: int, size: int) -> int:
     if size <= 2**18:
         return 19
     return 3 if codec in (PLANES, FLOATS) else 12
+
+
+def _compressed(data: bytes, planes: list[int], level: int) -> bytes:
+    """Compress bytes, with a block for each long plane if that is smaller: a block has its own table of codes."""
+    plain = zstandard.ZstdCompressor(level=level).compress(data)
+    if max(planes, default=0) < _PLANE_BYTES or len(planes) < 2:
+        return plain
+    stream = zstandard.ZstdCompressor(level=level).compressobj(size=len(data))
+    pieces, at, waiting = [], 0, 0
+    for length in planes:
+        pieces.append(stream.compress(data[at : at + length]))
+        at, waiting = at + length, waiting + length
+        if waiting >= _PLANE_BYTES:
+            pieces.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+            waiting = 0
+    blocks = b"".join([*pieces, stream.flush()])
+    return min(plain, blocks, key=len)
 
 
 def _patched(data: bytes, prefix: bytes) -> bytes:

@@ -120,9 +120,7 @@ def _unpacked(store: Repository, revision: Revision) -> dict[str, bytes]:
     def no_base(digest: str) -> Path:
         raise DeltaError(f"A full pack refers to {digest[:12]}")
 
-    path = store.folder / revision.pack.path
-    if not path.is_file():
-        raise StoreError(f"The store has no `{revision.pack.path}`", hint="restore the store's files")
+    path = store.file(revision.pack.path)
     with tempfile.TemporaryDirectory() as folder:
         made = {file.path: Path(folder, str(i)) for i, file in enumerate(revision.files)}
         opened = {name: where.open("wb") for name, where in made.items()}

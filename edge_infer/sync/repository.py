@@ -23,12 +23,15 @@ from edge_infer.sync.revision import Revision
 from edge_infer.sync.stage import WHOLE, Stage, stage_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from securesystemslib.signer import CryptoSigner
 
 #: How long each role's signature holds. A device that sees none newer than a week installs nothing any more.
 LIFETIME_DAYS = {"root": 365, "targets": 365, "snapshot": 30, "timestamp": 7}
+# Whoever read the timestamp a moment ago may still ask for the metadata that it names.
+_KEPT_METADATA = 8
 #: How many older revisions a delta is made from.
 MAX_HISTORY = 3
 
@@ -62,10 +65,14 @@ class Repository:
     Args:
         folder: Where the store lies.
         now: The time, for tests; None for the clock's.
+        missing: Brings a file of the store that is not in the folder, by its path.
     """
 
-    def __init__(self, folder: Path, *, now: datetime.datetime | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, now: datetime.datetime | None = None, missing: Callable[[str], None] | None = None
+    ) -> None:
         self.folder = folder
+        self._missing = missing
         self._disk = Disk()
         self._now = now or datetime.datetime.now(datetime.UTC)
 
@@ -182,6 +189,19 @@ class Repository:
             raise StoreError(f"`{path}` is damaged", hint="restore the store's files")
         return Revision.from_bytes(data)
 
+    def file(self, path: str) -> Path:
+        """Return where an immutable file of the store lies.
+
+        Raises:
+            StoreError: It is missing.
+        """
+        place = self.folder / path
+        if not place.is_file() and self._missing is not None:
+            self._missing(path)
+        if not place.is_file():
+            raise StoreError(f"The store has no `{path}`", hint="restore the store's files")
+        return place
+
     def keep(self, path: str, data: bytes) -> None:
         """Write an immutable file of the store."""
         target = self.folder / path
@@ -243,6 +263,34 @@ class Repository:
         """Sign the snapshot and the timestamp again, so that they do not expire; return until when they hold."""
         self._resign(keys)
         return self._expires("timestamp")
+
+    def collect(self) -> int:
+        """Remove revisions and packs that no device is offered any more, and old metadata; return the bytes freed.
+
+        A device that has slept through more versions than deltas are kept of fetches the full pack, as before.
+        """
+        kept: set[str] = set()
+        for model in self.models():
+            offered = self.offered(model)
+            for digest in offered.bases if offered is not None else ():
+                kept.add(f"revisions/{digest}.json")
+                revision = self.revision(digest)
+                kept |= {one.path for one in (revision.pack, *revision.deltas)}
+        numbers = {"targets": self._load("snapshot", Snapshot).meta["targets.json"].version}
+        numbers["snapshot"] = self._timestamp().snapshot_meta.version
+        freed = 0
+        for path in [
+            *self.folder.glob("revisions/*.json"),
+            *self.folder.glob("packs/*/*"),
+            *self.folder.glob("tuf/*.json"),
+        ]:
+            name = path.relative_to(self.folder).as_posix()
+            number, _, role = path.name.removesuffix(".json").partition(".")
+            is_old = role in numbers and number.isdecimal() and int(number) <= numbers[role] - _KEPT_METADATA
+            if is_old if name.startswith("tuf/") else name not in kept:
+                freed += path.stat().st_size
+                self._disk.remove(path)
+        return freed
 
     # -- metadata --
 

@@ -41,8 +41,14 @@ class Source(Protocol):
 
 
 def open_source(location: str, *, stall_timeout_s: float = _STALL_TIMEOUT_S) -> Source:
-    """Return the store at a URL or in a folder."""
-    return _Http(location, stall_timeout_s) if platform.is_url(location) else _Folder(location)
+    """Return the store at a URL, in a folder, in a bucket or a registry."""
+    if platform.is_url(location):
+        return _Http(location, stall_timeout_s)
+    if "://" in location:
+        from edge_infer.sync.remote import open_place
+
+        return open_place(location)
+    return _Folder(location)
 
 
 class _Folder:

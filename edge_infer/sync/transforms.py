@@ -3,7 +3,9 @@
 Every transform keeps the length. `PLANES` groups the first bytes of all elements, then the second, ...: the exponents
 of floats are alike, their last digits are not. `FLOATS` and `INTEGERS` first subtract the old version of the tensor,
 element by element, as unsigned integers that wrap around, and fold the sign into the last bit; `FLOATS` maps the bits
-of a float to integers in the order of the floats, so that a small step is a small number. Bytes are little-endian.
+of a float to integers in the order of the floats, so that a small step is a small number. `RESCALED` is for int8 codes
+whose scale changed: it subtracts the old code times the ratio of the scales, a fixed-point number with 16 fractional
+bits, rounded and clipped in integers, so that every decoder gets the same. Bytes are little-endian.
 
 Decoding needs no numpy, and is some hundred times quicker with it.
 """
@@ -14,25 +16,29 @@ from typing import Any
 
 from edge_infer.errors import DeltaError
 
-RAW, PLANES, FLOATS, INTEGERS = 1, 2, 3, 4
+RAW, PLANES, FLOATS, INTEGERS, RESCALED = 1, 2, 3, 4, 5
 #: The widths in bytes of the elements that a transform takes.
 WIDTHS = (1, 2, 4, 8)
+#: The ratios of scales that `RESCALED` takes, in units of 2**-16: from 1/256 to 256.
+RATIOS = range(2**8, 2**24 + 1)
 
 
 def encode(transform: int, width: int, new: bytes, old: bytes = b"") -> bytes:
     """Transform the bytes of a tensor; needs numpy.
 
     Args:
-        transform: `RAW`, `PLANES`, `FLOATS` or `INTEGERS`.
-        width: The bytes of one element; of `FLOATS` 2, 4 or 8.
+        transform: `RAW`, `PLANES`, `FLOATS`, `INTEGERS` or `RESCALED`.
+        width: The bytes of one element; of `FLOATS` 2, 4 or 8; of `RESCALED` the ratio of the scales instead.
         new: The bytes; a multiple of the width.
-        old: For `FLOATS` and `INTEGERS` the same number of bytes of the old version.
+        old: For the last three the same number of bytes of the old version.
     """
     _check(transform, width, new, old)
     if transform == RAW:
         return new
     import numpy as np
 
+    if transform == RESCALED:
+        return bytes(_folded(np.frombuffer(new, "u1") - _predicted(old, width)).tobytes())
     values = np.frombuffer(new, f"<u{width}")
     if transform != PLANES:
         before = np.frombuffer(old, f"<u{width}")
@@ -51,6 +57,8 @@ def decode(transform: int, width: int, data: bytes, old: bytes = b"") -> bytes:
     _check(transform, width, data, old)
     if transform == RAW:
         return data
+    if transform == RESCALED:
+        return _decode_rescaled(width, data, old)
     data = _joined(data, width)
     if transform == PLANES:
         return data
@@ -66,11 +74,13 @@ def decode(transform: int, width: int, data: bytes, old: bytes = b"") -> bytes:
 
 
 def _check(transform: int, width: int, data: bytes, old: bytes) -> None:
-    if transform not in (RAW, PLANES, FLOATS, INTEGERS) or width not in WIDTHS:
+    if transform == RESCALED:
+        width = 1 if width in RATIOS else 0
+    if transform not in (RAW, PLANES, FLOATS, INTEGERS, RESCALED) or width not in WIDTHS:
         raise DeltaError(f"Unknown transform {transform} of width {width}", hint="pip install --upgrade edge-infer")
     if transform != RAW and len(data) % width:
         raise DeltaError(f"{len(data)} bytes are no elements of {width} bytes")
-    if transform in (FLOATS, INTEGERS) and len(old) != len(data):
+    if transform in (FLOATS, INTEGERS, RESCALED) and len(old) != len(data):
         raise DeltaError(f"A difference of {len(data)} bytes against {len(old)} bytes")
 
 
@@ -110,6 +120,27 @@ def _folded(difference: Any) -> Any:
 def _unfolded(values: Any) -> Any:
     kind = values.dtype
     return (values >> kind.type(1)) ^ (-(values & kind.type(1))).astype(kind)
+
+
+def _predicted(old: bytes, ratio: int) -> Any:
+    """Return the old codes at the new scale, as the unsigned bytes of an int8."""
+    import numpy as np
+
+    codes = np.frombuffer(old, "i1").astype(np.int32) * np.int32(ratio) + np.int32(1 << 15)
+    return np.clip(codes >> 16, -128, 127).astype(np.int8).view(np.uint8)
+
+
+def _decode_rescaled(ratio: int, data: bytes, old: bytes) -> bytes:
+    try:
+        import numpy as np
+    except ImportError:
+        pass
+    else:
+        return bytes((_unfolded(np.frombuffer(data, "u1")) + _predicted(old, ratio)).tobytes())
+    # One entry for each of the 256 codes that an old byte can be.
+    codes = [code - 256 if code > 127 else code for code in range(256)]
+    table = [min(max((code * ratio + (1 << 15)) >> 16, -128), 127) for code in codes]
+    return bytes(((one >> 1) ^ -(one & 1)) + table[before] & 255 for one, before in zip(data, old, strict=True))
 
 
 def _decode_plainly(transform: int, width: int, data: bytes, old: bytes) -> bytes:

@@ -38,12 +38,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class BrowserThread:
-    """A Chromium in a thread of its own."""
+    """A Chromium in a thread of its own.
+
+    Args:
+        *flags: More switches for it.
+    """
+
+    def __init__(self, *flags: str) -> None:
+        self._flags = flags
 
     def __enter__(self) -> Self:
         self._pool = ThreadPoolExecutor(1)
         self._open = ExitStack()
-        self.browser: Browser = self.do(lambda: self._open.enter_context(chromium()))
+        self.browser: Browser = self.do(lambda: self._open.enter_context(chromium(*self._flags)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +106,7 @@ class PagePython:
 
     def __init__(self, page: BrowserPage) -> None:
         self.page = page
-        page.do(lambda page: page.route("**/src/worker.js", _without_jspi))
+        page.do(lambda page: page.route("**/src/python-worker.js", without_jspi))
         self.report = page.evaluate(
             """async () => {
                 const { startPython } = await import("/src/index.js");
@@ -116,7 +123,8 @@ class PagePython:
         return json.loads(self.page.evaluate("(code) => python.run(code)", wrapped))
 
 
-def _without_jspi(route: Route) -> None:
+def without_jspi(route: Route) -> None:
+    """Serve a worker's script so that it finds no JSPI, as in Safari."""
     response = route.fetch()
     removed = "delete WebAssembly.Suspending; delete WebAssembly.promising;\n"
     route.fulfill(response=response, body=removed + response.text())

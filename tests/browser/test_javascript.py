@@ -176,3 +176,96 @@ def test_a_missing_pyodide_says_what_to_install(open_page: Callable[..., Browser
         page.evaluate("""async () => { await (await import("/src/index.js")).startPython(); }""")
 
     assert "edge-infer[web]" in caught.value.hint
+
+
+_MANY = """async (options) => {
+    const { createSession } = await import("/src/index.js");
+    globalThis.session = await createSession("/models/digits", options);
+    globalThis.batch = (count) => ({ image: { data: new Float32Array(64 * count), shape: [count, 1, 8, 8] } });
+}"""
+
+
+@pytest.mark.parametrize("backend", ["ort", "litert"])
+def test_closing_in_the_middle_of_runs_answers_them_first(
+    open_page: Callable[..., BrowserPage], server: str, backend: str
+) -> None:
+    page = open_page(f"{server}/blank.html")
+    page.evaluate(_MANY, {"backend": backend})
+
+    found = page.evaluate("""async () => {
+        const runs = [session.run(batch(2000)), session.run(batch(1))];
+        const closing = session.close();
+        const late = session.run(batch(1)).catch((error) => error.message);
+        const shapes = (await Promise.all(runs)).map(({ logits }) => logits.shape);
+        await closing;
+        return [shapes, await late];
+    }""")
+
+    assert found == [[[2000, 10], [1, 10]], "The session is closed"]
+
+
+def test_a_run_that_is_given_up_is_not_begun_and_those_behind_it_are_answered(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    page = open_page(f"{server}/blank.html")
+    page.evaluate(_MANY, {})
+
+    found = page.evaluate("""async () => {
+        const posted = [];
+        const post = Worker.prototype.postMessage;
+        Worker.prototype.postMessage = function (message, ...rest) {
+            if (message.kind === "run") posted.push(message.inputs.image.shape[0]);
+            return post.call(this, message, ...rest);
+        };
+        const given = new AbortController();
+        const first = session.run(batch(2000));
+        const second = session.run(batch(2), { signal: given.signal });
+        const third = session.run(batch(3), { signal: new AbortController().signal });
+        given.abort(new Error("enough"));
+        const said = await second.catch((error) => error.message);
+        const early = posted.slice();
+        const shapes = [(await first).logits.shape[0], (await third).logits.shape[0]];
+        return { said, early, posted, shapes };
+    }""")
+
+    assert found == {"said": "enough", "early": [2000], "posted": [2000, 3], "shapes": [2000, 3]}
+
+
+def test_a_run_that_is_given_up_while_it_computes_is_rejected_at_once(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    page = open_page(f"{server}/blank.html")
+    page.evaluate(_MANY, {})
+
+    found = page.evaluate("""async () => {
+        const given = new AbortController();
+        let isAnswered = false;
+        const other = session.run(batch(1)).then(() => session.run(batch(2000))).then(() => (isAnswered = true));
+        await session.run(batch(1));
+        const run = session.run(batch(3), { signal: given.signal });
+        given.abort();
+        const name = await run.catch((error) => error.name);
+        const wasEarly = !isAnswered;
+        await other;
+        const after = (await session.run(batch(1))).logits.shape[0];
+        const again = await session.run(batch(1), { signal: given.signal }).catch((error) => error.name);
+        return [name, wasEarly, after, again];
+    }""")
+
+    assert found == ["AbortError", True, 1, "AbortError"]
+
+
+def test_a_load_that_is_given_up_leaves_room_for_the_next(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/blank.html")
+
+    found = page.evaluate("""async () => {
+        const { createSession } = await import("/src/index.js");
+        const given = new AbortController();
+        const loading = createSession("/models/digits", { signal: given.signal });
+        given.abort();
+        const name = await loading.catch((error) => error.name);
+        const session = await createSession("/models/digits");
+        return [name, (await session.run({ image: new Float32Array(64) })).logits.shape];
+    }""")
+
+    assert found == ["AbortError", [1, 10]]

@@ -258,6 +258,22 @@ def test_two_tabs_update_at_once(page: BrowserPage, publisher: Publisher) -> Non
     assert found[0][1] == found[1][1]
 
 
+def test_without_room_the_new_version_runs_from_memory(page: BrowserPage, publisher: Publisher, host: str) -> None:
+    opened(page)
+    publisher.publish(2)
+
+    def limit(page: Any) -> None:
+        session = page.context.new_cdp_session(page)
+        session.send("Storage.overrideQuotaForOrigin", {"origin": host, "quotaSize": 1000})
+
+    page.do(limit)
+    second = updated(page)
+
+    assert second["update"]["version"] == "2"
+    assert "in memory only" in second["update"]["note"]
+    assert second["y"] == pytest.approx(sum_of_weights(publisher, 2), rel=1e-5)
+
+
 def test_another_publisher_is_not_trusted(page: BrowserPage, publisher: Publisher, tmp_path: Path) -> None:
     Repository(tmp_path / "other").create(tmp_path / "other keys")
     root = (tmp_path / "other/tuf/1.root.json").read_text()

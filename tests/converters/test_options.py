@@ -207,3 +207,8 @@ def test_python_has_every_option_of_the_command() -> None:
     } - {"json"}
 
     assert wanted <= set(inspect.signature(convert).parameters)
+
+
+def test_a_recipe_beside_other_options_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`recipe` says what to make, and so do other arguments"):
+        convert(tmp_path / "m.onnx", tmp_path / "m.bundle", recipe=Recipe(), target="web")

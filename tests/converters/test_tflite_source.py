@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
 
 from edge_infer import Bundle, parity
-from edge_infer.errors import ConversionError
+from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.targets import tflite
 from edge_infer_converters.targets.tflite import reading
@@ -74,3 +74,19 @@ def test_an_interface_named_by_the_signature_keeps_those_names() -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="cannot be read"):
         convert(tmp_path / "none.tflite", tmp_path / "out.bundle")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"format": "onnx"}, "which --format onnx leaves out"),
+        ({"target": ("web", "cuda")}, "which --target web and cuda leaves out"),
+    ],
+)
+def test_nothing_but_tflite_is_made_of_it(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    (tmp_path / "net.tflite").write_bytes(graph_of(image_net()).write().data)
+
+    with pytest.raises(InputError, match=f"A TFLite file stays TFLite, {said}"):
+        convert(tmp_path / "net.tflite", tmp_path / "net.bundle", **options)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["net.tflite"]

@@ -101,6 +101,7 @@ def build(arm: Arm, folder: Path) -> Path:
     apt = _Apt(folder / "apt" / arm.debian, arm.debian)
     for package in apt.fetch(arm.packages):
         _unpack(package, root)
+        package.unlink()
     version = _python_version(root)
     _install_wheels(arm, version, root / SITE)
     _settle(root)

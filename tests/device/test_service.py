@@ -222,13 +222,19 @@ def test_a_served_bundle_is_ready_beats_and_says_that_it_stops(
         process.wait()
 
 
-def test_a_watched_folder_is_ready_and_beats(supervisor: tuple[socket.socket, dict[str, str]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["device", "watch-folder", "DIR"], ["watch", "DIR/store/digits", "--into", "DIR"]]
+)
+def test_what_watches_is_ready_beats_and_ends_in_order(
+    supervisor: tuple[socket.socket, dict[str, str]], tmp_path: Path, arguments: list[str]
+) -> None:
+    """A store that cannot be reached is no reason to be dead: the look at it has ended."""
     listening, environment = supervisor
-    command = [sys.executable, "-m", "edge_infer", "device", "watch-folder", str(tmp_path / "models")]
+    command = [sys.executable, "-m", "edge_infer", *(one.replace("DIR", str(tmp_path / "models")) for one in arguments)]
     process = subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
     try:
         assert {listening.recv(100), listening.recv(100)} == {b"READY=1", b"WATCHDOG=1"}
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
         process.kill()

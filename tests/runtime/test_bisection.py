@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,19 @@ from onnx import helper, numpy_helper
 
 from edge_infer import Bundle
 from edge_infer.bisection import taps_of
+from edge_infer.cli import main
 from edge_infer.codec import write_examples
 from edge_infer.tensors import Tensor
 from tests import zoo
 from tests.converters.engines import run_onnx
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.conftest import WriteBundle
+
+    Verify = Callable[..., tuple[int, dict[str, Any], str]]
 
 GOLDEN = "examples/golden.safetensors"
 
@@ -75,25 +78,34 @@ def planted(write_bundle: WriteBundle) -> Path:
     return write_bundle(variants, extra={GOLDEN: golden(net())}, examples=GOLDEN)
 
 
-def verify(*arguments: object) -> tuple[int, dict[str, Any], str]:
-    command = [sys.executable, "-m", "edge_infer", "verify", *map(str, arguments), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+@pytest.fixture
+def verify(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verify:
+    """Run the command; return its exit code, its document, and what it said."""
+
+    def run(*arguments: object) -> tuple[int, dict[str, Any], str]:
+        monkeypatch.setattr(sys, "argv", ["edge-infer", "verify", *map(str, arguments), "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), json.loads(said.out) if said.out else {}, said.err
+
+    return run
 
 
-def test_the_planted_node_is_named_and_what_it_read_was_equal(planted: Path) -> None:
+def test_the_planted_node_is_named_and_what_it_read_was_equal(planted: Path, verify: Verify) -> None:
     code, document, _ = verify(planted, "--backend", "onnxruntime", "--bisect")
 
     (found,) = document["bisections"]
     assert code == 1
     assert (found["variant"], found["against"]) == ("onnx/fp16", {"variant": "onnx/fp32", "backend": "onnxruntime"})
     first = found["first_difference"]
-    assert (first["node"], first["operator"], first["output"]) == ("act2", "Relu", "r2")
+    assert (first["node"], first["operator"], first["output"]) == ("conv2", "Conv", "r2")
+    assert first["inputs"] == {"r1": None}  # null: equal to the last bit
     assert first["sqnr_db"] == pytest.approx(40, abs=0.5)  # 1 % is 40 dB
     assert "expected >= 60" in first["reason"]
 
 
-def test_between_engines_a_sound_model_differs_nowhere(planted: Path) -> None:
+def test_between_engines_a_sound_model_differs_nowhere(planted: Path, verify: Verify) -> None:
     arguments = ("--backend", "onnxruntime", "--variant", "onnx/fp32", "--bisect", "--against", "reference")
     code, document, said = verify(planted, *arguments)
 
@@ -103,16 +115,16 @@ def test_between_engines_a_sound_model_differs_nowhere(planted: Path) -> None:
 
 
 @pytest.mark.browser
-def test_chromium_is_compared_with_native_node_by_node(planted: Path) -> None:
+def test_chromium_is_compared_with_native_node_by_node(planted: Path, verify: Verify) -> None:
     arguments = ("--backend", "ort-web", "--variant", "onnx/fp16", "--bisect", "--against", "onnx/fp32")
     code, document, _ = verify(planted, *arguments)
 
     (found,) = document["bisections"]
     assert (code, found["backend"], found["against"]["backend"]) == (1, "ort-web", "onnxruntime")
-    assert found["first_difference"]["node"] == "act2"
+    assert found["first_difference"]["node"] == "conv2"
 
 
-def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path) -> None:
+def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path, verify: Verify) -> None:
     """A range that calibration never saw: what lies behind conv2 is clipped."""
     from edge_infer_converters import convert
 
@@ -135,8 +147,7 @@ def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path)
 
     first = document["bisections"][0]["first_difference"]
     assert code == 1
-    assert first["node"] in ("conv1", "act1")  # the first whose range is too small
-    assert first["output"] in ("c1", "r1")
+    assert (first["node"], first["output"]) == ("conv1", "r1")  # the first whose range is too small
     assert first["output_in_variant"] not in ("c1", "r1")  # its inner names are short
 
 
@@ -150,6 +161,26 @@ def test_int8_values_are_found_by_what_they_are_computed_from(tmp_path: Path) ->
     quantized = to_int8(model.proto, random_set(model.inputs).calls).SerializeToString()
 
     assert {tap.name for tap in taps_of(net(), quantized)} >= {"r1", "r2", "p", "logits"}
+
+
+def test_all_variants_are_compared_with_one(planted: Path, verify: Verify) -> None:
+    _, document, _ = verify(planted, "--backend", "onnxruntime", "--bisect", "--against", "onnx/fp32")
+
+    assert [found["variant"] for found in document["bisections"]] == ["onnx/fp16"]
+
+
+def test_half_precision_is_compared_as_numbers(tmp_path: Path, verify: Verify) -> None:
+    from edge_infer_converters import convert
+
+    (tmp_path / "net.onnx").write_bytes(net())
+    convert(tmp_path / "net.onnx", tmp_path / "net.bundle", format="onnx", precision="fp32,fp16")
+
+    arguments = ("--variant", "onnx/fp16", "--backend", "onnxruntime", "--bisect", "--against", "onnx/fp32")
+    code, document, _ = verify(tmp_path / "net.bundle", *arguments)
+
+    (found,) = document["bisections"]
+    assert (code, found["first_difference"]) == (0, None)
+    assert found["compared"] >= 4
 
 
 def test_look_alikes_are_told_apart_by_their_order() -> None:
@@ -178,13 +209,15 @@ def test_look_alikes_are_told_apart_by_their_order() -> None:
         (("--variant", "onnx/fp32", "--bisect", "--against", "onnxruntime"), 1, "cannot be compared with itself"),
     ],
 )
-def test_what_cannot_be_compared_is_said(planted: Path, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_what_cannot_be_compared_is_said(
+    planted: Path, arguments: tuple[str, ...], code: int, said: str, verify: Verify
+) -> None:
     found, _, stderr = verify(planted, "--backend", "onnxruntime", *arguments)
 
     assert (found, said in stderr) == (code, True)
 
 
-def test_tflite_is_not_bisected_and_says_so(tmp_path: Path) -> None:
+def test_tflite_is_not_bisected_and_says_so(tmp_path: Path, verify: Verify) -> None:
     from edge_infer_converters import convert
 
     (tmp_path / "net.onnx").write_bytes(net())

@@ -36,6 +36,12 @@ def test_asking_which_engines_are_here_loads_none_of_them() -> None:
     assert loaded(code).isdisjoint({"numpy", "onnxruntime", "ai_edge_litert", "onnx"})
 
 
+def test_the_version_of_an_engine_is_known_without_importing_it_or_its_metadata() -> None:
+    code = "from edge_infer.registry import get_backend\nassert get_backend('onnxruntime').version().count('.') >= 1"
+
+    assert loaded(code).isdisjoint({"onnxruntime", "importlib.metadata"})
+
+
 def test_a_run_on_one_engine_loads_no_other(write_model: WriteModel) -> None:
     path = write_model(zoo.identity())
 

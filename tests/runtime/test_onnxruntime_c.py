@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -178,3 +179,29 @@ def test_without_the_library_the_python_binding_takes_over(write_model: WriteMod
     printed = fresh(code)
 
     assert printed.strip() == "[[1.0, 2.0, 3.0]] True"
+
+
+def test_results_of_one_shape_do_not_overwrite_each_other(write_model: WriteModel) -> None:
+    """Runs of small shapes go over the same buffers, one after the other."""
+    with edge_infer.load(write_model(zoo.identity("float32", ("n", 2))), backend="onnxruntime") as session:
+        first = session.run({"x": [[1.0, 2.0]]})["y"]
+        second = session.run({"x": [[3.0, 4.0]]})["y"]
+
+    assert (first.tolist(), second.tolist()) == ([[1.0, 2.0]], [[3.0, 4.0]])
+
+
+def test_many_shapes_and_large_ones_are_run_too(write_model: WriteModel) -> None:
+    with edge_infer.load(write_model(zoo.identity("float32", ("n", 2))), backend="onnxruntime") as session:
+        for size in (1, 2, 3, 4, 5, 6, 100_000, 1):
+            x = np.arange(2 * size, dtype=np.float32).reshape(size, 2)
+            np.testing.assert_array_equal(session.run({"x": x})["y"], x)
+
+
+def test_an_output_of_another_shape_than_promised_is_given_all_the_same(write_model: WriteModel) -> None:
+    """The model names both dimensions alike, and they differ: only the engine knows."""
+    nodes = [onnx.helper.make_node("Concat", ["x", "x"], ["y"], axis=0)]
+    path = write_model(zoo.model(nodes, [zoo.value("x", ["n"])], [zoo.value("y", ["n"])]))
+
+    with edge_infer.load(path, backend="onnxruntime") as session:
+        for _ in range(2):
+            assert session.run({"x": [1.0, 2.0]})["y"].tolist() == [1.0, 2.0, 1.0, 2.0]

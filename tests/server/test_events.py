@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,6 +93,16 @@ def test_a_step_that_fails_is_an_event_and_the_server_goes_on(send: Client) -> N
     assert events[-1][0] == "error"
     assert (events[-1][1]["code"], events[-1][1]["status"]) == ("deadline_exceeded", 504)
     assert ask(send, tensor("x", [1, 2], [1, 2]), steps=1)[-1] == ("end", {"steps": 1})
+
+
+def test_a_client_that_leaves_before_its_body_came_is_no_fault(send: Client, caplog: pytest.LogCaptureFixture) -> None:
+    connection = HTTPConnection(send.url.removeprefix("http://"), timeout=30)
+    connection.putrequest("POST", "/v2/models/sum/infer_stream")
+    connection.putheader("Content-Length", "100")
+    connection.endheaders(b"{")
+    connection.close()
+    assert ask(send, tensor("x", [1, 2], [1, 2]), steps=1)[-1] == ("end", {"steps": 1})
+    assert "The server failed" not in caplog.text
 
 
 SPECS = [TensorSpec("x", "float32", ("batch", 2)), TensorSpec("total_in", "float32", ("batch", 2))]

@@ -194,6 +194,7 @@ def test_a_pool_that_is_flooded_does_not_hold_up_another(tmp_path: Path, gate: G
             gate.open.set()
             assert (held.result().status, other.result().status) == (200, 200)
         metrics = Client(server.url)("/metrics", x_api_key="k").body.decode()
+    assert 'edge_infer_tenant_requests_total{model="tiny",pool="gold",tenant="shop",version="1"} 1.0' in metrics
     for pool in ("gold", "default"):
         assert f'edge_infer_requests_total{{model="tiny",pool="{pool}",version="1"}} 1.0' in metrics
 

@@ -237,3 +237,28 @@ def test_a_large_tensor_is_parsed_off_the_event_loop_and_is_right(tmp_path: Any)
     with ServerThread(create_app({"tiny": folder})) as server:
         answer = Client(server.url)("/v2/models/tiny/infer", "POST", json.dumps(document).encode())
     assert json.loads(answer.body)["outputs"][0]["data"] == values.ravel().tolist()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_large_answer_is_compressed_for_who_reads_that(send: Client, encoding: str) -> None:
+    row = {"name": "x", "shape": [4000, 3], "datatype": "FP32", "data": [0.5] * 12_000}
+    body = json.dumps({"inputs": [row]}).encode()
+    plain = send("/v2/models/tiny/infer", "POST", body)
+    packed = send("/v2/models/tiny/infer", "POST", body, accept_encoding=f"br, {encoding}")
+    assert "content-encoding" not in plain.headers
+    assert (packed.headers["content-encoding"], packed.headers["vary"]) == (encoding, "Accept-Encoding")
+    assert len(packed.body) < len(plain.body) / 10
+    unpacked = gzip.decompress(packed.body) if encoding == "gzip" else zstandard.decompress(packed.body)
+    assert unpacked == plain.body
+    assert "content-encoding" not in send("/v2/models/tiny/infer", "POST", body, accept_encoding="identity").headers
+
+
+def test_what_does_not_shrink_or_is_small_is_sent_as_it_is(send: Client) -> None:
+    noise = numpy.random.default_rng(7).bytes(24_000)
+    answer = send(
+        "/v2/models/tiny/infer", "POST", noise, content_type="application/octet-stream", accept_encoding="gzip"
+    )
+    assert answer.body == noise
+    assert "content-encoding" not in answer.headers
+    small = send("/v2/models/tiny/infer", "POST", ROW, content_type="application/octet-stream", accept_encoding="gzip")
+    assert small.body == ROW

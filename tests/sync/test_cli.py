@@ -58,3 +58,29 @@ def test_errors_say_what_to_type(tmp_path: Path) -> None:
     assert "store keys init" in typed(tmp_path, "publish", "one", "nowhere", code=1).stderr
     inside = typed(tmp_path, "store", "keys", "init", "new", "--keys", "new/keys", code=2)
     assert "inside the store" in inside.stderr
+
+
+def test_a_roll_out_in_steps_and_new_keys(tmp_path: Path) -> None:
+    typed(tmp_path, "store", "keys", "init", "store", "--keys", "keys")
+    for version, stage in ((1, "all"), (2, "canary:0%")):
+        write_version(tmp_path / str(version), version)
+        said = typed(tmp_path, "publish", str(version), "store", "--keys", "keys", "--stage", stage, "--json")
+        assert json.loads(said.stdout)["share"] == (1 if stage == "all" else 0)
+    pull = ("pull", "store/linear", "--into", "device", "--name", "pi-1", "--json")
+    assert json.loads(typed(tmp_path, *pull).stdout)["version"] == "1"
+    assert (tmp_path / "device/name").read_text() == "pi-1\n"
+
+    assert "50.00%" in typed(tmp_path, "store", "stage", "store", "linear", "50%", "--keys", "keys").stderr
+    typed(tmp_path, "store", "keys", "rotate", "store", "timestamp", "--keys", "keys")
+    added = typed(tmp_path, "store", "keys", "add", "store", "targets", "--threshold", "2", "--keys", "keys")
+    assert "2 must sign" in added.stderr
+    typed(tmp_path, "store", "stage", "store", "linear", "all", "--keys", "keys")
+
+    assert json.loads(typed(tmp_path, *pull).stdout)["version"] == "2"
+    assert (
+        "is no share" in typed(tmp_path, "store", "stage", "store", "linear", "most", "--keys", "keys", code=1).stderr
+    )
+    assert "no name for a device" in typed(tmp_path, *pull[:-2], "../x", code=1).stderr
+    both = typed(tmp_path, "watch", "store/linear", "--into", "device", "--server", "http://x", "--no-server", code=2)
+    assert "exclude each other" in both.stderr
+    assert "Freed" in typed(tmp_path, "store", "gc", "store").stderr

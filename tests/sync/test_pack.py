@@ -18,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from edge_infer.errors import DeltaError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File
 from edge_infer.sync.spans import find_spans
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RAW, decode, encode
+from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
 from tests import zoo
 from tests.sync.conftest import weights, write_version
 
@@ -65,6 +66,36 @@ def test_a_transform_is_undone_with_numpy_and_without(data: st.DataObject, trans
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "numpy", None)
         assert decode(transform, width, encoded, old) == new
+
+
+@given(st.data(), st.integers(RATIOS[0], RATIOS[-1]))
+def test_a_change_of_scale_is_undone_with_numpy_and_without(data: st.DataObject, ratio: int) -> None:
+    count = data.draw(st.integers(0, 40))
+    new, old = (data.draw(st.binary(min_size=count, max_size=count)) for _ in range(2))
+
+    encoded = encode(RESCALED, ratio, new, old)
+
+    assert decode(RESCALED, ratio, encoded, old) == new
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "numpy", None)
+        assert decode(RESCALED, ratio, encoded, old) == new
+
+
+@pytest.mark.parametrize("ratio", [0, 1, RATIOS[0] - 1, RATIOS[-1] + 1, -(1 << 16)])
+def test_a_ratio_out_of_bounds_is_refused(ratio: int) -> None:
+    with pytest.raises(DeltaError, match="Unknown transform 5"):
+        decode(RESCALED, ratio, b"\0", b"\0")
+
+
+def test_codes_whose_scale_moved_cost_little(tmp_path: Path) -> None:
+    """Without the prediction every code differs: three times as many bytes."""
+    weights = np.random.default_rng(0).normal(size=40_000)
+    old = np.clip(np.rint(weights * 30), -127, 127).astype(np.int8)
+    new = np.clip(np.rint(weights * 30 / 1.2), -127, 127).astype(np.int8)
+
+    delta = write_pack({"w.safetensors": safetensors({"w": new})}, {"w.safetensors": safetensors({"w": old})})
+
+    assert len(delta) < 0.2 * new.nbytes
 
 
 def test_the_transforms_have_not_changed() -> None:

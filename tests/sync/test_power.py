@@ -14,6 +14,7 @@ import pytest
 from edge_infer.errors import EdgeInferError
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.disk import Disk
+from tests.soak import rounds
 from tests.sync.conftest import Publisher, take
 
 if TYPE_CHECKING:
@@ -192,14 +193,14 @@ def test_killed_at_random_with_readers_nothing_is_torn(publisher: Publisher, upd
     for reader in readers:
         reader.start()
     try:
-        for kill in range(4):
+        for kill in range(rounds(4, 1000)):
             command = [sys.executable, "-c", _KILLED, str(publisher.folder), str(updated)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE)
             assert process.stdout is not None
             process.stdout.readline()
             with process:
                 with pytest.raises(subprocess.TimeoutExpired):
-                    process.wait(0.05 + 0.06 * kill)
+                    process.wait(0.05 + 0.06 * (kill % 16))
                 process.kill()
             assert version_of(DeviceStore(updated)) in ("1", "2")
     finally:

@@ -148,3 +148,20 @@ def test_pages_decide_as_devices_do(publisher: Publisher, tmp_path: Path) -> Non
     for name in [*(f"page{i}" for i in range(12)), named(3001, 2999), named(3000, 2990)]:
         expected = take(publisher.folder, device(tmp_path, name), quick).version
         assert in_javascript(publisher.folder, root=root, device=name)["version"] == expected, name
+
+
+def test_a_store_forgets_versions_that_no_delta_is_made_from(publisher: Publisher, tmp_path: Path) -> None:
+    for version in range(1, 8):
+        publisher.publish(version)
+    late = device(tmp_path, "late")
+    repository = Repository(publisher.folder)
+    assert len(list((publisher.folder / "revisions").iterdir())) == 7
+
+    freed = repository.collect()
+
+    assert freed > 0
+    assert repository.collect() == 0
+    assert len(list((publisher.folder / "revisions").iterdir())) == 3
+    assert take(publisher.folder, late, quick).version == "7"
+    publisher.publish(8)
+    assert take(publisher.folder, late, quick).method == "delta"

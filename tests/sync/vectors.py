@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge_infer.sync.pack_writer import write_pack
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, encode
+from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RESCALED, encode
 
 PLACE = Path(__file__).with_name("vectors.json")
 #: Where integers wrap around and floats change their sign, for each width.
@@ -35,6 +35,12 @@ def transforms() -> list[dict[str, Any]]:
             found.append(
                 {"transform": transform, "width": width, "data": text(data), "old": text(old), "gives": text(new)}
             )
+    every, new = bytes(range(256)), random.bytes(256)
+    for ratio in (RATIOS[0], 1 << 16, 62415, 78643, RATIOS[-1]):
+        data = encode(RESCALED, ratio, new, every)
+        found.append(
+            {"transform": RESCALED, "width": ratio, "data": text(data), "old": text(every), "gives": text(new)}
+        )
     return found
 
 

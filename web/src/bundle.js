@@ -45,6 +45,9 @@ import { PART_BYTES, transfer } from "./transfer.js";
 /**
  * @typedef {object} FetchOptions
  * @property {string} [variant] The id of the variant to take; chosen unless given.
+ * @property {"ort" | "litert"} [backend] The engine that must read the variant; ONNX is preferred unless given.
+ * @property {string[]} [precisions] Which precision to take first; int8 unless given.
+ * @property {(variant: Variant) => void} [onChosen] Told the variant before its file is fetched.
  * @property {import("./download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
  * @property {import("./store.js").Store} [store] Where files are kept; nowhere unless given.
@@ -57,33 +60,40 @@ const RESERVED_IN_VARIANT = ["state", "generate", "stream"];
 // `edge_infer.select`: which precision to take first on wasm, and what a variant must be made for.
 const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
 const TARGETS = ["any", "web"];
+/** What each engine reads, the preferred first. @type {Record<"ort" | "litert", string>} */
+const FORMATS = { ort: "onnx", litert: "tflite" };
 const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` and serve it with `edge-infer serve`";
 
 /**
  * Fetch what a session needs.
  *
- * @param {string} url The address of a bundle, or of a bare `.onnx` or `.ort` file, which is not kept.
+ * @param {string} url The address of a bundle, or of a bare `.onnx`, `.ort` or `.tflite` file, which is not kept.
  * @param {FetchOptions} [options]
  * @returns {Promise<FetchedBundle>}
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
-export async function fetchBundle(url, { variant, onProgress, signal, store } = {}) {
+export async function fetchBundle(url, { variant, backend, precisions, onChosen, onProgress, signal, store } = {}) {
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
-  if (/\.(onnx|ort)$/.test(place.pathname)) {
+  const ending = /\.(onnx|ort|tflite)$/.exec(place.pathname)?.[1];
+  if (ending) {
+    const format = ending === "tflite" ? "tflite" : "onnx";
+    const bare = { id: `${format}/model`, format, precision: "", file: place.pathname.split("/").pop() ?? "" };
+    if (backend !== undefined && FORMATS[backend] !== format) throw unreadable(`\`${bare.file}\``, backend, [format]);
+    onChosen?.(bare);
     const model = await downloadBytes(place, { phase: "model", onProgress, hint, signal });
-    const name = (place.pathname.split("/").pop() ?? "").replace(/\.[a-z]+$/, "");
-    const bare = { id: "onnx/model", format: "onnx", precision: "", file: name };
+    const name = bare.file.replace(/\.[a-z]+$/, "");
     return { name, revision: await sha256(model), variant: bare, model, labels: [], isKept: false, isOffline: false };
   }
   const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, store });
   const manifest = parseManifest(bytes);
-  const chosen = chooseVariant(manifest, variant);
+  const chosen = chooseVariant(manifest, variant, backend, precisions);
   if (chosen.external?.length) {
     throw new InferError(`Variant \`${chosen.id}\` has external data, which a page cannot read`, "unsupported_model", {
       hint: "save the model as one file",
     });
   }
+  onChosen?.(chosen);
   const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, store });
   const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, store });
   return { name: manifest.name, revision: await sha256(bytes), variant: chosen, model, labels, isKept, isOffline };
@@ -188,28 +198,43 @@ function wrong(what, hint = "make the bundle again with `edge-infer convert`") {
 }
 
 /**
- * Choose the variant for a page: ONNX, made for pages or for all, of the preferred precision.
+ * Choose the variant for a page: ONNX before TFLite, made for pages or for all, of the preferred precision.
  *
  * @param {Manifest} manifest
  * @param {string} [id] The only one to consider.
+ * @param {"ort" | "litert"} [backend] The engine that must read it.
+ * @param {string[]} [precisions] Which precision to take first.
  * @returns {Variant}
  * @throws {InferError} `unsupported_model`: the page can run none of them.
  */
-export function chooseVariant(manifest, id) {
+export function chooseVariant(manifest, id, backend, precisions = PRECISIONS) {
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
     throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "manifest_error");
   }
-  const readable = named.filter((variant) => variant.format === "onnx");
-  if (readable.length === 0) {
-    throw new InferError(`A page runs ONNX, and bundle \`${manifest.name}\` has only ${known}`, "unsupported_model", {
-      hint: "convert the model again with an ONNX variant",
-    });
+  const order = backend === undefined ? Object.values(FORMATS) : [FORMATS[backend]];
+  const format = order.find((one) => named.some((variant) => variant.format === one));
+  if (format === undefined) {
+    const found = [...new Set(named.map((variant) => variant.format))];
+    throw unreadable(`bundle \`${manifest.name}\``, backend, found);
   }
+  const readable = named.filter((variant) => variant.format === format);
   const fitting = readable.filter(({ targets = ["any"] }) => id !== undefined || targets.some((one) => TARGETS.includes(one)));
-  const rank = (/** @type {Variant} */ variant) => PRECISIONS.indexOf(variant.precision);
+  const rank = (/** @type {Variant} */ variant) => precisions.indexOf(variant.precision);
   return (fitting.length > 0 ? fitting : readable).toSorted((one, other) => rank(one) - rank(other))[0];
+}
+
+/**
+ * @param {string} what
+ * @param {"ort" | "litert" | undefined} backend
+ * @param {string[]} found
+ */
+function unreadable(what, backend, found) {
+  const reads = backend === undefined ? "A page runs ONNX and TFLite" : `Backend \`${backend}\` reads ${FORMATS[backend]}`;
+  return new InferError(`${reads}, and ${what} is ${found.join(" and ")}`, "unsupported_model", {
+    hint: backend === undefined ? "convert the model again with `edge-infer convert`" : "leave `backend` out, or choose the other",
+  });
 }
 
 /**

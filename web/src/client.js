@@ -15,15 +15,23 @@ import { InferError } from "./errors.js";
 export class WorkerClient {
   /**
    * @param {string} name The worker's name, which the browser's tools show.
-   * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints.
+   * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints; given where the
+   *   worker is for Python.
    */
-  constructor(name, onOutput = () => {}) {
+  constructor(name, onOutput) {
     /** @type {Map<number, Waiting>} */
     this.waiting = new Map();
     this.nextId = 1;
+    /** What is not posted yet. @type {{id: number, message: object, transfer: Transferable[], isHeld: boolean}[]} */
+    this.outbox = [];
+    /** How many requests the worker has not answered. */
+    this.posted = 0;
     this.isClosed = false;
     this.onOutput = onOutput;
-    this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
+    // Two expressions of this form: what bundles a page finds the workers by them.
+    this.worker = onOutput
+      ? new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name })
+      : new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
     this.worker.onmessage = ({ data }) => this.receive(data);
     this.worker.onerror = (event) => {
       event.preventDefault();
@@ -49,7 +57,8 @@ export class WorkerClient {
     const id = this.nextId++;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, onProgress });
-      this.worker.postMessage({ ...body, id }, transfer);
+      this.outbox.push({ id, message: { ...body, id }, transfer, isHeld: signal !== undefined && body.kind === "run" });
+      this.flush();
       signal?.addEventListener("abort", () => {
         if (!this.waiting.delete(id)) return;
         if (!this.isClosed) this.worker.postMessage({ kind: "abort", target: id, id: 0 });
@@ -58,10 +67,23 @@ export class WorkerClient {
     });
   }
 
+  /**
+   * Post what may be posted. A run that can be given up waits here for its turn: a worker that computes hears of
+   * nothing, and would begin it.
+   */
+  flush() {
+    for (let next = this.outbox[0]; next && !(next.isHeld && this.posted > 0); next = this.outbox[0]) {
+      this.outbox.shift();
+      if (!this.waiting.has(next.id)) continue;
+      this.posted++;
+      this.worker.postMessage(next.message, next.transfer);
+    }
+  }
+
   /** @param {Reply} reply */
   receive(reply) {
     if (reply.kind === "output") {
-      this.onOutput(reply.stream, reply.text);
+      this.onOutput?.(reply.stream, reply.text);
       return;
     }
     const waiting = this.waiting.get(reply.id);
@@ -70,6 +92,8 @@ export class WorkerClient {
       return;
     }
     this.waiting.delete(reply.id);
+    this.posted--;
+    this.flush();
     if (reply.kind === "result") waiting?.resolve(reply.value);
     else waiting?.reject(InferError.fromJSON(reply.error));
   }

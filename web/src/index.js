@@ -9,9 +9,9 @@
  */
 
 import { WorkerClient } from "./client.js";
-import { downloadBytes } from "./download.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
+import { PythonWorker } from "./python.js";
 import { follow } from "./sync/follow.js";
 import { LiveModel, storeAddress } from "./sync/live.js";
 import { arrayOver, checkInput } from "./tensors.js";
@@ -32,6 +32,10 @@ export const VERSION = "0.1.0";
 /**
  * @typedef {object} OwnOptions
  * @property {string} [variant] The id of the variant to load; chosen unless given.
+ * @property {"ort" | "litert"} [backend] The engine: onnxruntime-web for ONNX variants, LiteRT.js for TFLite ones. By
+ *   the variant unless given; ONNX comes first.
+ * @property {"auto" | "wasm" | "webgpu"} [device] What to run on; `auto` is `wasm`. Where `webgpu` is not to be had, or
+ *   fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
@@ -48,14 +52,16 @@ let users = 0;
 /**
  * Load a model.
  *
- * @param {URL | string} url The address of a bundle, of a bare `.onnx` file, or, as `edge+https://HOST/STORE/MODEL` or
- *   `edge+/store/MODEL`, of a model of a signed store, whose newest version is loaded and can be followed.
+ * @param {URL | string} url The address of a bundle, of a bare `.onnx` or `.tflite` file, or, as
+ *   `edge+https://HOST/STORE/MODEL` or `edge+/store/MODEL`, of a model of a signed store, whose newest version is loaded
+ *   and can be followed.
  * @param {SessionOptions} [options]
  * @returns {Promise<Session>}
  * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
  *   reason where it is aborted.
  */
-export async function createSession(url, { variant, threads, root, onProgress, signal, keep = true, ...ofStore } = {}) {
+export async function createSession(url, options = {}) {
+  const { variant, backend, device, threads, root, onProgress, signal, keep = true, ...ofStore } = options;
   client ??= new WorkerClient("edge-infer");
   users++;
   const used = client;
@@ -63,7 +69,7 @@ export async function createSession(url, { variant, threads, root, onProgress, s
   const address = storeAddress(url);
   const live = address ? new LiveModel(address, settings.root, ofStore) : undefined;
   const open = (/** @type {Partial<import("./protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
-    used.request({ kind: "open", url: "", variant, keep, settings, ...more }, { onProgress, signal, transfer: moved });
+    used.request({ kind: "open", url: "", variant, backend, device, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
     if (!live) return new Session(used, await open({ url: new URL(url, globalThis.location?.href).href }));
     try {
@@ -185,10 +191,13 @@ export class Session {
    *   text, or nested arrays of them. Nothing is cast, and typed arrays are copied.
    * @param {object} [options]
    * @param {string[]} [options.outputs] The outputs to compute; all unless given.
+   * @param {AbortSignal} [options.signal] Gives up waiting: the promise is rejected at once. What the engine computes
+   *   already it computes to its end; what waits behind that is not begun.
    * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails.
+   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
+   *   signal's reason where it is aborted.
    */
-  async run(inputs, { outputs } = {}) {
+  async run(inputs, { outputs, signal } = {}) {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     /** @type {Record<string, Tensor>} */
     const checked = {};
@@ -203,7 +212,13 @@ export class Session {
       checked[name] = { data, dtype: spec.dtype, shape };
     }
     const { session } = this.#opened;
-    return this.#client.request({ kind: "run", session, inputs: checked, outputs }, { transfer: transferable(checked) });
+    const request = /** @type {const} */ ({ kind: "run", session, inputs: checked, outputs });
+    const { results, placed } = await this.#client.request(request, { transfer: transferable(checked), signal });
+    if (placed) {
+      const { device, threads, fallbacks } = placed;
+      this.#opened.report = { ...this.#opened.report, device, threads, fallbacks };
+    }
+    return results;
   }
 
   /**
@@ -246,7 +261,10 @@ export class Session {
     return end;
   }
 
-  /** Give back the model's memory, and the engine's with the last session. A second call does nothing. */
+  /**
+   * Give back the model's memory, and the engine's with the last session. Runs that were asked for before it are
+   * answered first. A second call does nothing.
+   */
   async close() {
     const used = this.#client;
     this.#client = undefined;
@@ -261,28 +279,32 @@ export class Session {
 /**
  * @typedef {object} PythonOptions
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`.
+ * @property {("ort" | "litert")[]} [engines] The engines to start before any code runs: `ort`, for ONNX, unless given;
+ *   `litert` is for TFLite. The first one is told by `report()`.
  * @property {URL | string} [root] The URL under which `src/`, `vendor/` and `wheels/` lie.
- * @property {URL | string | null} [wheel] The address of edge-infer's wheel; null to install none.
+ * @property {URL | string | null} [wheel] The address of edge-infer's wheel, or of the part of it that a
+ *   page needs, which is taken unless given; null to install none.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told each line that Python prints; the
  *   console unless given.
  */
 
 /**
- * Start Python with edge-infer in a worker of its own. The engine is started before any code runs, so that
+ * Start Python with edge-infer in a worker of its own. Its engines are started before any code runs, so that
  * `edge_infer.load(...)` is synchronous there.
  *
  * @param {PythonOptions} [options]
  * @returns {Promise<PythonWorker>}
  * @throws {InferError} A file is missing, or of another version than this package is tested with.
  */
-export async function startPython({ threads, root, wheel, onProgress, onOutput = toConsole } = {}) {
+export async function startPython(options = {}) {
+  const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole } = options;
   const place = rootOf(root);
   const worker = new WorkerClient("edge-infer python", onOutput);
-  const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-py3-none-any.whl`, place).href;
+  const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-page.tar`, place).href;
   try {
     const settings = { root: place, threads };
-    const report = await worker.request({ kind: "python", settings, wheel: address }, { onProgress });
+    const report = await worker.request({ kind: "python", settings, wheel: address, engines }, { onProgress });
     return new PythonWorker(worker, report);
   } catch (error) {
     worker.close();
@@ -293,101 +315,6 @@ export async function startPython({ threads, root, wheel, onProgress, onOutput =
 /** @param {"stdout" | "stderr"} stream @param {string} text */
 function toConsole(stream, text) {
   (stream === "stdout" ? console.log : console.warn)(text);
-}
-
-/** @typedef {Omit<Report, "model" | "variant" | "device" | "storage" | "fromStorage" | "offline" | "notices">} PythonReport */
-
-/**
- * Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes; None is
- * undefined here.
- */
-export class PythonWorker {
-  #client;
-  #report;
-
-  /**
-   * @param {WorkerClient} worker
-   * @param {PythonReport} report
-   */
-  constructor(worker, report) {
-    this.#client = worker;
-    this.#report = report;
-  }
-
-  /** @returns {PythonReport} The engine that Python uses, and what was loaded to start it. */
-  report() {
-    return this.#report;
-  }
-
-  /** @returns {Promise<import("./protocol.js").Traffic>} What was loaded until now. */
-  traffic() {
-    return this.#client.request({ kind: "traffic" });
-  }
-
-  /**
-   * Run code, with `await` at its top level where it is wanted.
-   *
-   * @param {string} code
-   * @param {Record<string, unknown>} [names] Variables to set first; typed arrays arrive as memoryviews.
-   * @returns {Promise<any>} The value of its last expression, as plain data.
-   * @throws {InferError} What edge-infer raised, or code `python_error` with `details.traceback`.
-   */
-  run(code, names = {}) {
-    return this.#client.request({ kind: "execute", code, names });
-  }
-
-  /**
-   * Call a function of a module.
-   *
-   * @param {string} module
-   * @param {string} name
-   * @param {unknown[]} [values] Its positional arguments.
-   * @returns {Promise<any>} What it returns, awaited.
-   * @throws {InferError} As `run` does.
-   */
-  call(module, name, values = []) {
-    return this.#client.request({ kind: "call", module, name, values });
-  }
-
-  /**
-   * Write a file into Python's file system.
-   *
-   * @param {string} path Relative to Python's working folder.
-   * @param {Uint8Array | string} content
-   */
-  async writeFile(path, content) {
-    const data = typeof content === "string" ? new TextEncoder().encode(content) : content.slice();
-    await this.#client.request({ kind: "write", path, data }, { transfer: [data.buffer] });
-  }
-
-  /**
-   * Fetch a file of the server into Python's file system.
-   *
-   * @param {URL | string} url
-   * @param {string} [path] Its path there; the last piece of the URL unless given.
-   * @returns {Promise<string>} The path.
-   */
-  async loadFile(url, path) {
-    const place = new URL(url, globalThis.location?.href);
-    const name = path ?? place.pathname.split("/").pop() ?? "file";
-    await this.writeFile(name, await downloadBytes(place, { phase: "package" }));
-    return name;
-  }
-
-  /**
-   * Fetch a Python file of the server, so that `call` and `import` find it as a module.
-   *
-   * @param {URL | string} url
-   * @returns {Promise<string>} The module's name.
-   */
-  async importModule(url) {
-    return (await this.loadFile(url)).replace(/\.py$/, "");
-  }
-
-  /** Stop Python and its engine. */
-  close() {
-    this.#client.close();
-  }
 }
 
 /** @param {URL | string} [root] */

@@ -31,6 +31,7 @@
  * @property {import("./places.js").PlaceKind | "none"} storage Where the model is kept for the next visit.
  * @property {boolean} fromStorage Whether it came from there.
  * @property {boolean} offline Whether the server could not be reached, and the bundle is the one of the last visit.
+ * @property {string[]} fallbacks What was asked for and could not be used, each with the reason.
  * @property {string[]} notices What is lost or was given up: models that could not be kept, or were removed for this one.
  * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
  * @property {import("./sync/live.js").Update} [update] Of a model of a signed store: what brought its weights.
@@ -43,12 +44,21 @@
  * @property {"open"} kind
  * @property {string} url
  * @property {string} [variant]
+ * @property {"ort" | "litert"} [backend]
+ * @property {"auto" | "wasm" | "webgpu"} [device]
  * @property {boolean} keep
  * @property {EngineSettings} settings
  * @property {Files} [files] The files of the bundle, where they are here already.
  * @property {boolean} [selfTest] Whether it has to give its golden outputs.
  */
-/** @typedef {{kind: "swap", session: number, files: Files, variant?: string, selfTest: boolean}} SwapRequest */
+/**
+ * @typedef {object} SwapRequest
+ * @property {"swap"} kind
+ * @property {number} session
+ * @property {Files} files
+ * @property {string} [variant]
+ * @property {boolean} selfTest
+ */
 /** @typedef {Omit<import("./sync/pull.js").PullOptions, "onProgress" | "signal">} PullSettings */
 /** @typedef {{kind: "pull", address: string, options: PullSettings}} PullRequest Answered by `Pulled`. */
 /** @typedef {{kind: "settle", address: string, result: "active" | "refused" | "undecided"}} SettleRequest */
@@ -57,7 +67,7 @@
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
 /** @typedef {{kind: "run", session: number, inputs: Record<string, Tensor>, outputs?: string[]}} RunRequest */
 /** @typedef {{kind: "close", session: number}} CloseRequest */
-/** @typedef {{kind: "python", settings: EngineSettings, wheel: string}} PythonRequest */
+/** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: ("ort" | "litert")[]}} PythonRequest */
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
@@ -66,6 +76,7 @@
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 
+/** @typedef {{results: Record<string, Tensor>, placed?: import("./engines/open.js").Placement}} Ran The answer to `run`; where the session now runs on something else, on what. */
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */
 /** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */
 /** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */

@@ -210,6 +210,24 @@ export function checkShape(spec, shape) {
 }
 
 /**
+ * Refuse a name that none of the specs has.
+ *
+ * @param {"Input" | "Output"} kind
+ * @param {string[]} names
+ * @param {readonly TensorSpec[]} specs
+ */
+export function checkNames(kind, names, specs) {
+  const wrong = names.find((name) => !specs.some((spec) => spec.name === name));
+  if (wrong === undefined) return;
+  const known = specs.map((spec) => spec.name);
+  throw new InferError(
+    `${kind} \`${wrong}\` is not known; choose from ${known.map((name) => `\`${name}\``).join(", ")}`,
+    "input_error",
+    { details: { [kind.toLowerCase()]: wrong, allowed: known } },
+  );
+}
+
+/**
  * @param {TensorSpec} spec
  * @param {string} got
  * @param {string} expected

@@ -72,8 +72,22 @@ test("a page takes int8 first, of those made for it", () => {
   assert.equal(chosen([fp16, tflite, fp32], /** @type {any} */ (undefined)), "onnx/fp32");
   assert.equal(chosen([fp16, { ...int8, targets: ["pi"] }], /** @type {any} */ (undefined)), "onnx/fp16");
   assert.equal(chosen([fp16, { ...int8, targets: ["pi"] }], "onnx/int8"), "onnx/int8");
-  assert.throws(() => chosen([tflite], /** @type {any} */ (undefined)), { code: "unsupported_model" });
+  assert.equal(chosen([tflite], /** @type {any} */ (undefined)), "tflite/int8", "where there is no other");
+  const other = { ...fp32, format: "mlmodel" };
+  assert.throws(() => chosen([other], /** @type {any} */ (undefined)), { code: "unsupported_model" });
   assert.throws(() => chosen([fp32], "onnx/int4"), { code: "manifest_error" });
+});
+
+test("an engine or a GPU that is asked for decides on the format and the precision", () => {
+  const [fp32, int8] = manifest().variants;
+  const fp16 = { ...fp32, id: "onnx/fp16", precision: "fp16", targets: ["web"] };
+  const tflite = { ...fp32, id: "tflite/fp32", format: "tflite" };
+  const variants = manifest({ variants: [fp32, int8, fp16, tflite] });
+
+  assert.equal(chooseVariant(variants, undefined, "litert").id, "tflite/fp32");
+  assert.equal(chooseVariant(variants, undefined, undefined, ["fp16", "fp32", "int8"]).id, "onnx/fp16");
+  assert.throws(() => chooseVariant(variants, "tflite/fp32", "ort"), { code: "unsupported_model" });
+  assert.throws(() => chooseVariant(manifest(), undefined, "litert"), { code: "unsupported_model" });
 });
 
 /** @type {Map<string, Uint8Array>} */

@@ -5,7 +5,8 @@ import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 
 import { PYODIDE_VERSION } from "../src/engines/pyodide.js";
-import { defaultThreads, ORT_VERSION } from "../src/engines/ort.js";
+import { ORT_VERSION } from "../src/engines/ort.js";
+import { defaultThreads } from "../src/engines/wasm-file.js";
 import { InferError } from "../src/errors.js";
 import { VERSION } from "../src/index.js";
 import { transferable } from "../src/protocol.js";

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge_infer.errors import InputError
 from edge_infer_converters import pipeline
 from edge_infer_converters.budget import Budget, parse_share, parse_size
 from edge_infer_converters.recipe import FORMATS, Recipe
@@ -79,8 +80,8 @@ def convert(
         force: Whether to replace a bundle that is there.
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
-        recipe: What to make, as an object; then none of `target`, `format`, `precision`, the budget, `shape`, `opset`,
-            `calibrate`, `prune_dead_channels`, `cache` and `keep_all` counts.
+        recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
+            `tflite_io`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -96,6 +97,11 @@ def convert(
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
     ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
+    asked = (format, precision, metric, max_loss, min_sqnr, max_size, shape, opset, tflite_io)
+    if recipe is not None and (keep_all or target != "any" or any(value is not None for value in asked)):
+        raise InputError(
+            "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
+        )
     if recipe is None:
         budget = Budget(
             parse_share(max_loss) if isinstance(max_loss, str) else max_loss,

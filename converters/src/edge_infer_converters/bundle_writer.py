@@ -79,6 +79,10 @@ class BundleWriter:
         ]
         self._entries[path] = FileEntry(path, len(data), hashlib.sha256(data).hexdigest(), parts)
 
+    def read(self, path: str) -> bytes | None:
+        """Return a file that was added, or None."""
+        return (self.folder / path).read_bytes() if path in self._entries else None
+
     def drop(self, path: str) -> None:
         """Take a file out again."""
         del self._entries[path]

@@ -56,6 +56,9 @@ class CalibrationSet:
     origin: str
     sha256: str = ""
 
+    def __str__(self) -> str:
+        return f"{len(self.calls)} random samples" if self.is_random else f"{len(self.calls)} samples of {self.origin}"
+
     @property
     def is_random(self) -> bool:
         """Whether the inputs were drawn and not given."""
@@ -88,7 +91,7 @@ def random_set(specs: Sequence[TensorSpec], free_size: int = RANDOM_SIZES[0]) ->
     return CalibrationSet(calls, None, "random")
 
 
-def runnable_set(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) -> CalibrationSet:
+def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) -> CalibrationSet:
     """Draw inputs with which a model runs: free dimensions have limits that no spec tells.
 
     Args:
@@ -96,7 +99,7 @@ def runnable_set(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) ->
         run: Runs it once.
 
     Raises:
-        ConversionError: It does not run on any.
+        ConversionError: It runs with none of `RANDOM_SIZES`.
     """
     is_free = any(isinstance(dim, str) for spec in specs for dim in spec.shape[1:])
     failure: ConversionError | None = None

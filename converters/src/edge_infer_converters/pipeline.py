@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from edge_infer.manifest import Variant
 from edge_infer_converters import golden, html_report, quality, support
 from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
-from edge_infer_converters.calibration import CalibrationSet, read_set, runnable_set
+from edge_infer_converters.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
 from edge_infer_converters.dynamic_search import DynamicSearch
 from edge_infer_converters.encode import Encoded, encode, encode_tflite
@@ -30,6 +31,7 @@ from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
+from edge_infer_converters.mixed_tflite import TFLiteSearch
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, step
 from edge_infer_converters.selection import choose
@@ -107,7 +109,7 @@ def convert(
     with BundleWriter(output, force=force) as writer:
         is_tflite = Path(model).suffix == tflite_source.SUFFIX
         origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
-        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {_count(origin)}"))
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
@@ -120,6 +122,7 @@ def convert(
         writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])
         measured = run.measure(made, data, outputs, metric)
@@ -132,7 +135,7 @@ def convert(
             writer.size,
             tuple(measured),
             run.not_made,
-            _describe(data),
+            str(data),
             metric.name
             if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
             else "",
@@ -200,7 +203,7 @@ class _Run:
                 f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
                 + ", ".join(str(spec) for spec in self.model.inputs),
             )
-            ranges = runnable_set(self.model.inputs, self.reference.run)
+            ranges = random_set_that_runs(self.model.inputs, self.reference.run)
         elif ranges is None and wants_ranges:
             self._reporter.warn(
                 "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
@@ -256,6 +259,11 @@ class _Run:
         self._reporter.talk(step("Pruned", "channels:   ", said))
         return found.model if found.removed else cleaned
 
+    def describe(self, labels: bytes | None) -> None:
+        """Let the TFLite files say what they are."""
+        if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
+
     def make(
         self,
         ranges: CalibrationSet,
@@ -268,20 +276,22 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+        judges = (data, self._judge(data, outputs, metric), self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
             if plan.id in self.not_made:
                 continue
             try:
-                if plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                if plan.format == "tflite" and plan.precision == "mixed":
+                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    judge = self._judge(data, outputs, metric)
-                    job = MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached)
+                    job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached)
                     encoded = self._search(job, ranges)
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
-                    encoded = self._search_dynamic(cleaned, data, self._judge(data, outputs, metric))
+                    encoded = self._search_dynamic(DynamicSearch(cleaned, *judges))
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
@@ -365,9 +375,9 @@ class _Run:
             self._reporter.talk(step("Kept", "in float:", guilty))
         return Encoded(self.mixed.data, options=self.mixed.options)
 
-    def _search_dynamic(self, cleaned: onnx.ModelProto, data: CalibrationSet, judge: Judge) -> Encoded:
+    def _search_dynamic(self, job: DynamicSearch) -> Encoded:
         """Search the fastest dynamic int8 within the budget."""
-        found = DynamicSearch(cleaned, data, judge, self._reporter).run()
+        found = job.run()
         # Pages compute blocks in float, and slowly.
         return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
 
@@ -382,19 +392,9 @@ class _Run:
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
 
 
-def _count(model: source.SourceModel | TFLiteSource) -> str:
-    if isinstance(model, TFLiteSource):
-        return f"{len(model.graph.graph.operators)} operators"
-    return f"{len(model.proto.graph.node)} nodes"
-
-
 def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:
     if name is None:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-._")[:128] or "model"
     if not _NAME.fullmatch(name):
         raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
     return name
-
-
-def _describe(data: CalibrationSet) -> str:
-    return f"{len(data.calls)} random samples" if data.is_random else f"{len(data.calls)} samples of {data.origin}"

@@ -133,7 +133,18 @@ class Recipe:
         return tuple(chosen)
 
     def tflite_plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
-        """List the variants to make of a TFLite file; one that is quantized already is kept as it is."""
+        """List the variants to make of a TFLite file; one that is quantized already is kept as it is.
+
+        Raises:
+            InputError: Nothing of it is asked for: no other format is made of TFLite.
+        """
+        readers = [target for target in self.targets if "tflite" in PLACES[target].formats]
+        if not readers or (self.formats and "tflite" not in self.formats):
+            asked = "--format onnx" if readers else f"--target {' and '.join(self.targets)}"
+            raise InputError(
+                f"A TFLite file stays TFLite, which {asked} leaves out",
+                hint="convert the model that it was made from, or leave the option out",
+            )
         if source_precision != "fp32":
             file = f"tflite/model_{source_precision}.tflite"
             return (VariantPlan("tflite", source_precision, file, self.targets, {}),)

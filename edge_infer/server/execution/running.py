@@ -30,6 +30,10 @@ def has_batch_axis(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
 
 def batch_key(inputs: Mapping[str, Array], outputs: Sequence[str] | None) -> tuple[int, Hashable]:
     """Return the rows of a request, and what other requests must have in common with it to run together."""
+    if len(inputs) == 1 and outputs is None:  # almost every request, in a third of the time
+        (value,) = inputs.values()
+        first, *rest = value.shape
+        return (first, (tuple(rest), None)) if first else (first, None)
     rows = {value.shape[0] for value in inputs.values()}
     if len(rows) != 1:
         return 1, None  # the engine will say what is wrong with it
@@ -46,24 +50,45 @@ def run_batch(session: Session, batch: Batch) -> list[Result]:
     """
     requests = batch.requests
     if len(requests) == 1:
-        return [_run_alone(session, requests[0])]
+        return [_run_alone(session, requests[0], batch.refuses_nan)]
     try:
         joined = {name: _join([request.inputs[name] for request in requests]) for name in requests[0].inputs}
         outputs = session.run(joined, requests[0].outputs)
+        _check(session, outputs, batch.refuses_nan)
         return _cut(outputs, [request.rows for request in requests], batch.rows)
     except DeviceLost as error:
         return [error] * len(requests)
     except EdgeInferError:
-        return [_run_alone(session, request) for request in requests]
+        return [_run_alone(session, request, batch.refuses_nan) for request in requests]
 
 
-def _run_alone(session: Session, request: Request) -> Result:
+def _run_alone(session: Session, request: Request, refuses_nan: bool) -> Result:
     try:
-        return session.run(request.inputs, request.outputs)
+        outputs = session.run(request.inputs, request.outputs)
+        _check(session, outputs, refuses_nan)
+        return outputs
     except EdgeInferError as error:
         return error
     except Exception as error:
         return ExecutionError(f"The engine failed in an unknown way: {type(error).__name__}", hint="see the log")
+
+
+def _check(session: Session, outputs: Mapping[str, Array], refuses_nan: bool) -> None:
+    """Refuse outputs that are not what the model promises."""
+    for spec in session.outputs:
+        value = outputs.get(spec.name)
+        if value is None:
+            continue  # it was not asked for
+        if not spec.accepts(value.shape):
+            raise ExecutionError(
+                f"The model gave `{spec.name}` the shape {list(value.shape)}, it promises {spec}",
+                hint="convert the bundle again",
+                output=spec.name,
+            )
+        if refuses_nan and not isinstance(value, Tensor) and value.dtype.kind == "f" and numpy.isnan(value).any():
+            raise ExecutionError(
+                f"The model gave a NaN in `{spec.name}`", hint="look at the inputs, then at the model", output=spec.name
+            )
 
 
 def _join(values: list[Array]) -> Array:

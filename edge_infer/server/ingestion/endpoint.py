@@ -25,6 +25,7 @@ from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.waiting import ask, departure
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts
 from edge_infer.server.response.cache import ResultCache
+from edge_infer.server.response.packing import MIN_BYTES, pack
 from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.writing import octets, write_answer
 from edge_infer.server.scheduling.request import Timings
@@ -115,8 +116,13 @@ class InferEndpoint:
                 model = await self._engine.get(name, version, tenant.name)
             written = await self._infer(model, head, receive, start, tenant)
             body, headers = written.body, written.headers
+            if len(body) >= MIN_BYTES and head.accept_encoding:
+                body, encoding = await asyncio.to_thread(pack, body, head.accept_encoding.decode("latin-1"))
+                headers.append((b"vary", b"Accept-Encoding"))
+                if encoding:
+                    headers.append((b"content-encoding", encoding.encode()))
             total = perf_counter() - start
-            model.statistics.answered(written.timings, written.serialization_s, total)
+            model.statistics.answered(written.timings, written.serialization_s, total, tenant.name)
             headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total)))
         except ClientDisconnect:
             return

@@ -11,6 +11,8 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from starlette.requests import ClientDisconnect
+
 from edge_infer.errors import DeadlineExceeded, EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.ingestion.bodies import read_body, unpack
 from edge_infer.server.ingestion.head import RequestHead
@@ -139,6 +141,7 @@ class EventEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
+        start = perf_counter()
         model: LoadedModel | None = None
         is_held = False
         is_begun = False
@@ -156,7 +159,11 @@ class EventEndpoint:
             is_begun = True
             await self._begin(head, send)
             await self._run(model, head, plan, tenant, receive, send)
+        except ClientDisconnect:
+            return
         except Exception as error:
+            if is_held and model is not None and isinstance(error, EdgeInferError):
+                model.statistics.failed(error.code, perf_counter() - start)
             await self._fail(error, send, is_begun=is_begun)
         finally:
             if is_held and model is not None:
@@ -188,7 +195,7 @@ class EventEndpoint:
                 model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant
             )
             now = perf_counter()
-            model.statistics.answered(answer.timings, now - written_at, now - start)
+            model.statistics.answered(answer.timings, now - written_at, now - start, tenant.name)
             await send(_event(b"step", data))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]

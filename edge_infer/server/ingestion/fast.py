@@ -100,6 +100,8 @@ class Parser:
         self._specs = {spec.name: spec for spec in inputs}
         self._output_names = frozenset(spec.name for spec in outputs)
         self._raw_row_bytes = _row_bytes(self._inputs)
+        known = self._inputs[0].shape[1:] if self._raw_row_bytes else ()
+        self._raw_shape = (-1, *(dim for dim in known if isinstance(dim, int)))
         self._raw_dtype = numpy.dtype(self._inputs[0].dtype) if self._raw_row_bytes else None
 
     def parse(self, body: bytes, json_length: int | None = None) -> InferRequest:
@@ -130,9 +132,8 @@ class Parser:
         """
         row = self._raw_row_bytes
         if row and len(body) % row == 0:
-            spec = self._inputs[0]
-            shape = [len(body) // row, *spec.shape[1:]]
-            return InferRequest(None, {spec.name: numpy.frombuffer(body, self._raw_dtype).reshape(shape)}, None)
+            value = numpy.frombuffer(body, self._raw_dtype).reshape(self._raw_shape)
+            return InferRequest(None, {self._inputs[0].name: value}, None)
         found = parse_raw(body, self._inputs)
         return found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
 

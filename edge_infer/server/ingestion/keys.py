@@ -92,5 +92,5 @@ class KeyGuard:
             Unauthorized: There is no key, or it is nobody's.
         """
         if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in OPEN_PATHS:
-            scope["state"]["tenant"] = self._keys.tenant_of(scope["headers"])
+            self._keys.tenant_of(scope["headers"])
         await self._app(scope, receive, send)

@@ -126,8 +126,10 @@ class StreamEndpoint:
         await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
         await send({"type": "websocket.http.response.body", "body": body})
         connection = getattr(receive, "__self__", None)
-        if connection is not None and hasattr(connection, "handshake_complete"):
-            connection.handshake_complete = True  # else uvicorn 0.54 logs an error for each refusal
+        if connection is not None and hasattr(
+            connection, "handshake_complete"
+        ):  # else uvicorn 0.54 logs an error for each refusal
+            connection.handshake_complete = True
 
     async def drain(self) -> None:
         """Let what is in flight finish, then close all streams; new requests are refused meanwhile."""
@@ -327,7 +329,7 @@ class _Stream:
             self._fail(model, number, error, start)
             return
         now = perf_counter()
-        model.statistics.answered(result.timings, now - written_at, now - start)
+        model.statistics.answered(result.timings, now - written_at, now - start, self._tenant.name)
         self._put(FRAME.pack(number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, number: int, error: Exception, start: float) -> None:

@@ -76,6 +76,11 @@ class Metrics:
             flight.add_metric(labels, model.in_flight)
             limit.add_metric(labels, model.batcher.max_batch_size)
         yield from (fill, depth, flight, limit)
+        tenants = CounterMetricFamily("edge_infer_tenant_requests", "Requests answered", labels=[*_LABELS, "tenant"])
+        for model in models:
+            for tenant, count in model.statistics.tenants.items():
+                tenants.add_metric([*_labels(model), tenant], count)
+        yield tenants
         yield from _variants(models)
         workers = GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", labels=["pool"])
         busy = GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", labels=["pool"])

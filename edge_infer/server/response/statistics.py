@@ -64,6 +64,8 @@ class Statistics:
         self.batches: dict[int, tuple[int, float]] = {}
         #: Batches by the variant that ran them, where a model has several.
         self.variants: dict[str, int] = {}
+        #: Requests answered, by the tenant that asked, where there are tenants.
+        self.tenants: dict[str, int] = {}
         self.requests = 0
         self.failures: dict[str, int] = {}
         self.failure_s = 0.0
@@ -82,9 +84,11 @@ class Statistics:
         self.batches[rows] = (count + 1, seconds + compute_s)
         self.last_inference = time()
 
-    def answered(self, timings: Timings, serialization_s: float, total_s: float) -> None:
+    def answered(self, timings: Timings, serialization_s: float, total_s: float, tenant: str = "") -> None:
         """Count a request that was answered."""
         self.requests += 1
+        if tenant:
+            self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
         self.queue.observe(timings.queue)
         self.batch_wait.observe(timings.batch_wait)
         self.compute.observe(timings.compute)

@@ -36,12 +36,14 @@ class BatchLimits(NamedTuple):
         max_queue_size: How many requests may wait.
         max_wait_ms: How long the wait may be, by estimate, for a request to be taken; 0 to work it out from the time
             that a batch takes.
+        refuses_nan: Whether an answer with a NaN in it is a failure of the model.
     """
 
     max_batch_size: int = 32
     max_delay_ms: float = 5.0
     max_queue_size: int = 256
     max_wait_ms: float = 0.0
+    refuses_nan: bool = False
 
 
 class DynamicBatcher:
@@ -122,7 +124,10 @@ class DynamicBatcher:
         if not (is_idle or now >= self._flush_at(first) or self.queue.line_rows(key) >= self.max_batch_size):
             return None
         requests = self.queue.take(key, self.max_batch_size, now)
-        return Batch(requests, sum(request.rows for request in requests), now, free_since) if requests else None
+        if not requests:
+            return None
+        rows = sum(request.rows for request in requests)
+        return Batch(requests, rows, now, free_since, self.limits.refuses_nan)
 
     def wake_at(self, now: float) -> float:
         """Tell when `take` should be called again though nothing happened; infinity for never."""

@@ -123,12 +123,14 @@ class Batch(NamedTuple):
         rows: The sum of their rows.
         formed: When it was formed, in seconds of the scheduler's clock.
         free_since: Since when a worker was free for it.
+        refuses_nan: Whether an output that is not a number is a failure.
     """
 
     requests: Sequence[Request]
     rows: int
     formed: float
     free_since: float
+    refuses_nan: bool = False
 
     def timings(self, request: Request, compute_s: float) -> Timings:
         """Tell where the time of one of its requests went."""

@@ -8,15 +8,12 @@
 import { InferError } from "../errors.js";
 import { arrayOver, checkShape, nbytesOf, symbolSizes } from "../tensors.js";
 import { EngineTensor } from "./ort-heap.js";
+import { StagedBuffer } from "./staged-buffer.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../tensors.js").DType} DType */
 /** @typedef {{dtype: DType, shape: number[], data: number}} Description */
 /** @typedef {import("./ort-session.js").OrtSession} OrtSession */
-
-/** @typedef {{data: Uint8Array, release: () => void}} Shared */
-/** @typedef {{getBuffer: (type: "u8") => Shared}} Shareable A Python buffer, as Pyodide shows it. */
-/** @typedef {{shared: Uint8Array, own: Uint8Array}} Part */
 
 /** A prepared run; made by `OrtSession.bind`. What it returns is overwritten by its next run. */
 export class OrtCall {
@@ -47,7 +44,7 @@ export class OrtCall {
     /** What the last run gave for the outputs that are not fixed. @type {(Description & {handle: number} | null)[]} */
     this.given = outputs.map(() => null);
     this.hasRun = false;
-    /** @type {{buffer: Shareable, shared: Shared, inputs: Part[], outputs: Part[]} | undefined} */
+    /** @type {StagedBuffer | undefined} */
     this.staged = undefined;
     /** Whether every run is from now on the same single call of the engine. */
     this.isSettled = false;
@@ -337,52 +334,31 @@ export class OrtCall {
    * Share a buffer with Python, so that a run is one crossing of the languages instead of one for each tensor. It holds
    * the bytes of all inputs and then of all outputs, in their order and without gaps: now those that the engine has.
    *
-   * @param {Shareable} buffer
+   * @param {import("./staged-buffer.js").Shareable} buffer
    */
   stage(buffer) {
-    this.staged = this.share(buffer);
-    for (const { shared, own } of [...this.staged.inputs, ...this.staged.outputs]) shared.set(own);
-  }
-
-  /** @param {Shareable} buffer */
-  share(buffer) {
-    this.unstage();
-    const shared = buffer.getBuffer("u8");
-    const { data } = shared;
-    let offset = 0;
-    const pair = (/** @type {number} */ pointer, /** @type {number} */ bytes) => {
-      const part = { shared: data.subarray(offset, offset + bytes), own: this.heap.view(pointer, bytes) };
-      offset += bytes;
-      return part;
-    };
-    const inputs = [...this.slots.values()].map(({ spec, shape, data: at }) => pair(at, nbytesOf(spec.dtype, shape)));
-    const outputs = this.outputNames.map((_, i) => {
-      const { dtype, shape, data: at } = this.description(i);
-      return pair(at, nbytesOf(dtype, shape));
-    });
-    return { buffer, shared, inputs, outputs };
-  }
-
-  unstage() {
-    this.staged?.shared.release();
-    this.staged = undefined;
+    this.staged?.close();
+    const view = (/** @type {number} */ at, /** @type {DType} */ dtype, /** @type {number[]} */ shape) =>
+      this.heap.view(at, nbytesOf(dtype, shape));
+    const inputs = [...this.slots.values()].map(({ spec, shape, data }) => view(data, spec.dtype, shape));
+    this.staged = new StagedBuffer(buffer, inputs, this.outputNames.map((_, i) => this.view(i)));
+    this.staged.fill();
   }
 
   /** Run on the inputs in the shared buffer, and put the outputs there. */
   cross() {
-    // Python's memory moved when it grew.
-    if (this.staged?.shared.data.byteLength === 0) this.staged = this.share(this.staged.buffer);
     const { staged } = this;
     if (!staged) throw new InferError("The call shares no buffer", "input_error");
-    for (const { shared, own } of staged.inputs) own.set(shared);
+    staged.read();
     this.run();
-    for (const { shared, own } of staged.outputs) shared.set(own);
+    staged.write();
   }
 
   /** Give the buffers back. A second call does nothing. */
   close() {
     this.isClosed = true;
-    this.unstage();
+    this.staged?.close();
+    this.staged = undefined;
     this.given.fill(null);
     forgotten.unregister(this);
     release(this.held);

@@ -3,7 +3,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { arrayOver, bytesOver, checkInput, dtypeOfCode } from "../tensors.js";
+import { arrayOver, bytesOver, checkInput, checkNames, dtypeOfCode } from "../tensors.js";
 import { OrtCall } from "./ort-call.js";
 import { EngineTensor } from "./ort-heap.js";
 
@@ -234,22 +234,6 @@ function copyOut(call, index, name, target) {
   }
   bytesOver(target).set(source);
   return { data: target, dtype, shape };
-}
-
-/**
- * @param {"Input" | "Output"} kind
- * @param {string[]} names
- * @param {TensorSpec[]} specs
- */
-function checkNames(kind, names, specs) {
-  const wrong = names.find((name) => !specs.some((spec) => spec.name === name));
-  if (wrong === undefined) return;
-  const known = specs.map((spec) => spec.name);
-  throw new InferError(
-    `${kind} \`${wrong}\` is not known; choose from ${known.map((name) => `\`${name}\``).join(", ")}`,
-    "input_error",
-    { details: { [kind.toLowerCase()]: wrong, allowed: known } },
-  );
 }
 
 /**

@@ -7,11 +7,11 @@
  * is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
-import { download } from "../download.js";
 import { InferError } from "../errors.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
+import { MISSING_HINT, checkThreads, compileWasm, defaultThreads, instantiate } from "./wasm-file.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
 /** @typedef {import("../tensors.js").DType} DType */
@@ -20,7 +20,6 @@ import { OrtSession } from "./ort-session.js";
 export const ORT_VERSION = "1.30.0";
 /** The size of that version's `ort-wasm-simd-threaded.wasm`. */
 export const ORT_WASM_BYTES = 14_239_897;
-const MAX_THREADS = 4;
 // The engine's log level: what is less than fatal is thrown, with the same text.
 const FATAL = 4;
 
@@ -125,13 +124,16 @@ function dataOf(value) {
 export async function startOrtEngine({ base = new URL("../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const count = threads ?? defaultThreads();
-  if (count > 1 && !canShareMemory()) {
-    throw new InferError(`The engine cannot use ${count} threads: the page is not cross-origin isolated`, "unsupported", {
-      hint: "serve it with `edge-infer serve`, which sends COOP and COEP headers, or ask for one thread",
-    });
-  }
-  const [factory, wasm] = await Promise.all([importFactory(folder), compile(folder, onProgress)]);
-  const module = await instantiate(factory, wasm, count);
+  checkThreads(count);
+  const wasmFile = {
+    url: new URL("ort-wasm-simd-threaded.wasm", folder),
+    bytes: ORT_WASM_BYTES,
+    needs: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
+    wrongVersion: (/** @type {string} */ why) => wrongVersion(folder, why),
+  };
+  const [factory, wasm] = await Promise.all([importFactory(folder), compileWasm(wasmFile, onProgress)]);
+  const hint = `its two files must both be of version ${ORT_VERSION}`;
+  const module = await instantiate(factory, wasm, { numThreads: count }, () => ({ name: "onnxruntime-web", hint }));
   const missing = REQUIRED_EXPORTS.filter((name) => typeof Reflect.get(module, name) !== "function");
   if (missing.length > 0) throw wrongVersion(folder, `it does not export ${missing.join(", ")}`);
   const engine = new OrtEngine(module, count);
@@ -157,91 +159,21 @@ export function sharedOrtEngine(options) {
   return shared;
 }
 
-/** @returns {number} The threads of an engine that was not told how many to use. */
-export function defaultThreads() {
-  const isPage = typeof navigator !== "undefined" && globalThis.crossOriginIsolated === true;
-  return isPage ? Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1)) : 1;
-}
-
-function canShareMemory() {
-  return typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated !== false;
-}
-
-/** @param {URL} folder */
+/**
+ * @param {URL} folder
+ * @returns {Promise<(options: object) => Promise<OrtModule>>}
+ */
 async function importFactory(folder) {
   const url = new URL("ort-wasm-simd-threaded.mjs", folder);
   try {
     return (await import(url.href)).default;
   } catch (cause) {
     throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", {
-      hint: missingHint,
+      hint: MISSING_HINT,
       details: { url: url.href, version: ORT_VERSION },
       cause,
     });
   }
-}
-
-const missingHint = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
-
-/**
- * @param {URL} folder
- * @param {import("../download.js").OnProgress} [onProgress]
- * @returns {Promise<WebAssembly.Module>}
- */
-async function compile(folder, onProgress) {
-  const url = new URL("ort-wasm-simd-threaded.wasm", folder);
-  let loaded = 0;
-  /** @type {import("../download.js").OnProgress} */
-  const counting = (progress) => {
-    loaded = progress.loaded;
-    onProgress?.(progress);
-  };
-  const type = "application/wasm";
-  try {
-    const settings = { phase: /** @type {const} */ ("engine"), total: ORT_WASM_BYTES, onProgress: counting, type };
-    const response = await download(url, { ...settings, hint: missingHint });
-    if (url.protocol === "file:") {
-      const bytes = await response.arrayBuffer();
-      loaded = bytes.byteLength;
-      if (loaded === ORT_WASM_BYTES) return await WebAssembly.compile(bytes);
-    } else {
-      const module = await WebAssembly.compileStreaming(response);
-      if (loaded === ORT_WASM_BYTES) return module;
-    }
-  } catch (error) {
-    if (error instanceof InferError) {
-      error.code = "backend_unavailable";
-      throw error;
-    }
-    const said = error instanceof Error ? error.message : String(error);
-    throw new InferError(`The engine's file ${url} cannot be compiled: ${said}`, "backend_unavailable", {
-      hint: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
-      cause: error,
-    });
-  }
-  throw wrongVersion(folder, `it has ${loaded} bytes, expected ${ORT_WASM_BYTES}`);
-}
-
-/**
- * @param {(options: object) => Promise<OrtModule>} factory
- * @param {WebAssembly.Module} wasm
- * @param {number} numThreads
- * @returns {Promise<OrtModule>}
- */
-function instantiate(factory, wasm, numThreads) {
-  return new Promise((resolve, reject) => {
-    /** @type {(imports: WebAssembly.Imports, done: (instance: WebAssembly.Instance, module: unknown) => void) => object} */
-    const instantiateWasm = (imports, done) => {
-      WebAssembly.instantiate(wasm, imports).then((instance) => done(instance, wasm), reject);
-      return {};
-    };
-    factory({ numThreads, instantiateWasm }).then(resolve, reject);
-  }).catch((cause) => {
-    throw new InferError(`onnxruntime-web cannot start: ${cause}`, "backend_unavailable", {
-      hint: `its two files must both be of version ${ORT_VERSION}`,
-      cause,
-    });
-  });
 }
 
 /**

@@ -1,15 +1,15 @@
 /**
- * Python in a worker: Pyodide with edge-infer installed, and the ONNX engine started before user code runs, so that
+ * Python in a worker: Pyodide with edge-infer installed, and its engines started before user code runs, so that
  * `edge_infer.load(...)` and `session.run(...)` are synchronous there without JSPI.
  */
 
 import { download, downloadBytes } from "../download.js";
 import { InferError } from "../errors.js";
-import { sharedOrtEngine } from "./ort.js";
 
 /** @typedef {import("../protocol.js").EngineSettings} EngineSettings */
 /** @typedef {import("../download.js").OnProgress} OnProgress */
 /** @typedef {import("pyodide").PyodideInterface} Pyodide */
+/** @typedef {import("./ort.js").OrtEngine | import("./litert.js").LiteRtEngine} Engine */
 
 /** The only version of Pyodide that is tested. */
 export const PYODIDE_VERSION = "314.0.7";
@@ -128,26 +128,54 @@ function unwrap(answer) {
 }
 
 /**
- * Start the engine and Python, side by side.
+ * Start engines and Python, side by side.
  *
  * @param {EngineSettings} settings
  * @param {string} wheel The address of edge-infer's wheel; empty to install none.
+ * @param {("ort" | "litert")[]} engines Those that Python finds started.
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
- * @returns {Promise<Python>}
- * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version.
+ * @returns {Promise<{python: Python, engines: Engine[]}>}
+ * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
+ *   there is no such engine.
  */
-export async function startPython({ root, threads }, wheel, { onProgress, onOutput } = {}) {
-  const base = new URL("vendor/onnxruntime-web/", root);
-  const [engine, pyodide, package_] = await Promise.all([
-    sharedOrtEngine({ base, threads, onProgress }),
+export async function startPython({ root, threads }, wheel, engines, { onProgress, onOutput } = {}) {
+  const options = { threads, onProgress };
+  const starters = {
+    ort: async () => {
+      const { sharedOrtEngine } = await import("./ort.js");
+      return sharedOrtEngine({ ...options, base: new URL("vendor/onnxruntime-web/", root) });
+    },
+    litert: async () => {
+      const { sharedLiteRtEngine } = await import("./litert.js");
+      return sharedLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) });
+    },
+  };
+  const unknown = engines.find((name) => !(name in starters));
+  if (unknown !== undefined || engines.length === 0) {
+    throw new InferError(`Engine \`${unknown}\` is not known; choose from \`ort\`, \`litert\``, "input_error");
+  }
+  const [started, pyodide, package_] = await Promise.all([
+    Promise.all(engines.map((name) => starters[name]())),
     loadPyodide(new URL("vendor/pyodide/", root), onProgress, onOutput),
     wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
   ]);
-  Object.assign(globalThis, { edgeInferRoot: root, edgeInferOrtEngine: engine });
-  if (package_) pyodide.unpackArchive(package_, "wheel");
-  return new Python(pyodide);
+  const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
+  Object.assign(globalThis, { edgeInferRoot: root });
+  engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
+  if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
+  return { python: new Python(pyodide), engines: started };
+}
+
+/**
+ * @param {Pyodide} pyodide
+ * @param {Uint8Array<ArrayBuffer>} data
+ * @param {"tar" | "wheel"} format
+ */
+function unpack(pyodide, data, format) {
+  const folder = String(pyodide.runPython("import sysconfig; sysconfig.get_path('purelib')"));
+  pyodide.unpackArchive(data, format, format === "tar" ? { extractDir: folder } : {});
 }
 
 /**

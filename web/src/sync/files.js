@@ -8,20 +8,21 @@ import { MANIFEST } from "./revision.js";
 
 /**
  * @param {import("../protocol.js").Files} files
- * @param {string} [wanted] The id of the variant to take; chosen unless given.
+ * @param {Pick<import("../bundle.js").FetchOptions, "variant" | "backend" | "precisions" | "onChosen">} [choosing]
  * @returns {Promise<import("../bundle.js").FetchedBundle & {examples: import("./golden.js").Example[]}>}
  * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`.
  */
-export async function bundleOfFiles(files, wanted) {
+export async function bundleOfFiles(files, { variant: wanted, backend, precisions, onChosen } = {}) {
   const found = new Map(files);
   const bytes = file(found, MANIFEST);
   const manifest = parseManifest(bytes);
-  const variant = chooseVariant(manifest, wanted);
+  const variant = chooseVariant(manifest, wanted, backend, precisions);
   if (variant.external?.length) {
     throw new InferError(`Variant \`${variant.id}\` has external data, which a page cannot read`, "unsupported_model", {
       hint: "save the model as one file",
     });
   }
+  onChosen?.(variant);
   const labels = manifest.labels === undefined ? [] : JSON.parse(new TextDecoder().decode(file(found, manifest.labels)));
   const examples = manifest.examples === undefined ? [] : readExamples(file(found, manifest.examples));
   const revision = await sha256(bytes);

@@ -51,13 +51,15 @@ export function readExamples(bytes) {
 /**
  * Run golden examples.
  *
- * @param {{run: (inputs: Record<string, Tensor>) => Record<string, any>}} session
+ * @param {{run: (inputs: Record<string, Tensor>, options: {}) => Record<string, any> | Promise<Record<string, any>>}} session
  * @param {Example[]} examples
  * @param {string} precision What the weights are stored in.
+ * @returns {Promise<void>}
  * @throws {InferError} `execution_error`: it does not give the golden outputs.
  */
-export function requireGolden(session, examples, precision) {
-  const results = examples.map(({ inputs }) => session.run(inputs));
+export async function requireGolden(session, examples, precision) {
+  const results = [];
+  for (const { inputs } of examples) results.push(await session.run(inputs, {}));
   const names = Object.keys(examples[0]?.outputs ?? {});
   if (names.length === 0) throw failed("there is nothing to compare");
   for (const name of names) {

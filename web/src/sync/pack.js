@@ -2,7 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { sha256 } from "../sha256.js";
-import { COPY, FLOATS, INTEGERS, PLANES, RAW, decode } from "./transforms.js";
+import { COPY, FLOATS, INTEGERS, PLANES, RAW, RESCALED, decode } from "./transforms.js";
 import { unzstd } from "./zstd.js";
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
@@ -12,7 +12,8 @@ import { unzstd } from "./zstd.js";
 /** @typedef {{files: {path: string, steps: Step[]}[], bases: string[], frames: Frame[]}} Header */
 
 const MAGIC = "EIPACK01";
-const CODECS = [RAW, PLANES, FLOATS, INTEGERS];
+const CODECS = [RAW, PLANES, FLOATS, INTEGERS, RESCALED];
+const DIFFERENCES = [FLOATS, INTEGERS, RESCALED];
 const MAX_STEP = 4 * 2 ** 20;
 const MAX_PREFIX = 8 * 2 ** 20;
 const MAX_HEADER = 64 * 2 ** 20;
@@ -94,7 +95,7 @@ function check({ files, bases, frames }, room) {
     if (typeof path !== "string") throw malformed("has a file without a path");
     for (const step of steps) {
       const [codec, length, , base, offset] = step;
-      const needsBase = [COPY, FLOATS, INTEGERS].includes(codec);
+      const needsBase = codec === COPY || DIFFERENCES.includes(codec);
       const fits = length > 0 && offset >= 0 && (codec === COPY || (CODECS.includes(codec) && length <= MAX_STEP));
       if (step.length !== 5 || !step.every(Number.isSafeInteger) || !fits || (needsBase && !(base >= 0 && base < bases.length))) {
         throw malformed(`has a step out of bounds: ${step}`);
@@ -131,7 +132,7 @@ class Streams {
    */
   make([codec, length, width, base, offset]) {
     if (codec === COPY) return this.base(base, offset, length);
-    const old = codec === FLOATS || codec === INTEGERS ? this.base(base, offset, length) : new Uint8Array();
+    const old = DIFFERENCES.includes(codec) ? this.base(base, offset, length) : new Uint8Array();
     return decode(codec, width, this.take(codec, length), old);
   }
 

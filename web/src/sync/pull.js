@@ -60,6 +60,8 @@ export class StoreModel {
     this.model = model;
     this.store = store;
     this.release = () => {};
+    /** @type {Promise<RecordSlots> | undefined} */
+    this.slots = undefined;
     /** @type {Pulled | undefined} */
     this.pulled = undefined;
   }
@@ -101,7 +103,7 @@ export class StoreModel {
     this.pulled = undefined;
     try {
       if (!pulled?.isNew) return;
-      const slots = await RecordSlots.of(this.store.place, this.at, this.model);
+      const slots = await this.record();
       const record = { ...(await slots.read()), trial: "", trials: 0 };
       const wanted = this.wanted;
       if (result === "refused") record.refused = [...record.refused, pulled.bundle].slice(-MAX_REFUSED);
@@ -138,7 +140,7 @@ export class StoreModel {
    * @returns {Promise<Pulled>}
    */
   async bringNewest(options) {
-    const slots = await RecordSlots.of(this.store.place, this.at, this.model);
+    const slots = await this.record();
     let record = await slots.read();
     const read = (/** @type {string} */ path, /** @type {number} */ limit) => fetchFile(new URL(path, this.at), limit, options.signal);
     const first = record.root || options.trust || (await firstRoot(read));
@@ -157,12 +159,14 @@ export class StoreModel {
         details: { version: wanted.version },
       });
     }
-    const { files, method, moved, note } = await this.bring(revision, record, options);
+    const known = this.store.notices.length;
+    const { files, method, moved, note: given } = await this.bring(revision, record, options);
     const isActive = record.active !== null && bundleOf(record.active) === bundle;
     if (!isActive) {
       await slots.write({ ...record, trial: bundle, trials: record.trial === bundle ? record.trials + 1 : 1 });
       this.wanted = wanted;
     }
+    if (slots.held) this.store.notice("Which version is active could not be kept: the browser has no room");
     return {
       model: this.model,
       version: revision.version,
@@ -172,16 +176,21 @@ export class StoreModel {
       method: isActive ? (method === "local" ? "none" : "repair") : method,
       bytesMoved: moved,
       bytesFull: revision.pack.size,
-      note,
+      note: [given, ...this.store.notices.slice(known)].filter(Boolean).join("; "),
       isNew: !isActive,
       isOffline: false,
       files: needed(files),
     };
   }
 
+  record() {
+    this.slots ??= RecordSlots.of(this.store.place, this.at, this.model);
+    return this.slots;
+  }
+
   /** @returns {Promise<Pulled | undefined>} The active version, where all of it is here. */
   async active() {
-    const { active, device } = await (await RecordSlots.of(this.store.place, this.at, this.model)).read();
+    const { active, device } = await (await this.record()).read();
     const files = active && (await this.kept(active.files));
     if (!active || files?.size !== active.files.length) return undefined;
     const common = { model: this.model, version: active.version, sequence: active.sequence, bundle: bundleOf(active), device };

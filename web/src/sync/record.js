@@ -32,6 +32,8 @@ export class RecordSlots {
     this.place = place;
     this.names = [`${name}-0`, `${name}-1`];
     this.count = 0;
+    /** What there was no room for: it counts until the page is closed. @type {Record | null} */
+    this.held = null;
   }
 
   /** @param {import("../places.js").Place} place @param {string} store @param {string} model */
@@ -42,6 +44,7 @@ export class RecordSlots {
 
   /** @returns {Promise<Record>} */
   async read() {
+    if (this.held) return this.held;
     const found = await Promise.all(this.names.map((name) => this.slot(name)));
     const [newest] = found.filter((one) => one !== null).toSorted((one, other) => other.count - one.count);
     this.count = newest?.count ?? 0;
@@ -64,7 +67,14 @@ export class RecordSlots {
     const count = this.count + 1;
     const body = JSON.stringify({ format: FORMAT, count, record });
     const text = JSON.stringify({ sha256: await sha256(new TextEncoder().encode(body)), body });
-    await this.place.write(this.names[count % 2], 0, new TextEncoder().encode(text));
+    try {
+      await this.place.write(this.names[count % 2], 0, new TextEncoder().encode(text));
+    } catch (error) {
+      if (!(error instanceof DOMException && error.name === "QuotaExceededError")) throw error;
+      this.held = record;
+      return;
+    }
+    this.held = null;
     this.count = count;
   }
 

@@ -2,19 +2,21 @@
 
 import { InferError } from "../errors.js";
 
-export const [COPY, RAW, PLANES, FLOATS, INTEGERS] = [0, 1, 2, 3, 4];
+export const [COPY, RAW, PLANES, FLOATS, INTEGERS, RESCALED] = [0, 1, 2, 3, 4, 5];
+const [MIN_RATIO, MAX_RATIO] = [2 ** 8, 2 ** 24];
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
 
 /**
  * @param {number} transform
- * @param {number} width The bytes of one element.
+ * @param {number} width The bytes of one element; of `RESCALED` the ratio of the scales, in units of 2 ** -16.
  * @param {Bytes} data
  * @param {Bytes} old Of a difference: as many bytes of the old version.
  * @returns {Bytes}
  * @throws {InferError} `delta_error`: the transform or width is unknown, or the lengths do not fit.
  */
 export function decode(transform, width, data, old) {
+  if (transform === RESCALED && width >= MIN_RATIO && width <= MAX_RATIO) return rescaled(width, data, old);
   if (![RAW, PLANES, FLOATS, INTEGERS].includes(transform) || ![1, 2, 4, 8].includes(width)) {
     throw wrong(`has the unknown transform ${transform} of width ${width}`);
   }
@@ -32,6 +34,24 @@ export function decode(transform, width, data, old) {
 /** @param {string} what */
 function wrong(what) {
   return new InferError(`The pack ${what}`, "delta_error", { hint: "update edge-infer in this page" });
+}
+
+/**
+ * @param {number} ratio
+ * @param {Bytes} data
+ * @param {Bytes} old
+ * @returns {Bytes}
+ */
+function rescaled(ratio, data, old) {
+  if (old.length !== data.length) throw wrong(`has a difference of ${data.length} bytes against ${old.length}`);
+  // One entry for each of the 256 codes that an old byte can be.
+  const table = Int8Array.from({ length: 256 }, (_, code) => {
+    const scaled = (Math.imul((code << 24) >> 24, ratio) + 0x8000) >> 16;
+    return Math.min(Math.max(scaled, -128), 127);
+  });
+  const result = new Uint8Array(data.length);
+  for (let i = 0; i < result.length; i++) result[i] = ((data[i] >> 1) ^ -(data[i] & 1)) + table[old[i]];
+  return result;
 }
 
 /**

@@ -81,6 +81,11 @@ class SourceModel:
     precision: str
     nbytes: int
 
+    @property
+    def count(self) -> str:
+        """How many nodes it has, in words."""
+        return f"{len(self.proto.graph.node)} nodes"
+
 
 def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> SourceModel:
     """Read and check an ONNX file; weights in files beside it are read too.

@@ -56,6 +56,11 @@ class TFLiteSource:
     precision: str
 
     @property
+    def count(self) -> str:
+        """How many operators it has, in words."""
+        return f"{len(self.graph.graph.operators)} operators"
+
+    @property
     def nbytes(self) -> int:
         """The size of the file."""
         return len(self.data)

@@ -15,7 +15,7 @@ from ai_edge_litert import schema_py_generated as schema
 from edge_infer.errors import UnsupportedOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from edge_infer_converters.targets.tflite.graph import Graph, Operator, Quantization, Tensor
 
@@ -45,13 +45,14 @@ _TYPES = {
 }
 
 
-def write(graph: Graph, name: str, *, keep_names: bool = False) -> bytes:
+def write(graph: Graph, name: str, *, keep_names: bool = False, metadata: Mapping[str, bytes] | None = None) -> bytes:
     """Return the bytes of a `.tflite` file; the same graph always gives the same bytes.
 
     Args:
         graph: The graph; operators in the order in which they run.
         name: What to call it.
         keep_names: Whether tensors between inputs and outputs keep their names.
+        metadata: The bytes of each entry.
 
     Raises:
         UnsupportedOperator: A tensor has a type that TFLite lacks.
@@ -77,6 +78,7 @@ def write(graph: Graph, name: str, *, keep_names: bool = False) -> bytes:
     model.subgraphs = [subgraph]
     model.buffers = buffers
     model.signatureDefs = [_signature(graph, index)]
+    model.metadata = [_metadata(entry, data, buffers) for entry, data in (metadata or {}).items()] or None
 
     builder = _SharingBuilder(sum(0 if tensor.data is None else tensor.data.nbytes for tensor in tensors) + 4096)
     builder.Finish(model.Pack(builder), file_identifier=_IDENTIFIER)
@@ -222,6 +224,14 @@ def _signature(graph: Graph, index: dict[int, int]) -> Any:
     packed.signatureKey = SIGNATURE.encode()
     packed.inputs = [_mapping(tensor, index) for tensor in graph.inputs]
     packed.outputs = [_mapping(tensor, index) for tensor in graph.outputs]
+    return packed
+
+
+def _metadata(name: str, data: bytes, buffers: list[Any]) -> Any:
+    packed = schema.MetadataT()
+    packed.name = name.encode()
+    packed.buffer = len(buffers)
+    buffers.append(_AlignedBuffer(np.frombuffer(data, np.uint8)))
     return packed
 
 

@@ -1,4 +1,4 @@
-"""Tidy a TFLite graph: fuse activations and biases, drop what nothing reads."""
+"""Tidy a TFLite graph: fuse activations and biases, join what does one thing, drop what nothing reads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _ACTIVATIONS = {
     "RELU6": schema.ActivationFunctionType.RELU6,
     "RELU_N1_TO_1": schema.ActivationFunctionType.RELU_N1_TO_1,
 }
+_REDUCTIONS = ("MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM")
 # Operators whose options can name an activation.
 _FUSING = (
     "ADD",
@@ -30,6 +31,8 @@ _FUSING = (
 
 def tidy(graph: Graph) -> None:
     """Simplify a graph in place; the values of its outputs stay what they are."""
+    _join_reshapes(graph)
+    _drop_dimensions_in_reductions(graph)
     _fuse_biases(graph)
     _fuse_activations(graph)
     _drop_unread(graph)
@@ -54,6 +57,27 @@ def _fuse_activations(graph: Graph) -> None:
         if getattr(options, "fusedActivationFunction", None) == schema.ActivationFunctionType.NONE:
             setattr(options, "fusedActivationFunction", _ACTIVATIONS[activation.code])  # noqa: B010  untyped schema
             _skip(graph, producer, activation)
+
+
+def _join_reshapes(graph: Graph) -> None:
+    """Of two reshapes in a row the second is enough."""
+    while found := _pairs(graph, ("RESHAPE",), ("RESHAPE",)):
+        first, second = found[0]
+        second.inputs[0] = first.inputs[0]
+        graph.operators.remove(first)
+
+
+def _drop_dimensions_in_reductions(graph: Graph) -> None:
+    """Let a reduction drop the dimensions of 1 that a reshape behind it takes away: pooling and flattening at once."""
+    for reduction, reshape in _pairs(graph, _REDUCTIONS, ("RESHAPE",)):
+        axes = reduction.inputs[1]
+        if not getattr(reduction.options, "keepDims", False) or axes is None or axes.data is None:
+            continue
+        gone = {int(axis) for axis in axes.data.reshape(-1)}
+        left = tuple(dim for i, dim in enumerate(reduction.outputs[0].signature) if i not in gone)
+        if left == reshape.outputs[0].signature:
+            setattr(reduction.options, "keepDims", False)  # noqa: B010  untyped schema
+            _skip(graph, reduction, reshape)
 
 
 def _pairs(graph: Graph, first: tuple[str, ...], second: tuple[str, ...]) -> list[tuple[Operator, Operator]]:

@@ -10,6 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer import tflite_model
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator
+from edge_infer_converters.targets.tflite import metadata
 from edge_infer_converters.targets.tflite.graph import Graph, Operator, Quantization, Tensor
 from edge_infer_converters.targets.tflite.writer import FloatGraph
 
@@ -63,7 +64,8 @@ def read(content: bytes, name: str) -> FloatGraph:
                 f"`{name}` contradicts itself: the options of {operator.code} lie outside"
             ) from error
         graph.operators.append(Operator(operator.code, inputs, outputs, options, operator.version))
-    return FloatGraph(graph, name.removesuffix(".tflite"))
+    files = metadata.files_of(content)
+    return FloatGraph(graph, name.removesuffix(".tflite"), entries=file.metadata, files=files)
 
 
 def _tensor(one: TFLiteTensor, name: str) -> Tensor:

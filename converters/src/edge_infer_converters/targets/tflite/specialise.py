@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,11 @@ from edge_infer_converters.graphs import drop_stored_shapes
 from edge_infer_converters.steps.fold_constants import fold_node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _BATCHES = (1, 3)
+# What has more elements than this is no shape.
+_SMALL = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,9 @@ def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Speciali
         UnsupportedOperator: The shape of a value depends on data.
     """
     batches = (1, 1) if fixed_batch else _BATCHES
-    first, second = (_resolve(model, batch) for batch in batches)
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    skeleton = _without_weights(model)
+    first, second = (_resolve(skeleton, weights, batch) for batch in batches)
     signatures: dict[str, tuple[int, ...]] = {}
     for name, shape in first.shapes.items():
         other = second.shapes.get(name, shape)
@@ -89,7 +94,7 @@ def specialise(model: onnx.ModelProto, *, fixed_batch: bool = False) -> Speciali
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     """Compare to the bit: a NaN is the same as itself."""
-    return one.shape == other.shape and one.tobytes() == other.tobytes()
+    return one is other or (one.shape == other.shape and one.tobytes() == other.tobytes())
 
 
 def _is_repeated(one: np.ndarray, many: np.ndarray) -> bool:
@@ -112,9 +117,50 @@ class _Resolved:
     dtypes: dict[str, np.dtype]
 
 
-def _resolve(source: onnx.ModelProto, batch: int) -> _Resolved:
+def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
+    """Copy a model with its large constants as inputs of the same type: shapes follow from the small ones.
+
+    Shape inference copies the whole model several times, which is most of the work where there are 90 MB of weights.
+    """
+    model = onnx.ModelProto()
+    for entry in ("ir_version", "opset_import", "functions"):
+        if isinstance(value := getattr(source, entry), int):
+            setattr(model, entry, value)
+        else:
+            getattr(model, entry).extend(value)
+    graph = model.graph
+    graph.name = source.graph.name or "graph"
+    for entry in ("node", "input", "output", "sparse_initializer"):
+        getattr(graph, entry).extend(getattr(source.graph, entry))
+    declared = {value.name for value in graph.input}
+    for tensor in source.graph.initializer:
+        _store(graph, tensor.name, tensor.data_type, tuple(tensor.dims), partial(_same, tensor), declared)
+    return model
+
+
+def _same(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    return tensor
+
+
+def _store(
+    graph: onnx.GraphProto,
+    name: str,
+    kind: int,
+    dims: tuple[int, ...],
+    tensor: Callable[[], onnx.TensorProto],
+    declared: set[str],
+) -> None:
+    """Add a constant: with its value where it is small, else as an input."""
+    if prod(dims) <= _SMALL:
+        graph.initializer.append(tensor())
+    elif name not in declared:
+        graph.input.append(helper.make_tensor_value_info(name, kind, dims))
+
+
+def _resolve(source: onnx.ModelProto, weights: Mapping[str, np.ndarray], batch: int) -> _Resolved:
     model = _with_batch(source, batch)
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = dict(weights)
+    declared = {value.name for value in model.graph.input}
     while True:
         try:
             inferred = onnx.shape_inference.infer_shapes(model, data_prop=True, strict_mode=False)
@@ -127,7 +173,9 @@ def _resolve(source: onnx.ModelProto, batch: int) -> _Resolved:
         if not folded:
             return _Resolved(list(model.graph.node), constants, shapes, dtypes)
         constants.update(folded)
-        model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in folded.items())
+        for name, value in folded.items():
+            kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+            _store(model.graph, name, kind, value.shape, partial(numpy_helper.from_array, value, name), declared)
 
 
 def _with_batch(source: onnx.ModelProto, batch: int) -> onnx.ModelProto:

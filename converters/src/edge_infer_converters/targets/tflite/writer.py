@@ -12,7 +12,7 @@ import onnx.inliner
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
-from edge_infer_converters.targets.tflite import flatbuffer
+from edge_infer_converters.targets.tflite import flatbuffer, metadata
 from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.targets.tflite.peephole import tidy
@@ -53,13 +53,25 @@ class FloatGraph:
 
     Args:
         graph: The graph; writing it changes nothing of it.
-        is_batch_fixed: Whether a free batch had to be set to 1.
         name: What to call it.
+        is_batch_fixed: Whether a free batch had to be set to 1.
+        entries: Metadata to write: the bytes of each entry.
+        files: Files to put behind the model.
     """
 
-    def __init__(self, graph: Graph, name: str = "model", *, is_batch_fixed: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        name: str = "model",
+        *,
+        is_batch_fixed: bool = False,
+        entries: Mapping[str, bytes] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.graph = graph
         self.name = name
+        self.entries = dict(entries or {})
+        self.files = dict(files or {})
         self.is_batch_fixed = is_batch_fixed
 
     @cached_property
@@ -89,6 +101,19 @@ class FloatGraph:
         tidy(graph)
         return cls(graph, name, is_batch_fixed=is_batch_fixed)
 
+    def describe(self, name: str, version: str, labels: Sequence[str] = ()) -> None:
+        """Let every file say what it is: metadata as TensorFlow Lite Support defines them.
+
+        Args:
+            name: The model's name.
+            version: The publisher's word for this state of it.
+            labels: The classes along the last axis of the first output, or none.
+        """
+        ends = [[tensor.name for tensor in tensors] for tensors in (self.graph.inputs, self.graph.outputs)]
+        self.entries[metadata.ENTRY] = metadata.describe(name, version, *ends, has_labels=bool(labels))
+        if labels:
+            self.files[metadata.LABELS_FILE] = "".join(f"{label}\n" for label in labels).encode()
+
     def write(
         self,
         word: str = "fp32",
@@ -117,15 +142,34 @@ class FloatGraph:
                 graph, counts = store_weights(self.graph, CHOICES[word])
                 if not any(counts[encoding] for encoding in (("fp16",) if word == "fp16" else ("int8", "int4"))):
                     raise ConversionError("The model has no weights that are worth storing in fewer bits")
-                note = ", ".join(f"{count} weights in {encoding}" for encoding, count in sorted(counts.items()))
+                note = _counted(counts)
+        return self._written(graph, note, keep_names=keep_names)
+
+    def write_each(self, choice: Mapping[int, str], *, elsewhere: str = "fp16") -> TFLiteModel:
+        """Write the graph with an encoding for each constant.
+
+        Args:
+            choice: The encoding of single constants, by their `id`; see `quantize.weights.weights_of`.
+            elsewhere: The encoding of the others.
+        """
+        kinds = dict.fromkeys(CHOICES["fp16"], elsewhere)
+        with np.errstate(all="ignore"):
+            graph, counts = store_weights(self.graph, kinds, choice)
+        return self._written(graph, _counted(counts))
+
+    def _written(self, graph: Graph, note: str, *, keep_names: bool = False) -> TFLiteModel:
         codes = tuple(operator.code for operator in graph.operators)
-        data = flatbuffer.write(graph, self.name, keep_names=keep_names)
-        return TFLiteModel(data, self.is_batch_fixed, codes, note)
+        data = flatbuffer.write(graph, self.name, keep_names=keep_names, metadata=self.entries)
+        return TFLiteModel(metadata.with_files(data, self.files), self.is_batch_fixed, codes, note)
 
 
 def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:
     """Write an ONNX model as TFLite in float32; see `FloatGraph.of_onnx`."""
     return FloatGraph.of_onnx(model, name).write(keep_names=keep_names)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} weight{'s' * (count > 1)} in {encoding}" for encoding, count in sorted(counts.items()))
 
 
 def _integer_note(graph: Graph) -> str:

@@ -59,17 +59,37 @@ _BLOCKWISE_VERSION = 13
 _DEQUANTIZE_VERSIONS = {"fp16": 3, "int8": 5}
 
 
-def store_weights(graph: Graph, choice: Mapping[str, str]) -> tuple[Graph, Counter[str]]:
+def weights_of(graph: Graph) -> list[tuple[Tensor, Operator, tuple[str, ...]]]:
+    """List the constants that can be stored in fewer bits, the operator that reads each first, and in which encodings.
+
+    From the most bytes to the fewest: `fp16`, `int8`, `int4`.
+    """
+    found: dict[int, tuple[Tensor, Operator, tuple[str, ...]]] = {}
+    for operator in graph.operators:
+        place, _ = WEIGHTS.get(operator.code, (-1, 0))
+        tensor = operator.inputs[place] if place >= 0 else None
+        if tensor is None or not _is_stored(tensor) or id(tensor) in found or tensor.data is None:
+            continue
+        has_blocks = (operator.code, "int4") in _VERSIONS and encodings.has_blocks(tensor.data)
+        fits = bool(np.abs(tensor.data).max() < _LARGEST_HALF)
+        found[id(tensor)] = tensor, operator, (*(("fp16",) if fits else ()), "int8", *(("int4",) if has_blocks else ()))
+    return list(found.values())
+
+
+def store_weights(
+    graph: Graph, choice: Mapping[str, str], each: Mapping[int, str] | None = None
+) -> tuple[Graph, Counter[str]]:
     """Return a copy of a graph with its weights in fewer bits.
 
     Args:
         graph: A float graph; it stays as it is.
-        choice: The encoding (`int8`, `int4`, `fp16`) of each kind of weights: `table`, `matrix`, `filter`.
+        choice: The encoding (`int8`, `int4`, `fp16`, `fp32`) of each kind of weights: `table`, `matrix`, `filter`.
+        each: The encoding of single constants, by their `id`, where it is another.
 
     Returns:
         The copy, and how many weights it has in each encoding.
     """
-    job = _Storing(choice)
+    job = _Storing(choice, each or {})
     made = Graph(list(graph.inputs), list(graph.outputs))
     operators = [made for operator in graph.operators for made in job.rewritten(operator)]
     made.operators = [*job.dequantized, *operators]
@@ -77,29 +97,32 @@ def store_weights(graph: Graph, choice: Mapping[str, str]) -> tuple[Graph, Count
 
 
 class _Storing:
-    def __init__(self, choice: Mapping[str, str]) -> None:
+    def __init__(self, choice: Mapping[str, str], each: Mapping[int, str]) -> None:
         self.counts: Counter[str] = Counter()
         self.dequantized: list[Operator] = []
         self._choice = choice
+        self._each = each
         self._packed: dict[tuple[int, int, str], Tensor] = {}
         self._floats: dict[tuple[int, int, str], Tensor] = {}
         self._rows: dict[tuple[int, str], Tensor] = {}
 
     def rewritten(self, operator: Operator) -> list[Operator]:
         table = operator.inputs[1] if operator.code == "EMBEDDING_LOOKUP" else None
-        if table is not None and self._is_stored(table) and self._encoding(operator.code, table) == "int8":
+        if table is not None and _is_stored(table) and self._encoding(operator.code, table) == "int8":
             return self._lookups(operator, table)
         place, axis = WEIGHTS.get(operator.code, (-1, 0))
         inputs = list(operator.inputs)
         version, options = operator.version, operator.options
         for i, tensor in enumerate(inputs):
-            if tensor is None or not self._is_stored(tensor):
+            if tensor is None or not _is_stored(tensor):
                 continue
             if i != place:
                 # A bias has to be a constant.
                 inputs[i] = tensor if place >= 0 else self._float(tensor, 0, "fp16")
                 continue
             encoding = self._encoding(operator.code, tensor)
+            if encoding == "fp32":
+                continue
             if (operator.code, encoding) in _VERSIONS:
                 inputs[i] = self._stored(tensor, axis, encoding)
                 version = max(version, _version(operator.code, encoding, inputs[i]))
@@ -130,12 +153,8 @@ class _Storing:
             Operator("MUL", [integers, scale], [target], schema.MulOptionsT()),
         ]
 
-    @staticmethod
-    def _is_stored(tensor: Tensor) -> bool:
-        return tensor.data is not None and tensor.dtype == np.float32 and tensor.data.size >= _MIN_ELEMENTS
-
     def _encoding(self, code: str, tensor: Tensor) -> str:
-        wanted = self._choice[_KINDS.get(code, "filter")]
+        wanted = self._each.get(id(tensor), self._choice[_KINDS.get(code, "filter")])
         if wanted == "int4" and tensor.data is not None and not encodings.has_blocks(tensor.data):
             return "int8"
         return wanted
@@ -161,6 +180,10 @@ class _Storing:
             self.dequantized.append(Operator("DEQUANTIZE", [stored], [target], options, version))
             self._floats[key] = target
         return self._floats[key]
+
+
+def _is_stored(tensor: Tensor) -> bool:
+    return tensor.data is not None and tensor.dtype == np.float32 and tensor.data.size >= _MIN_ELEMENTS
 
 
 def packed(tensor: Tensor, axis: int, encoding: str) -> Tensor:

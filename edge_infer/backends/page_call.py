@@ -1,4 +1,4 @@
-"""What crosses between Python and the engine of `web/src/engines/ort.js`: calls, tensors and errors.
+"""What crosses between Python and an engine of `web/src/engines/`: calls, tensors and errors.
 
 A crossing costs 3 to 5 us: a run of small tensors is one, of larger ones one for each input, one for the call and one
 for each output, and then a tensor is copied once, between the two memories.
@@ -129,7 +129,7 @@ class Crossing:
         if self._shared and target is None:
             return Tensor(bytearray(self._shared[index]), dtype, shape)
         nbytes = fixed[2] if fixed is not None else dtype.nbytes(shape)
-        buffer: Any = bytearray(nbytes) if target is None else self._target(index, target, dtype, shape)
+        buffer: Any = bytearray(nbytes) if target is None else writable_bytes(self._names[index], target, dtype, shape)
         if self._shared:
             buffer[:] = self._shared[index]
         elif nbytes:
@@ -140,21 +140,6 @@ class Crossing:
     def is_fixed(self, index: int) -> bool:
         """Tell whether an output has the same shape and place after every run."""
         return self._fixed[index] is not None
-
-    def _target(self, index: int, target: Array, dtype: DType, shape: tuple[int, ...]) -> memoryview:
-        """Check the buffer for an output and return its bytes."""
-        name = self._names[index]
-        got_dtype, got_shape = getattr(target, "dtype", dtype), tuple(getattr(target, "shape", shape))
-        view = target.data() if isinstance(target, Tensor) else memoryview(target)
-        if str(got_dtype) != dtype or got_shape != shape or view.nbytes != dtype.nbytes(shape):
-            raise InputError(
-                f"The buffer for output `{name}` is {got_dtype}{list(got_shape)}, expected {dtype}{list(shape)}",
-                hint=f"edge_infer.Tensor(bytearray({dtype.nbytes(shape)}), '{dtype}', {shape})",
-                output=name,
-            )
-        if view.readonly or not view.c_contiguous:
-            raise InputError(f"The buffer for output `{name}` is read-only or not contiguous", output=name)
-        return view.cast("B") if view.nbytes else view
 
     def close(self) -> None:
         """Give the engine's buffers back."""
@@ -206,6 +191,25 @@ class PageTensor(EngineTensor):
             self._js_tensor = None
 
 
+def writable_bytes(name: str, target: Array, dtype: DType, shape: tuple[int, ...]) -> memoryview:
+    """Check the buffer for an output and return its bytes.
+
+    Raises:
+        InputError: It is of another dtype or shape, read-only, or not contiguous.
+    """
+    got_dtype, got_shape = getattr(target, "dtype", dtype), tuple(getattr(target, "shape", shape))
+    view = target.data() if isinstance(target, Tensor) else memoryview(target)
+    if str(got_dtype) != dtype or got_shape != shape or view.nbytes != dtype.nbytes(shape):
+        raise InputError(
+            f"The buffer for output `{name}` is {got_dtype}{list(got_shape)}, expected {dtype}{list(shape)}",
+            hint=f"edge_infer.Tensor(bytearray({dtype.nbytes(shape)}), '{dtype}', {shape})",
+            output=name,
+        )
+    if view.readonly or not view.c_contiguous:
+        raise InputError(f"The buffer for output `{name}` is read-only or not contiguous", output=name)
+    return view.cast("B") if view.nbytes else view
+
+
 def to_object(value: Any) -> Any:
     """Make a JavaScript value of a JSON one."""
     import js
@@ -219,6 +223,16 @@ def to_bytes_object(files: Mapping[str, bytes]) -> Any:
     from pyodide.ffi import to_js
 
     return to_js(files, dict_converter=js.Object.fromEntries)
+
+
+def to_bytes(data: bytes | memoryview) -> Any:
+    """Copy bytes into a `Uint8Array` of JavaScript's memory."""
+    import js
+
+    array = js.Uint8Array.new(len(data))
+    if data:
+        array.assign(data)
+    return array
 
 
 def flat_bytes(value: Array) -> memoryview:

@@ -1,0 +1,228 @@
+"""The servers of `serve.py`: ours and its peers, each a process of its own on a free port.
+
+    uv venv .bench/fastapi && uv pip install --python .bench/fastapi fastapi 'uvicorn[standard]' onnxruntime numpy
+    uv venv .bench/mosec && uv pip install --python .bench/mosec mosec onnxruntime numpy
+    uv venv .bench/litserve && uv pip install --python .bench/litserve litserve onnxruntime numpy
+    uv venv .bench/mlserver && uv pip install --python .bench/mlserver mlserver onnxruntime numpy
+
+Each peer batches up to 32 rows and waits at most 5 ms for them, as its own documentation says how; onnxruntime has one
+thread, as with us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+DIGITS = ROOT / "examples/digits/digits.onnx"
+_START_S = 60.0
+
+_MODEL = """
+import sys
+import numpy as np, onnxruntime as ort
+options = ort.SessionOptions()
+options.intra_op_num_threads = 1
+def load():
+    return ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+"""
+_FASTAPI = """
+import socket, sys
+import numpy as np, onnxruntime as ort, uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+model = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+class Body(BaseModel):
+    data: list[float]
+app = FastAPI()
+@app.post("/predict")
+def predict(body: Body):
+    image = np.array(body.data, np.float32).reshape(1, 1, 8, 8)
+    return {"logits": model.run(None, {"image": image})[0].tolist()}
+uvicorn.run(app, port=int(sys.argv[2]), log_level="error")
+"""
+_MOSEC = (
+    _MODEL
+    + """
+from mosec import Server, Worker
+class Digits(Worker):
+    def __init__(self):
+        self.model = ort.InferenceSession(PATH, options, providers=["CPUExecutionProvider"])
+    def deserialize(self, data):
+        return np.frombuffer(data, np.float32).reshape(1, 8, 8)
+    def serialize(self, data):
+        return data.tobytes()
+    def forward(self, data):
+        return list(self.model.run(None, {"image": np.stack(data)})[0])
+if __name__ == "__main__":
+    server = Server()
+    server.append_worker(Digits, num=1, max_batch_size=32, max_wait_time=5)
+    server.run()
+"""
+)
+_LITSERVE = (
+    _MODEL
+    + """
+import litserve as ls
+class Digits(ls.LitAPI):
+    def setup(self, device):
+        self.model = load()
+    def decode_request(self, request):
+        return np.array(request["data"], np.float32).reshape(1, 8, 8)
+    def batch(self, inputs):
+        return np.stack(inputs)
+    def predict(self, images):
+        return self.model.run(None, {"image": images})[0]
+    def unbatch(self, outputs):
+        return list(outputs)
+    def encode_response(self, output):
+        return {"logits": output.tolist()}
+if __name__ == "__main__":
+    api = Digits(max_batch_size=32, batch_timeout=0.005)
+    server = ls.LitServer(api, accelerator="cpu", fast_queue=True)
+    server.run(port=int(sys.argv[2]), num_api_servers=1, generate_client_file=False, log_level="error")
+"""
+)
+_MLSERVER = """
+import numpy as np, onnxruntime as ort
+from mlserver import MLModel
+from mlserver.codecs import NumpyCodec
+from mlserver.types import InferenceResponse
+class Digits(MLModel):
+    async def load(self):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.model = ort.InferenceSession(PATH, options, providers=["CPUExecutionProvider"])
+        return True
+    async def predict(self, payload):
+        image = NumpyCodec.decode_input(payload.inputs[0]).astype(np.float32, copy=False)
+        logits = self.model.run(None, {"image": image})[0]
+        return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("logits", logits)])
+"""
+
+
+class Server(NamedTuple):
+    """A process that listens."""
+
+    port: int
+    pid: int
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds that it and its children have used."""
+        ticks = 0
+        for process in (self.pid, *_children(self.pid)):
+            try:
+                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def resident_bytes(self) -> int:
+        """Return the bytes of memory that it occupies."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child), *_children(int(child))]
+    return found
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[Server]:
+    """Run our server, which prints its URL once it listens."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            if not found:
+                raise SystemExit(f"{command[0]} did not start: {line}{process.stdout.read()}")
+            yield Server(int(found[1]), process.pid)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def ours(path: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "edge_infer", "serve", str(path), "--port", "0", "--log-format", "none", *options]
+
+
+def peer_python(name: str) -> Path:
+    return ROOT / f".bench/{name}/bin/python"
+
+
+@contextmanager
+def peer(name: str, folder: Path) -> Iterator[Server]:
+    """Run a peer on a free port, and wait until it listens."""
+    port, more, others = _free_ports(3)
+    script = folder / f"{name}_server.py"
+    python = str(peer_python(name))
+    command = [python, str(script), str(DIGITS), str(port)]
+    if name == "mlserver":
+        (folder / "model.py").write_text(_MLSERVER.replace("PATH", repr(str(DIGITS))))
+        ports = {"http_port": port, "grpc_port": more, "metrics_port": others}
+        (folder / "settings.json").write_text(json.dumps({**ports, "parallel_workers": 0, "host": "127.0.0.1"}))
+        model = {"name": "digits", "implementation": "model.Digits", "max_batch_size": 32, "max_batch_time": 0.005}
+        (folder / "model-settings.json").write_text(json.dumps(model))
+        command = [str(Path(python).parent / "mlserver"), "start", str(folder)]
+    elif name == "mosec":
+        # Its workers import the script again, so that nothing may depend on the arguments.
+        script.write_text(_MOSEC.replace("PATH", repr(str(DIGITS))))
+        command = [python, str(script), "--port", str(port), "--address", "127.0.0.1"]
+    else:
+        script.write_text({"fastapi": _FASTAPI, "litserve": _LITSERVE}[name])
+    log = (folder / f"{name}.log").open("wb")
+    with log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True) as process:
+        try:
+            end = time.monotonic() + _START_S
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except OSError:
+                    if process.poll() is not None or time.monotonic() > end:
+                        raise SystemExit(
+                            f"{name} did not start: {(folder / f'{name}.log').read_text()[-2000:]}"
+                        ) from None
+                    time.sleep(0.1)
+            yield Server(port, process.pid)
+        finally:
+            for child in _children(process.pid):
+                _end(child)
+            process.terminate()
+            process.wait(30)
+
+
+def _end(pid: int) -> None:
+    import signal
+
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports

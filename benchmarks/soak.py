@@ -1,0 +1,77 @@
+"""Mixed load for minutes: whether the server's memory stays where it is, and nothing fails.
+
+    python benchmarks/soak.py [--seconds 600]
+
+Good and bad requests over HTTP, a stream, clients that leave and a model that is loaded and unloaded. It prints memory
+over time and exits with 1 where it grew by more than 2 % after the first fifth, or an answer was not what it must be.
+`tests/server/test_faults.py` has a short form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import time
+
+import numpy as np
+import uvloop
+from serve_client import closed_loop, connect, post, stream_loop
+from serve_servers import DIGITS, ours, started
+
+_PLACE = "/v2/models/digits/infer"
+_MOST_DRIFT = 0.02
+
+
+async def mixed(port: int, seconds: float) -> int:
+    """Load the server for some seconds; return how many answers were not what they must be."""
+    octets = np.full(64, 0.5, np.float32).tobytes()
+    good = post(_PLACE, octets, "application/octet-stream")
+    wrong = 0
+
+    async def bad() -> None:
+        nonlocal wrong
+        end = time.perf_counter() + seconds
+        texts = {
+            400: post(_PLACE, b"123", "application/octet-stream"),
+            404: post("/v2/models/none/infer", b"{}", "application/json"),
+            415: post(_PLACE, b"x", "text/html"),
+        }
+        while time.perf_counter() < end:
+            for status, text in texts.items():
+                connection = await connect(port)
+                wrong += await connection.send(text) != status
+                connection.transport.close()
+            leaving = await connect(port)
+            leaving.transport.write(good[: len(good) // 2])
+            leaving.transport.close()
+            await asyncio.sleep(0.02)
+
+    await asyncio.gather(
+        closed_loop(port, good, 8, seconds),
+        stream_loop(port, "/v2/models/digits/stream", octets, 40, 16, seconds),
+        bad(),
+    )
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=600)
+    chosen = parser.parse_args()
+    step = max(1.0, chosen.seconds / 20)
+    sizes: list[float] = []
+    wrong = 0
+    with started(ours(DIGITS)) as server:
+        for i in range(20):
+            wrong += uvloop.run(mixed(server.port, step))
+            sizes.append(server.resident_bytes() / 2**20)
+            print(f"{(i + 1) * step:6.0f} s: {sizes[-1]:.1f} MiB, {wrong} wrong answers", file=sys.stderr)
+    drift = statistics.median(sizes[-4:]) / statistics.median(sizes[4:8]) - 1
+    print(f"drift {drift:+.2%} (<= {_MOST_DRIFT:.0%}), {wrong} wrong answers")
+    sys.exit(drift > _MOST_DRIFT or wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The part of the package that a page fetches: whole for a page, small, and with its lines where they were."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tarfile
+from typing import TYPE_CHECKING
+
+import brotli
+import pytest
+
+from edge_infer.server.page_archive import build_page_archive, without_documentation
+from edge_infer.server.wheel import package_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, str]:
+    """The source of each module in the archive, by its dotted name."""
+    data = build_page_archive(package_files(), "0.1.0").data
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        found = {one.name: archive.extractfile(one) for one in archive.getmembers() if one.name.endswith(".py")}
+        return {
+            name[:-3].replace("/", ".").removesuffix(".__init__"): file.read().decode()
+            for name, file in found.items()
+            if file is not None
+        }
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Give the modules of the package that a module imports when it is imported itself."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("edge_infer"):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names if one.name.startswith("edge_infer"))
+        else:
+            yield from imported(node)
+
+
+def empty_docstring(first: ast.stmt) -> None:
+    """Make an empty text of a body's first statement where that is a text."""
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        first.value.value = ""
+
+
+def test_every_module_finds_what_it_imports(modules: dict[str, str]) -> None:
+    for name, source in modules.items():
+        missing = [one for one in imported(ast.parse(source)) if one not in modules]
+        assert missing == [], name
+
+
+def test_it_has_the_page_s_engines_and_none_of_the_server(modules: dict[str, str]) -> None:
+    assert {"edge_infer.backends.ort_web", "edge_infer.backends.litert_web", "edge_infer.compat.tflite"} <= set(modules)
+    assert not any(name.startswith(("edge_infer.server", "edge_infer.cli", "edge_infer.sync")) for name in modules)
+
+
+def test_the_code_is_that_of_the_package_line_by_line(modules: dict[str, str]) -> None:
+    sources = {path[:-3].replace("/", ".").removesuffix(".__init__"): file for path, file in package_files()}
+    for name, source in modules.items():
+        original = ast.parse(sources[name].read_text("utf-8"))
+        for node in ast.walk(original):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
+                empty_docstring(node.body[0])
+        assert ast.dump(ast.parse(source)) == ast.dump(original), name
+        assert source.count("\n") == sources[name].read_text("utf-8").count("\n"), name
+
+
+def test_it_is_small_over_the_wire() -> None:
+    data = build_page_archive(package_files(), "0.1.0").data
+
+    assert len(brotli.compress(data)) < 60_000
+
+
+def test_the_same_files_give_the_same_bytes() -> None:
+    assert build_page_archive(package_files(), "1").data == build_page_archive(package_files(), "1").data
+
+
+def test_a_hash_in_a_text_is_no_comment() -> None:
+    source = 'def f():\n    """Say."""\n    return "# no comment"  # a comment\n'
+
+    assert without_documentation(source) == 'def f():\n    ""\n    return "# no comment"\n'

@@ -1,0 +1,37 @@
+/** The worker's end of Python: it starts it, with its engines, and runs what the page sends. */
+
+import { startPython } from "./engines/pyodide.js";
+import { InferError } from "./errors.js";
+import { answerRequests, place, post, traffic, unknownRequest } from "./worker-loop.js";
+
+/** @type {import("./engines/pyodide.js").Python | undefined} */
+let python;
+
+answerRequests(async (request, _signal, onProgress) => {
+  switch (request.kind) {
+    case "python": {
+      const onOutput = (/** @type {"stdout" | "stderr"} */ stream, /** @type {string} */ text) =>
+        post({ kind: "output", stream, text });
+      const { settings, wheel, engines } = request;
+      const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
+      python = begun.python;
+      const [engine] = begun.engines;
+      return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
+    }
+    case "execute":
+      return [await started().execute(request.code, request.names), []];
+    case "call":
+      return [await started().call(request.module, request.name, request.values), []];
+    case "traffic":
+      return [traffic(), []];
+    case "write":
+      return [started().write(request.path, request.data), []];
+    default:
+      throw unknownRequest(request);
+  }
+});
+
+function started() {
+  if (!python) throw new InferError("Python has not started", "input_error", { hint: "await startPython()" });
+  return python;
+}

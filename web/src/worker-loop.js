@@ -1,0 +1,67 @@
+/** What the workers have in common: requests are answered one after the other, with progress on the way. */
+
+import { InferError } from "./errors.js";
+
+/** @typedef {import("./protocol.js").Request} Request */
+/** @typedef {import("./protocol.js").Reply} Reply */
+/** @typedef {import("./download.js").OnProgress} OnProgress */
+/** @typedef {[unknown, Transferable[]]} Answered The answer, and the buffers to move with it. */
+
+/** @param {Reply} reply @param {Transferable[]} [moved] */
+export function post(reply, moved = []) {
+  self.postMessage(reply, { transfer: moved });
+}
+
+/**
+ * Answer the page's requests.
+ *
+ * @param {(request: Request, signal: AbortSignal, onProgress: OnProgress) => Promise<Answered>} handle
+ */
+export function answerRequests(handle) {
+  /** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
+  const aborts = new Map();
+  // Requests wait for the one before: a load and a run of the same engine must not interleave.
+  let last = Promise.resolve();
+
+  /** @param {Request} request */
+  const respond = async (request) => {
+    const { id } = request;
+    const { signal } = /** @type {AbortController} */ (aborts.get(id));
+    try {
+      signal.throwIfAborted();
+      const [value, moved] = await handle(request, signal, (progress) => post({ kind: "progress", id, progress }));
+      post({ kind: "result", id, value }, moved);
+    } catch (error) {
+      post({ kind: "error", id, error: InferError.describe(error) });
+    } finally {
+      aborts.delete(id);
+    }
+  };
+
+  self.onmessage = ({ data: request }) => {
+    if (request.kind === "abort") {
+      aborts.get(request.target)?.abort();
+      return;
+    }
+    aborts.set(request.id, new AbortController());
+    last = last.then(() => respond(request));
+  };
+}
+
+/** @param {Request} request @returns {InferError} */
+export function unknownRequest(request) {
+  return new InferError(`The worker does not know the request \`${request.kind}\``, "input_error", {
+    hint: "reload the page: its files are of different versions",
+  });
+}
+
+export function place() {
+  return { isolated: globalThis.crossOriginIsolated === true };
+}
+
+/** @returns {import("./protocol.js").Traffic} */
+export function traffic() {
+  const entries = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
+  const sum = (/** @type {(entry: PerformanceResourceTiming) => number} */ of) => entries.reduce((all, entry) => all + of(entry), 0);
+  return { bytesFetched: sum((entry) => entry.transferSize), bytesLoaded: sum((entry) => entry.decodedBodySize) };
+}

@@ -43,6 +43,7 @@ def convert(
     name: str | None = None,
     version: str = "1",
     labels: FilePath | None = None,
+    prune_dead_channels: bool = False,
     keep_all: bool = False,
     cache: bool = True,
     force: bool = False,
@@ -75,13 +76,14 @@ def convert(
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
         labels: Class names: a JSON list, or a text file with one on each line.
+        prune_dead_channels: Whether channels that are the same for every input are removed first.
         keep_all: Whether to keep variants that are not as good as they must be.
         cache: Whether a search keeps its figures for the next, in the user's cache folder.
         force: Whether to replace a bundle that is there.
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
         recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
-            `tflite_io`, `calibrate`, `cache` and `keep_all`.
+            `tflite_io`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -123,6 +125,7 @@ def convert(
             keep_names=keep_names,
             calibrate=calibrate,
             is_cached=cache,
+            prunes=prune_dead_channels,
         )
     return pipeline.convert(
         model,

@@ -89,6 +89,7 @@ class Recipe:
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
         keep_names: Whether tensors inside a TFLite file keep their names.
+        prunes: Whether channels that are the same for every input are removed first.
     """
 
     formats: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ class Recipe:
     calibrate: str = "minmax"
     is_cached: bool = True
     keep_names: bool = False
+    prunes: bool = False
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")

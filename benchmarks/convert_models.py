@@ -6,11 +6,14 @@ import importlib.util
 import json
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Arrays = dict[str, np.ndarray]
 
@@ -106,8 +109,26 @@ def mobilenet_plan(settings: list[tuple[int, int, int, int]], first: int, last: 
     return plan
 
 
-def mobilenet(seed: int = 0) -> bytes:
-    """Return MobileNetV2-1.0 with random weights, 3x224x224 to 1000."""
+def initial_layer(rng: np.random.Generator, outs: int, ins: int, size: int, *rest: Any) -> Layer:
+    """Draw a convolution as torchvision starts it (normal, fan out, groups not divided by), and spread statistics."""
+    stride, groups, is_active = rest
+    weight = rng.normal(0, np.sqrt(2 / (outs * size * size)), (outs, ins // groups, size, size))
+    scale, shift, mean, variance = (
+        rng.uniform(0.5, 1.5, outs),
+        rng.normal(0, 0.2, outs),
+        rng.normal(0, 0.2, outs),
+        rng.uniform(0.5, 1.5, outs),
+    )
+    factor = scale / np.sqrt(variance + 1e-5)
+    return weight * factor[:, None, None, None], shift - mean * factor, stride, groups, is_active
+
+
+def mobilenet(draw: Callable[..., Layer] = initial_layer, seed: int = 0) -> bytes:
+    """Return MobileNetV2-1.0 with random weights, 3x224x224 to 1000.
+
+    With `initial_layer` its outputs hardly depend on the input, as those of any net that was not trained; with
+    `random_layer` they do, and every layer makes the noise of those before it larger.
+    """
     rng = np.random.default_rng(seed)
     settings = [
         (1, 16, 1, 1),
@@ -118,12 +139,12 @@ def mobilenet(seed: int = 0) -> bytes:
         (6, 160, 3, 2),
         (6, 320, 1, 1),
     ]
-    layers = [random_layer(rng, 32, 3, 3, 2, 1, True)]
+    layers = [draw(rng, 32, 3, 3, 2, 1, True)]
     skips = {}
     for outs, ins, size, stride, groups, active, skip in mobilenet_plan(settings, 32, 1280):
         if skip >= 0:
             skips[len(layers)] = skip + 1
-        layers.append(random_layer(rng, outs, ins, size, stride, groups, bool(active)))
+        layers.append(draw(rng, outs, ins, size, stride, groups, bool(active)))
     head = (rng.normal(0, 0.03, (1000, 1280)), rng.normal(0, 0.05, 1000))
     return convolutions(layers, skips, head, (3, 224, 224))
 

@@ -239,6 +239,18 @@ def best_measured(
     return Choice(known[row.variant], row.backend, place, row.threads or None, why)
 
 
+def by_rule(variants: Sequence[Variant], device: str) -> tuple[Variant, str]:
+    """Return which of some variants is taken unasked and unmeasured on a device, and why.
+
+    Args:
+        variants: Those that one engine reads, at least one.
+        device: `cpu`, `cuda`, `wasm` or `webgpu`.
+    """
+    ordered = _ordered(list(variants), device, is_asked_for=False)
+    best = next((one for one in ordered if one.precision not in _EMULATED[device]), ordered[0])
+    return best, _why(best, device, None, variants)
+
+
 def _fastest(rows: Sequence[Measurement]) -> Measurement:
     """Return the fastest row; among those as fast, the best quality, then the fewest threads."""
     limit = min(row.ms for row in rows) * _SAME_SPEED

@@ -14,13 +14,14 @@ from edge_infer import Bundle
 from edge_infer.errors import AccuracyError, InputError
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.budget import parse_share, parse_size
-from edge_infer_converters.mixed import clear_answers_kept
+from edge_infer_converters.judge import clear_answers_kept
 from edge_infer_converters.search import Trial, choice_after, moves_of, search, start_of
 from edge_infer_converters.sensitivity import Sensitivity, WeightSession, rank
-from edge_infer_converters.steps.weight_only import ENCODINGS, Weight, prepare, weights_of
+from edge_infer_converters.steps.weight import ENCODINGS, Weight
+from edge_infer_converters.steps.weight_only import prepare, weights_of
 from tests import zoo
 from tests.converters.engines import run_onnx
-from tests.converters.test_pipeline import Told, files_of, mlp_data
+from tests.converters.test_pipeline import Told, files_of, mlp_data, without_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -247,8 +248,23 @@ def test_the_same_search_gives_the_same_bytes(write_model: WriteModel, tmp_path:
         convert(model, tmp_path / f"{name}.bundle", evaluation=evaluation, recipe=recipe, name="m") for name in "ab"
     )
 
-    assert files_of(one.path) == files_of(two.path)
+    files, others = files_of(one.path), files_of(two.path)
+    assert without_times(files.pop("quality.json")) == without_times(others.pop("quality.json"))
+    assert files == others
     assert "onnx/mixed" in [made.variant.id for made in one.variants if made.is_kept]
+
+
+def test_matrices_in_int4_are_given_up_where_they_are_too_slow(write_model: WriteModel, tmp_path: Path) -> None:
+    model, evaluation = write_model(zoo.mlp()), mlp_data(tmp_path / "d.npz")
+
+    def stored(ratio: float | None) -> set[str]:
+        recipe = Recipe(("onnx",), ("mixed",), True, Budget(min_sqnr_db=10, max_latency_ratio=ratio))
+        convert(model, tmp_path / "m.bundle", evaluation=evaluation, recipe=recipe, force=True)
+        quality = json.loads((tmp_path / "m.bundle/quality.json").read_text())
+        return {layer["stored"] for layer in quality["search"]["layers"]}
+
+    assert "int4" in stored(None)
+    assert "int4" not in stored(1e-3)
 
 
 def test_a_variant_beyond_the_loss_is_left_out(write_model: WriteModel, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from edge_infer_converters.sensitivity import WeightSession, decibels, noise
 from edge_infer_converters.steps import packing
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.steps.int8_static import to_int8
-from edge_infer_converters.steps.weight_only import Weight, prepare, rewrite, weights_of
+from edge_infer_converters.steps.weight import Weight
+from edge_infer_converters.steps.weight_only import engine_options, prepare, rewrite, weights_of
 from tests import zoo
 from tests.converters.engines import run_onnx
 from tests.converters.test_steps import calibration, small_cnn
@@ -233,3 +234,20 @@ def test_static_int8_stores_biases_once_and_still_fuses(tmp_path: Path) -> None:
     assert "QLinearConv" in fused
     assert "QGemm" in fused
     assert not {"Conv", "Gemm"} & set(fused)
+
+
+def test_int4_filters_are_unpacked_once_and_not_in_each_call(tmp_path: Path) -> None:
+    model = prepare(ranker())
+    weights = weights_of(model)
+    choice = {"filter": "int4"}
+    settings = engine_options(weights, choice)
+
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    options.log_severity_level = 4
+    for name, value in (settings or {})["onnxruntime"].items():
+        options.add_session_config_entry(name, value)
+    onnxruntime.InferenceSession(rewrite(model, weights, choice).SerializeToString(), options)
+
+    assert "DequantizeLinear" not in [node.op_type for node in onnx.load(tmp_path / "fused.onnx").graph.node]
+    assert engine_options(weights, {"matrix": "int4", "filter": "int8"}) is None

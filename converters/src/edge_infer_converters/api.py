@@ -29,11 +29,13 @@ def convert(
     format: str | None = None,  # noqa: A002  the command's word
     precision: str | Sequence[str] | None = None,
     calibration: FilePath | None = None,
+    calibrate: str = "minmax",
     evaluation: FilePath | None = None,
     metric: str | None = None,
     max_loss: str | float | None = None,
     min_sqnr: float | None = None,
     max_size: str | int | None = None,
+    max_latency_ratio: float | None = None,
     tflite_io: str | None = None,
     keep_names: bool = False,
     shape: Mapping[str, Shape] | None = None,
@@ -42,6 +44,7 @@ def convert(
     version: str = "1",
     labels: FilePath | None = None,
     keep_all: bool = False,
+    cache: bool = True,
     force: bool = False,
     report: FilePath | None = None,
     reporter: Reporter | None = None,
@@ -54,14 +57,17 @@ def convert(
         output: The folder to write.
         target: What the bundle is for: `web`, `pi`, `cuda`, `mcu`, `any`, or several of them.
         format: `onnx`, `tflite` or `both`; what the target reads unless given.
-        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int4`, `mixed`, `auto`, also with commas
-            between; what suits the target unless given.
-        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file (`calibration.read_set`).
+        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int8-reduced`, `int4`, `mixed`, `auto`,
+            also with commas between; what suits the target unless given.
+        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
+            or images, or `package.module:function` that yields samples (`calibration.read_set`).
+        calibrate: How static int8 of ONNX finds its ranges: `minmax`, `percentile`, `mse` or `auto`.
         evaluation: The command's `--eval`: inputs to measure on, with the right classes as `labels`.
         metric: `accuracy`, `top5`, `cosine`, `equal`, or `module:function`.
         max_loss: The share of the metric that may be lost: `"1%"` or 0.01.
         min_sqnr: The least signal to noise ratio of the outputs, in dB.
         max_size: The largest file: `"5MB"`, or bytes.
+        max_latency_ratio: The longest time of a call against fp32 on this CPU, 1.0 for no slower.
         tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
         keep_names: Whether tensors inside TFLite files keep their names; they weigh.
         shape: For each input named, its dimensions; None leaves one as it is.
@@ -70,11 +76,12 @@ def convert(
         version: The publisher's word for this state of the model.
         labels: Class names: a JSON list, or a text file with one on each line.
         keep_all: Whether to keep variants that are not as good as they must be.
+        cache: Whether a search keeps its figures for the next, in the user's cache folder.
         force: Whether to replace a bundle that is there.
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
         recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
-            `tflite_io` and `keep_all`.
+            `tflite_io`, `calibrate`, `cache` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -101,11 +108,21 @@ def convert(
             min_sqnr,
             parse_size(max_size) if isinstance(max_size, str) else max_size,
             metric,
+            max_latency_ratio,
         )
         formats = FORMATS if format == "both" else (format,) if format else ()
         options = SourceOptions(shape or {}, opset)
         recipe = Recipe(
-            formats, _words(precision), keep_all, budget, _words(target), options, tflite_io or "", keep_names
+            formats,
+            _words(precision),
+            keep_all,
+            budget,
+            _words(target),
+            options,
+            tflite_io or "",
+            calibrate=calibrate,
+            is_cached=cache,
+            keep_names=keep_names,
         )
     return pipeline.convert(
         model,

@@ -21,17 +21,27 @@ class Budget:
         max_size: The largest file in bytes, or None for no limit.
         metric: `accuracy`, `top5`, `cosine` or `module:function`; None for accuracy where the data name the right
             classes, else cosine.
+        max_latency_ratio: The longest time of one call against the fp32 variant's, 0.8 being 20 % faster, or None.
     """
 
     max_loss: float | None = None
     min_sqnr_db: float | None = None
     max_size: int | None = None
     metric: str | None = None
+    max_latency_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_latency_ratio is not None and not 0 < self.max_latency_ratio < float("inf"):
+            raise InputError(
+                f"Latency ratio {self.max_latency_ratio} cannot be reached, expected a number above 0",
+                hint="--max-latency-ratio 1.0: no slower than fp32",
+            )
 
     @property
     def is_set(self) -> bool:
         """Whether there is any limit."""
-        return not (self.max_loss is None and self.min_sqnr_db is None and self.max_size is None)
+        limits = (self.max_loss, self.min_sqnr_db, self.max_size, self.max_latency_ratio)
+        return any(limit is not None for limit in limits)
 
     @property
     def floor_db(self) -> float:

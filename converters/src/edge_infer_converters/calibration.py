@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ import numpy as np
 from edge_infer import codec
 from edge_infer.dtypes import DType
 from edge_infer.errors import BundleError, ConversionError, InputError, did_you_mean, listed
+from edge_infer_converters.folders import read_folder
+from edge_infer_converters.functions import import_function
 
 if TYPE_CHECKING:
     import os
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 #: The name under which a file may hold the right classes.
 LABELS = "labels"
 RANDOM_CALLS = 32
+#: How many samples are taken of a function that yields them without end.
+MAX_FUNCTION_CALLS = 4096
 #: What a free dimension that is no batch becomes in random inputs. The first at which the model runs is taken.
 RANDOM_SIZES = (16, 64, 224)
 _SEED = 20
@@ -113,10 +118,12 @@ def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], obj
 
 
 def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> CalibrationSet:
-    """Read inputs from a `.npz`, `.npy` or `.safetensors` file.
+    """Read inputs from a `.npz`, `.npy` or `.safetensors` file, a folder, or a function.
 
     Args:
-        path: The file. A `.npz` or `.safetensors` holds an array for each input under its name, and may hold
+        path: The file; a folder of `.npy` files or images (`folders.read_folder`); or `package.module:function` that
+            gives or yields a mapping from input name to the array of one sample, the first dimension left out.
+            A `.npz` or `.safetensors` holds an array for each input under its name, and may hold
             `labels`, the right class of each sample; a `.npy` is the only input of a model.
         specs: The model's inputs.
 
@@ -124,7 +131,22 @@ def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> Calib
         InputError: The file cannot be read, or its arrays do not fit the specs; the message names which and how.
     """
     place = Path(path)
-    arrays = _read_arrays(place, specs)
+    arrays: Mapping[str, np.ndarray]
+    if _is_function(place):
+        arrays, digest = _from_function(str(path), specs)
+    elif place.is_dir():
+        samples, digest = read_folder(place, tuple(specs))
+        arrays = {specs[0].name: samples}
+    else:
+        arrays = _read_arrays(place, specs)
+        digest = hashlib.sha256(place.read_bytes()).hexdigest()
+    return _checked_set(arrays, specs, place, digest)
+
+
+def _checked_set(
+    arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], place: Path, digest: str
+) -> CalibrationSet:
+    """Check arrays against the specs, and cut them into calls."""
     names = [spec.name for spec in specs]
     for spec in specs:
         if spec.name not in arrays:
@@ -157,7 +179,44 @@ def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> Calib
             f"`{LABELS}` of `{place}` has dtype {classes.dtype} and shape {classes.shape}, expected {count} integers",
             tensor=LABELS,
         )
-    return CalibrationSet(calls, classes, place.name, hashlib.sha256(place.read_bytes()).hexdigest())
+    return CalibrationSet(calls, classes, place.name, digest)
+
+
+def _is_function(path: Path) -> bool:
+    """Tell whether this names `package.module:function` and no file."""
+    module, colon, name = str(path).partition(":")
+    return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def _from_function(path: str, specs: Sequence[TensorSpec]) -> tuple[dict[str, np.ndarray], str]:
+    """Take samples from the user's generator: mappings from input name to the array of one sample.
+
+    A model of one input takes bare arrays too. At most `MAX_FUNCTION_CALLS` are taken of a generator that goes on.
+    """
+    found: dict[str, list[np.ndarray]] = {}
+    function = import_function(path)
+    try:
+        for count, given in enumerate(islice(function(), MAX_FUNCTION_CALLS)):
+            sample = given if isinstance(given, dict) else {specs[0].name: given}
+            if count and sample.keys() != found.keys():
+                raise InputError(f"`{path}` gave {listed(sorted(sample))} after {listed(sorted(found))}")
+            for name, value in sample.items():
+                found.setdefault(name, []).append(np.asarray(value))
+    except InputError:
+        raise
+    except Exception as error:  # the user's code raises what it likes
+        raise InputError(f"`{path}` raised {type(error).__name__}: {error}") from error
+    if not found:
+        raise InputError(f"`{path}` gave no sample", hint="yield {input_name: array} for each")
+    digest = hashlib.sha256()
+    arrays: dict[str, np.ndarray] = {}
+    for name, values in found.items():
+        if len({value.shape for value in values}) > 1:
+            raise InputError(f"`{path}` gave `{name}` in shapes {values[0].shape} and others", tensor=name)
+        arrays[name] = np.stack(values)
+        digest.update(f"{name}{arrays[name].dtype}{arrays[name].shape}".encode())
+        digest.update(arrays[name].tobytes())
+    return arrays, digest.hexdigest()
 
 
 def _read_arrays(path: Path, specs: Sequence[TensorSpec]) -> Mapping[str, np.ndarray]:

@@ -25,7 +25,18 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--name", help="What to call the model; the file's name unless given.")
 @click.option(
-    "--calibration", type=_FILE, metavar="FILE", help="Typical inputs, for the ranges of int8: .npz .npy .safetensors."
+    "--calibration",
+    type=_FILE,
+    metavar="FILE",
+    help="Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy files or images, or "
+    "module:function that yields samples.",
+)
+@click.option(
+    "--calibrate",
+    type=click.Choice(["minmax", "percentile", "mse", "auto"]),
+    default="minmax",
+    show_default=True,
+    help="How static int8 finds its ranges; auto takes the one that measures best.",
 )
 @click.option(
     "--eval", "evaluation", type=_FILE, metavar="FILE", help="Inputs to measure on; `labels` in it are right classes."
@@ -34,13 +45,19 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--precision",
     metavar="LIST",
-    help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int4, mixed (searched: the smallest "
-    "within the budget), or auto for what suits the target and mixed. Default: what suits the target, any taking "
-    "fp32,fp16,int8; with a budget, mixed too.",
+    help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int8-reduced (for x86 CPUs without "
+    "VNNI), int4, mixed (searched: the smallest within the budget), or auto for what suits the target and mixed. "
+    "Default: what suits the target, any taking fp32,fp16,int8; with a budget, mixed too.",
 )
 @click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
 @click.option("--max-size", metavar="SIZE", help="The largest file: 5MB, 900kB.")
+@click.option(
+    "--max-latency-ratio",
+    type=float,
+    metavar="RATIO",
+    help="The longest time of a call against fp32 on this CPU: 1.0 for no slower.",
+)
 @click.option(
     "--metric",
     metavar="NAME",
@@ -68,6 +85,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
+@click.option("--cache/--no-cache", default=True, help="Whether a search keeps its figures for the next.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def convert(
@@ -76,12 +94,14 @@ def convert(
     targets: tuple[str, ...],
     name: str | None,
     calibration: Path | None,
+    calibrate: str,
     evaluation: Path | None,
     labels: Path | None,
     precision: str | None,
     max_loss: str | None,
     min_sqnr: float | None,
     max_size: str | None,
+    max_latency_ratio: float | None,
     metric: str | None,
     format_: str | None,
     tflite_io: str | None,
@@ -90,6 +110,7 @@ def convert(
     opset: int | None,
     report: Path | None,
     keep_all: bool,
+    cache: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -118,19 +139,21 @@ def convert(
             min_sqnr,
             None if max_size is None else parse_size(max_size),
             metric,
+            max_latency_ratio,
         )
         budget.check(has_evaluation=evaluation is not None)
         asked = tuple(word.strip() for word in (precision or "").split(",") if word.strip())
-        options = SourceOptions(parse_shapes(shapes), opset)
         recipe = Recipe(
             formats,
             asked,
             keep_all,
             budget,
             tuple(dict.fromkeys(targets)) or ("any",),
-            options,
+            SourceOptions(parse_shapes(shapes), opset),
             tflite_io or "",
-            keep_names,
+            calibrate=calibrate,
+            is_cached=cache,
+            keep_names=keep_names,
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error

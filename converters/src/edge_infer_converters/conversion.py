@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.manifest import Variant
+    from edge_infer_converters.latency import Latency
+    from edge_infer_converters.saturation import Saturation
     from edge_infer_converters.validate import Quality
 
 
@@ -21,12 +23,25 @@ class ConvertedVariant:
         nbytes: The size of its file.
         quality: How good it is.
         is_kept: Whether it is in the bundle; one that is not good enough is left out.
+        latency: How long it takes against the fp32 variant, or None where there is none to compare with.
+        saturation: What int8 loses on CPUs without VNNI, or None where it does not compute in int8.
     """
 
     variant: Variant
     nbytes: int
     quality: Quality
     is_kept: bool
+    latency: Latency | None = None
+    saturation: Saturation | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this as `quality.json` does."""
+        return {
+            "size": self.nbytes,
+            **self.quality.to_json(),
+            "latency": self.latency.to_json() if self.latency else None,
+            "saturation": self.saturation.to_json() if self.saturation else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +75,7 @@ class Conversion:
     def to_json(self) -> dict[str, Any]:
         """Describe this for `--json`: the variants of the bundle, and why others are not in it."""
         made = [
-            {"id": one.variant.id, "file": one.variant.file, "size": one.nbytes, **one.quality.to_json()}
-            for one in self.variants
-            if one.is_kept
+            {"id": one.variant.id, "file": one.variant.file, **one.to_json()} for one in self.variants if one.is_kept
         ]
         not_good = {one.variant.id: one.quality.verdict.reason for one in self.variants if not one.is_kept}
         return {

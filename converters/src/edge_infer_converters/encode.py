@@ -6,23 +6,32 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
 from edge_infer.tensors import TensorSpec
+from edge_infer_converters.engine import fast_session
+from edge_infer_converters.ranges import METHODS
+from edge_infer_converters.sensitivity import noise
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
+from edge_infer_converters.steps.weight_only import engine_options as weight_options
 from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import onnx as onnx_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import onnx
 
     from edge_infer_converters.calibration import CalibrationSet
     from edge_infer_converters.recipe import VariantPlan
     from edge_infer_converters.sources.onnx import SourceModel
     from edge_infer_converters.targets.tflite import FloatGraph
+
+
+#: How many calls decide between the methods of `auto`.
+_AUTO_CALLS = 32
 
 
 class Encoded(NamedTuple):
@@ -34,6 +43,7 @@ class Encoded(NamedTuple):
         options: The engine settings that it needs, where they are not the plan's.
         inputs: Its input specs where they differ from the source's, else None.
         outputs: Likewise its output specs.
+        targets: What it is for, where that is not the plan's.
     """
 
     data: bytes
@@ -41,6 +51,7 @@ class Encoded(NamedTuple):
     options: Mapping[str, Mapping[str, str]] | None = None
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] | None = None
+    targets: tuple[str, ...] | None = None
 
 
 def encode_tflite(
@@ -75,7 +86,13 @@ def encode_tflite(
     return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
-def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, ranges: CalibrationSet) -> Encoded:
+def encode(
+    plan: VariantPlan,
+    model: SourceModel,
+    cleaned: onnx.ModelProto,
+    ranges: CalibrationSet,
+    calibrate: str = "minmax",
+) -> Encoded:
     """Make the file that a plan asks for.
 
     Args:
@@ -83,6 +100,7 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
         model: The model as it came.
         cleaned: The same after `clean_up`.
         ranges: The inputs that give int8 its ranges.
+        calibrate: How, one of `ranges.WORDS`.
 
     Raises:
         ConversionError: It cannot be made of this model.
@@ -103,7 +121,32 @@ def encode(plan: VariantPlan, model: SourceModel, cleaned: onnx.ModelProto, rang
     if not is_quantizable(cleaned):
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
-    return _checked(Encoded(onnx_target.write(to_int8(cleaned, ranges.calls)), note), plan, cleaned)
+    is_reduced = plan.word == "int8-reduced"
+    data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced)
+    note += "" if method == "minmax" and calibrate == "minmax" else f" by {method}"
+    return _checked(Encoded(data, note), plan, cleaned)
+
+
+def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *, is_reduced: bool) -> tuple[bytes, str]:
+    """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's."""
+    methods = METHODS if calibrate == "auto" else (calibrate,)
+    files = {
+        method: onnx_target.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method))
+        for method in methods
+    }
+    if len(files) == 1:
+        return next(iter(files.values())), methods[0]
+    calls = [dict(call) for call in ranges.first(_AUTO_CALLS).calls]
+    references = _run(onnx_target.write(cleaned), calls)
+    errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
+    best = min(errors, key=lambda method: errors[method])
+    return files[best], best
+
+
+def _run(data: bytes, calls: Sequence[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
+    session = fast_session(data)
+    names = [value.name for value in session.get_outputs()]
+    return [dict(zip(names, session.run(names, call), strict=True)) for call in calls]
 
 
 def _int4(cleaned: onnx.ModelProto) -> Encoded:
@@ -114,7 +157,8 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     count = list(choice.values()).count("int4")
     if not count:
         raise ConversionError("The model has no MatMul, Gemm or table with weights that int4 can hold")
-    return Encoded(onnx_target.write(rewrite(prepared, weights, choice)), f"{count} of {len(weights)} weights in int4")
+    data = onnx_target.write(rewrite(prepared, weights, choice))
+    return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
 
 
 def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:

@@ -1,61 +1,95 @@
-"""A conversion as one self-contained HTML page: sizes against quality, and what each layer costs in fewer bits."""
+"""A conversion as one self-contained HTML page: what was made, what it costs, and what each place will take."""
 
 from __future__ import annotations
 
 from html import escape
-from math import floor, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.cli.output import size
 from edge_infer.errors import BundleError
+from edge_infer.files import write_file
+from edge_infer.select import by_rule
 from edge_infer_converters.report import decibels
+from edge_infer_converters.report_charts import bars, scatter
+from edge_infer_converters.thumbnails import data_url
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.calibration import CalibrationSet
+    from edge_infer_converters.conversion import Conversion, ConvertedVariant
     from edge_infer_converters.mixed import MixedModel
 
-# Beyond this the outputs are equal for every purpose, and the scale would have no room for what matters.
-_MOST_DB = 80.0
-_COLOURS = {"fp32": "#6b7280", "fp16": "#2563eb", "int8": "#059669", "int4": "#d97706", "mixed": "#be185d"}
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1f2937;
-  background: #fff; }
-h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-p { margin: .25rem 0; color: #4b5563 } svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
-table { border-collapse: collapse; width: 100% } th, td { padding: .3rem .6rem; text-align: right }
+:root { color-scheme: light dark; --ink: #1f2937; --soft: #4b5563; --pale: #6b7280; --line: #d1d5db; --grid: #e5e7eb;
+  --page: #fff; --fp32: #6b7280; --fp16: #2563eb; --int8: #047857; --int4: #b45309; --mixed: #be185d }
+@media (prefers-color-scheme: dark) { :root { --ink: #e5e7eb; --soft: #b6bcc6; --pale: #8b93a1; --line: #4b5563;
+  --grid: #2b3440; --page: #111827; --fp32: #9ca3af; --fp16: #60a5fa; --int8: #34d399; --int4: #fbbf24;
+  --mixed: #f472b6 } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink);
+  background: var(--page) }
+h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2.2rem 0 .5rem }
+p { margin: .25rem 0; color: var(--soft) } .wide { overflow-x: auto }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
+svg .axis, svg .front { stroke: var(--line) } svg .grid { stroke: var(--grid) }
+svg .front { fill: none; stroke: var(--pale); stroke-dasharray: 4 3 }
+svg .leader { stroke: var(--pale); stroke-width: .6 }
+svg .tick { fill: var(--soft) } svg .name { fill: var(--ink) } svg .trial { opacity: .4 }
+.fp32 { fill: var(--fp32) } .fp16 { fill: var(--fp16) } .int8 { fill: var(--int8) } .int4 { fill: var(--int4) }
+.mixed { fill: var(--mixed) }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .6rem; text-align: right; vertical-align: top }
 th:first-child, td:first-child, th:last-child, td:last-child { text-align: left }
-th { border-bottom: 2px solid #d1d5db; font-weight: 600 } td { border-bottom: 1px solid #e5e7eb }
-.out td { color: #9ca3af }
+th { border-bottom: 2px solid var(--line); font-weight: 600; white-space: nowrap }
+td { border-bottom: 1px solid var(--grid) } td:first-child { white-space: nowrap } .out td { color: var(--pale) }
+.text th, .text td { text-align: left }
+.samples { display: flex; flex-wrap: wrap; gap: 1rem; margin-top: .5rem } figure { margin: 0; width: 6.5rem }
+figure img { width: 6rem; height: 6rem; object-fit: contain; image-rendering: pixelated;
+  border: 1px solid var(--line) }
+figcaption { font-size: .8rem; color: var(--soft); line-height: 1.3 }
 """
 
 
-class _Point(NamedTuple):
-    nbytes: int
-    sqnr_db: float
-    label: str
-    precision: str
+class _Place(NamedTuple):
+    """Somewhere a bundle is run: its name, the format that its engine reads, and the device in `select`'s words."""
+
+    name: str
+    format: str
+    device: str
 
 
-def write(result: Conversion, mixed: MixedModel | None) -> str:
+_PLACES = (
+    _Place("Browser, wasm", "onnx", "wasm"),
+    _Place("Browser, WebGPU", "onnx", "webgpu"),
+    _Place("CPU or Raspberry Pi, onnxruntime", "onnx", "cpu"),
+    _Place("CPU or Raspberry Pi, LiteRT", "tflite", "cpu"),
+    _Place("CUDA, onnxruntime", "onnx", "cuda"),
+)
+
+
+def write(result: Conversion, mixed: MixedModel | None, data: CalibrationSet) -> str:
     """Return the page.
 
     Args:
         result: What was made.
         mixed: What the search found, or None where there was none.
+        data: The inputs that it was measured on.
     """
     parts = [
         f"<h1>{escape(result.name)}</h1>",
         f"<p>Revision {result.revision[:12]}, measured on {escape(result.data)}.</p>",
         "<h2>Variants</h2>",
         _table(result),
+        *_saturation(result.variants),
+        "<h2>What each place will take</h2>",
+        "<p>By the rules of <code>load</code>, before <code>edge-infer tune</code> measured anything there.</p>",
+        _picks(result.variants),
         "<h2>Size and quality</h2>",
-        "<p>Up is better, left is smaller. The line joins what nothing else beats in both; small dots are trials of "
-        "the search.</p>",
-        _scatter(result, mixed),
+        "<p>Up is better, left is smaller; the time of a call against fp32 stands beside the name. The line joins what "
+        "nothing else beats in both; small dots are trials of the search.</p>",
+        scatter(result, mixed),
     ]
     if mixed is not None:
         kept = ", ".join(escape(weight.label) for weight in mixed.guilty)
@@ -64,8 +98,9 @@ def write(result: Conversion, mixed: MixedModel | None) -> str:
             "<p>SQNR of the outputs when this layer alone is stored in int8 (upper bar) or int4 (lower bar): a short "
             "bar is a layer that suffers. At the right, what it is stored as.</p>",
             f"<p>{'Kept in float: ' + kept + '.' if kept else 'No layer had to stay float.'}</p>",
-            _bars(mixed),
+            bars(mixed),
         ]
+    parts += _worst(result.variants, data)
     title = escape(result.name)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -81,114 +116,75 @@ def save(path: str | os.PathLike[str], page: str) -> None:
         BundleError: The file cannot be written; the bundle is not touched.
     """
     try:
-        Path(path).write_text(page, "utf-8")
+        write_file(Path(path), page.encode())
     except OSError as error:
         raise BundleError(f"The report `{path}` cannot be written: {error.strerror}") from error
 
 
 def _table(result: Conversion) -> str:
     metric = result.metric
-    heads = ["Variant", "Size", "SQNR", "Top-1", *([metric.capitalize(), "Loss"] if metric else []), "Verdict"]
+    heads = ["Variant", "Size", "SQNR", "Top-1", *([metric.capitalize(), "Loss"] if metric else []), "Time"]
+    heads.append("Verdict")
     rows = []
     for one in result.variants:
         quality = one.quality
         cells = [one.variant.id, size(one.nbytes), decibels(quality.parity.sqnr_db), f"{quality.parity.top1:.2%}"]
         cells += [f"{quality.score:.4f}", f"{quality.loss:.2%}"] if metric else []
-        cells.append(quality.verdict.word if one.is_kept else f"left out: {quality.verdict.reason}")
+        cells.append("" if one.latency is None else f"{one.latency.ratio:.2f}×")
+        reason = quality.verdict.reason
+        word = f"{quality.verdict.word}: {reason}" if reason else quality.verdict.word
+        cells.append(word if one.is_kept else f"left out: {reason}")
         body = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         rows.append(f"<tr{'' if one.is_kept else ' class=out'}>{body}</tr>")
     for id_, reason in result.not_made.items():
         empty = "<td></td>" * (len(heads) - 2)
         rows.append(f"<tr class=out><td>{escape(id_)}</td>{empty}<td>not made: {escape(reason)}</td></tr>")
-    return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{''.join(rows)}</table>"
+    head = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
-def _scatter(result: Conversion, mixed: MixedModel | None) -> str:
-    points = [
-        _Point(one.nbytes, one.quality.parity.sqnr_db, one.variant.id, one.variant.precision) for one in result.variants
+def _saturation(variants: Sequence[ConvertedVariant]) -> list[str]:
+    """Say what int8 loses on CPUs whose kernels saturate, where it was measured."""
+    found = [(one.variant.id, one.saturation) for one in variants if one.saturation is not None]
+    if not found:
+        return []
+    figures = ", ".join(f"{id_} {decibels(one.precise_db)} / {decibels(one.plain_db)}" for id_, one in found)
+    if any(one.can_be_seen for _, one in found):
+        note = "This CPU has no VNNI: the difference is what saturation of 16-bit sums costs."
+    else:
+        note = "This CPU sums exactly in both; what an x86 CPU without VNNI loses cannot be seen here."
+    return [f"<p>int8 in precise mode / on plain kernels: {escape(figures)}. {note}</p>"]
+
+
+def _picks(variants: Sequence[ConvertedVariant]) -> str:
+    kept = [one.variant for one in variants if one.is_kept]
+    rows = []
+    for place in _PLACES:
+        readable = [variant for variant in kept if variant.format == place.format]
+        if readable:
+            variant, why = by_rule(readable, place.device)
+            cells = place.name, variant.id, why
+        else:
+            cells = place.name, "nothing", f"no {place.format} variant is in the bundle"
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    head = "<tr><th>Place</th><th>Variant</th><th>Why</th></tr>"
+    return f'<div class="wide"><table class="text">{head}{"".join(rows)}</table></div>'
+
+
+def _worst(variants: Sequence[ConvertedVariant], data: CalibrationSet) -> list[str]:
+    """Show the samples on which the smallest variant is farthest from the source."""
+    candidates = [one for one in variants if one.is_kept and one.quality.worst]
+    if not candidates:
+        return []
+    one = min(candidates, key=lambda variant: variant.nbytes)
+    shown = []
+    for call, sqnr_db in one.quality.worst:
+        pictures = (data_url(array) for array in data.calls[call].values())
+        address = next((found for found in pictures if found), None)
+        picture = f'<img alt="sample {call}" src="{address}">' if address else ""
+        shown.append(f"<figure>{picture}<figcaption>sample {call}<br>{decibels(sqnr_db)}</figcaption></figure>")
+    return [
+        f"<h2>Worst samples of {escape(one.variant.id)}</h2>",
+        "<p>Where its outputs are farthest from the source's, counted from 0.</p>",
+        f'<div class="samples">{"".join(shown)}</div>',
     ]
-    trials = [_Point(t.nbytes, t.sqnr_db, "", "mixed") for t in mixed.search.trials] if mixed else []
-    everything = [*points, *trials]
-    low, high = min(p.nbytes for p in everything), max(p.nbytes for p in everything)
-    left, right, top, bottom = 50, 700, 15, 330
-    span = max(log10(high / low), 0.05)
-
-    def x(nbytes: float) -> float:
-        return left + 20 + (right - left - 110) * log10(nbytes / low) / span
-
-    def y(value: float) -> float:
-        return bottom - (bottom - top) * min(max(value, 0.0), _MOST_DB) / _MOST_DB
-
-    drawn = [f'<line x1="{left}" y1="{bottom}" x2="{right}" y2="{bottom}" stroke="#9ca3af"/>']
-    for value in range(0, int(_MOST_DB) + 1, 20):
-        drawn.append(f'<line x1="{left}" y1="{y(value):.1f}" x2="{right}" y2="{y(value):.1f}" stroke="#e5e7eb"/>')
-        text = f"{value} dB" if value < _MOST_DB else f"≥ {value}"
-        drawn.append(f'<text x="{left - 6}" y="{y(value) + 4:.1f}" text-anchor="end" fill="#4b5563">{text}</text>')
-    for nbytes in _ticks(low, high):
-        drawn.append(
-            f'<text x="{x(nbytes):.1f}" y="{bottom + 18}" text-anchor="middle" fill="#4b5563">{size(nbytes)}</text>'
-        )
-        drawn.append(
-            f'<line x1="{x(nbytes):.1f}" y1="{bottom}" x2="{x(nbytes):.1f}" y2="{bottom + 4}" stroke="#9ca3af"/>'
-        )
-    line = " ".join(f"{x(p.nbytes):.1f},{y(p.sqnr_db):.1f}" for p in front(everything))
-    drawn.append(f'<polyline points="{line}" fill="none" stroke="#9ca3af" stroke-dasharray="4 3"/>')
-    drawn += [
-        f'<circle cx="{x(p.nbytes):.1f}" cy="{y(p.sqnr_db):.1f}" r="2.5" fill="{_COLOURS["mixed"]}" opacity=".35"/>'
-        for p in trials
-    ]
-    used: list[tuple[float, float]] = []
-    for p in sorted(points, key=lambda point: -point.sqnr_db):
-        across, down = x(p.nbytes), y(p.sqnr_db)
-        colour = _COLOURS.get(p.precision, "#111827")
-        drawn.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="5" fill="{colour}"/>')
-        at = down + 4
-        while any(abs(at - other) < 14 and abs(across - place) < 90 for place, other in used):
-            at += 14
-        used.append((across, at))
-        drawn.append(f'<text x="{across + 9:.1f}" y="{at:.1f}" fill="{colour}">{escape(p.label)}</text>')
-    return f'<svg viewBox="0 0 720 360" role="img" aria-label="size and quality">{"".join(drawn)}</svg>'
-
-
-def front(points: Sequence[_Point]) -> list[_Point]:
-    """Return the points that no other beats in size and quality, the smallest first."""
-    best = -float("inf")
-    found: list[_Point] = []
-    for point in sorted(points, key=lambda one: (one.nbytes, -one.sqnr_db)):
-        if point.sqnr_db > best:
-            found.append(point)
-            best = point.sqnr_db
-    return found
-
-
-def _ticks(low: int, high: int) -> list[int]:
-    """Return round sizes between two sizes."""
-    first, last = floor(log10(low)), floor(log10(high)) + 1
-    values = [factor * 10**power for power in range(first, last + 1) for factor in (1, 2, 3, 5, 7)]
-    return [value for value in values if low <= value <= high]
-
-
-def _bars(mixed: MixedModel) -> str:
-    noises: dict[str, dict[str, float]] = {}
-    for one in mixed.sensitivities:
-        noises.setdefault(one.weight.name, {})[one.encoding] = one.sqnr_db
-    weights = [weight for weight in mixed.weights if weight.name in noises]
-    left, width, step = 230, 420, 26
-    drawn: list[str] = []
-    for i, weight in enumerate(weights):
-        middle = i * step + 14
-        name = weight.label if len(weight.label) <= 32 else f"{weight.label[:14]}…{weight.label[-16:]}"
-        drawn.append(f'<text x="{left - 8}" y="{middle + 4}" text-anchor="end" fill="#1f2937">{escape(name)}</text>')
-        for j, encoding in enumerate(("int8", "int4")):
-            value = noises[weight.name].get(encoding)
-            if value is None:
-                continue
-            length = width * min(max(value, 0.0), _MOST_DB) / _MOST_DB if isfinite(value) else width
-            drawn.append(
-                f'<rect x="{left}" y="{middle - 9 + 9 * j}" width="{length:.1f}" height="8" '
-                f'fill="{_COLOURS[encoding]}"><title>{encoding}: {decibels(value)}</title></rect>'
-            )
-        stored = mixed.trial.choice.get(weight.name, "fp32")
-        drawn.append(f'<text x="{left + width + 12}" y="{middle + 4}" fill="{_COLOURS[stored]}">{stored}</text>')
-    height = len(weights) * step + 6
-    return f'<svg viewBox="0 0 720 {height}" role="img" aria-label="sensitivity of layers">{"".join(drawn)}</svg>'

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edge_infer.errors import ConversionError
+from edge_infer_converters import latency
+from edge_infer_converters.engine import fast_session
+from edge_infer_converters.remembered_trials import RememberedTrials, key_of
 from edge_infer_converters.report import decibels as spelled
 from edge_infer_converters.report import step
 from edge_infer_converters.search import (
@@ -19,22 +21,22 @@ from edge_infer_converters.search import (
     search,
     start_of,
 )
-from edge_infer_converters.sensitivity import Sensitivity, WeightSession, decibels, noise, rank
+from edge_infer_converters.sensitivity import Sensitivity, WeightSession, rank
 from edge_infer_converters.sources.onnx import make_session
-from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
+from edge_infer_converters.steps.weight_only import engine_options, prepare, rewrite, weights_of
 from edge_infer_converters.targets import onnx as onnx_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     import onnx
 
-    from edge_infer_converters.budget import Budget
     from edge_infer_converters.calibration import CalibrationSet
-    from edge_infer_converters.metrics import Metric
+    from edge_infer_converters.judge import Judge
     from edge_infer_converters.report import Reporter
     from edge_infer_converters.search import Move
-    from edge_infer_converters.steps.weight_only import Weight
+    from edge_infer_converters.steps.weight import Weight
 
     Outputs = Mapping[str, np.ndarray]
 
@@ -73,6 +75,11 @@ class MixedModel:
         ]
         return tuple(sorted(kept, key=lambda weight: (-weight.nbytes("fp16"), weight.label)))
 
+    @property
+    def options(self) -> dict[str, dict[str, str]] | None:
+        """The engine settings that the file needs, by backend."""
+        return engine_options(self.weights, self.trial.choice)
+
     def counts(self) -> dict[str, int]:
         """Count the weights of each encoding."""
         chosen = [self.trial.choice.get(weight.name, "fp32") for weight in self.weights]
@@ -106,30 +113,26 @@ class MixedSearch:
     Args:
         cleaned: The source after `clean_up`.
         data: The inputs that each trial runs on.
-        references: The source's outputs for them.
-        metric: What the user cares about.
-        budget: What it must keep.
-        golden: How many of the first calls are the bundle's golden examples: no clear answer among them may change.
+        judge: Compares their outputs with the source's, within the budget.
         reporter: Who is told.
+        is_cached: Whether figures are kept for the next search, and taken from earlier ones.
     """
 
     def __init__(
         self,
         cleaned: onnx.ModelProto,
         data: CalibrationSet,
-        references: Sequence[Outputs],
-        metric: Metric,
-        budget: Budget,
-        golden: int,
+        judge: Judge,
         reporter: Reporter,
+        *,
+        is_cached: bool = False,
     ) -> None:
+        self._is_cached = is_cached
         self._model = prepare(cleaned)
         self._nbytes = len(onnx_target.write(cleaned))
         self._calls = data.calls
-        self._references = references
-        self._metric = metric
-        self._budget = budget
-        self._golden = golden
+        self._judge = judge
+        self._budget = judge.budget
         self._reporter = reporter
         self._weights = weights_of(self._model)
 
@@ -144,14 +147,33 @@ class MixedSearch:
         """
         if not self._weights:
             raise ConversionError("The model has no float32 weights to make smaller")
+        found = self._run(ranking)
+        limit = self._budget.max_latency_ratio
+        packed = any(w.kind == "matrix" and found.trial.choice.get(w.name) == "int4" for w in self._weights)
+        if limit is None or not packed or (timed := self._time(found)).ratio <= limit:
+            return found
+        self._reporter.talk(
+            step(
+                "Timed", "onnx/mixed  ", f"{timed}, at most {limit:g}x is asked for: matrices in int4 are what is slow"
+            )
+        )
+        self._weights = tuple(_without_packed(weight) for weight in self._weights)
+        return self._run(ranking)
+
+    def _run(self, ranking: CalibrationSet) -> MixedModel:
+        known = self._remembered(ranking)
         session = WeightSession(self._model, self._weights)
         count = len(self._weights)
         with self._reporter.progress(f"Ranking {count} weights", count) as advance:
-            sensitivities = rank(session, self._weights, ranking.first(RANKING_CALLS).calls, advance)
+            sensitivities = rank(session, self._weights, ranking.first(RANKING_CALLS).calls, advance, known)
         moves = moves_of(sensitivities)
 
         def evaluate(choice: Mapping[str, str]) -> Trial:
-            return self._judge(choice, session.run(self._calls, choice))
+            outcome = known.outcome(choice)
+            if outcome is None:
+                outcome = self._judge.measure(session.run(self._calls, choice))
+                known.add_outcome(choice, outcome)
+            return Trial(dict(choice), self._estimated(choice), *self._judge.weigh(outcome))
 
         if self._is_size_only:
             found = self._until_small_enough(moves, evaluate)
@@ -161,7 +183,26 @@ class MixedSearch:
         if found.is_interrupted:
             self._reporter.warn("The search was stopped: the best file so far is kept", "")
         session.close()
+        known.save()
+        if known.hits:
+            self._reporter.talk(step("Took", "onnx/mixed  ", f"{known.hits} figures from an earlier search"))
         return self._written(found, sensitivities)
+
+    def _remembered(self, ranking: CalibrationSet) -> RememberedTrials:
+        """Return what was measured before; a metric of the user's own may have changed, and is measured again."""
+        metric = self._judge.metric.name
+        if not self._is_cached or ":" in metric:
+            return RememberedTrials(None)
+        calls = [*self._calls, *ranking.first(RANKING_CALLS).calls]
+        words = metric, str(self._judge.golden), str(self._judge.metric.base)
+        return RememberedTrials(key_of(onnx_target.write(self._model), calls, *words))
+
+    def _time(self, found: MixedModel) -> latency.Latency:
+        """Time a file against the float model."""
+        call = dict(self._calls[0])
+        settings = (found.options or {}).get("onnxruntime", {})
+        sides = [fast_session(onnx_target.write(self._model)), fast_session(found.data, settings=settings)]
+        return latency.compare("onnx/fp32", *(partial(side.run, None, call) for side in sides))
 
     @property
     def _is_size_only(self) -> bool:
@@ -187,9 +228,9 @@ class MixedSearch:
         for trial in fitting[:_MAX_WRITTEN]:
             data = self._encoded(trial.choice)
             session = make_session(data, "onnx/mixed")
-            names = list(self._references[0])
+            names = list(self._judge.references[0])
             results = [dict(zip(names, session.run(names, dict(call)), strict=True)) for call in self._calls]
-            measured = self._judge(trial.choice, results)
+            measured = self._tried(trial.choice, results)
             if measured.is_within and len(data) < self._nbytes:
                 return MixedModel(data, measured, self._weights, sensitivities, found)
         raise ConversionError(self._nothing(found), hint="allow more, or take --precision fp16")
@@ -199,26 +240,13 @@ class MixedSearch:
             return "The search was stopped before it found a file"
         best = max(found.trials, key=lambda trial: (-max(trial.loss, 0.0), trial.sqnr_db))
         return (
-            f"Nothing smaller keeps the budget ({self._limits()}): the best found of {len(found.trials)} loses "
-            f"{max(best.loss, 0):.2%} of {self._metric.name} at {spelled(best.sqnr_db)}, "
+            f"Nothing smaller keeps the budget ({self._judge.limits()}): the best found of {len(found.trials)} loses "
+            f"{max(best.loss, 0):.2%} of {self._judge.metric.name} at {spelled(best.sqnr_db)}, "
             f"{len(self._encoded(best.choice)) / 1000:.1f} kB"
         )
 
-    def _limits(self) -> str:
-        limits = [f"SQNR >= {self._budget.floor_db:g} dB"]
-        if self._budget.max_loss is not None:
-            limits.insert(0, f"loss <= {self._budget.max_loss:.4g} of {self._metric.name}")
-        return ", ".join(limits)
-
-    def _judge(self, choice: Mapping[str, str], results: Sequence[Outputs]) -> Trial:
-        loss = self._metric.loss(self._metric.score(results))
-        sqnr_db = decibels(noise(self._references, results))
-        is_within = sqnr_db >= self._budget.floor_db and clear_answers_kept(
-            self._references[: self._golden], results[: self._golden]
-        )
-        if self._budget.max_loss is not None and loss > self._budget.max_loss:
-            is_within = False
-        return Trial(dict(choice), self._estimated(choice), sqnr_db, loss, is_within)
+    def _tried(self, choice: Mapping[str, str], results: Sequence[Outputs]) -> Trial:
+        return Trial(dict(choice), self._estimated(choice), *self._judge.judge(results))
 
     def _estimated(self, choice: Mapping[str, str]) -> int:
         saved = sum(w.nbytes("fp32") - w.nbytes(choice.get(w.name, "fp32")) for w in self._weights)
@@ -228,26 +256,11 @@ class MixedSearch:
         return onnx_target.write(rewrite(self._model, self._weights, choice))
 
 
-def clear_answers_kept(references: Sequence[Outputs], results: Sequence[Outputs]) -> bool:
-    """Tell whether every best class that leads by more than the largest error is still the best one.
-
-    The same question as `edge_infer.parity.compare` asks of the golden examples, on arrays.
-    """
-    for name in references[0] if references else ():
-        if references[0][name].dtype.kind != "f" or references[0][name].ndim < 2 or references[0][name].shape[-1] < 2:
-            continue
-        pairs = [(a[name].reshape(-1, a[name].shape[-1]), b[name]) for a, b in zip(references, results, strict=True)]
-        if any(want.size != got.size for want, got in pairs):
-            return False
-        rows = [(want, got.reshape(want.shape)) for want, got in pairs]
-        with np.errstate(all="ignore"):
-            error = max((float(np.abs(want - got).max(initial=0)) for want, got in rows), default=0.0)
-        for want, got in rows:
-            ordered = np.sort(want, axis=1)
-            is_clear = ordered[:, -1] - ordered[:, -2] > error
-            if (want.argmax(axis=1) != got.argmax(axis=1))[is_clear].any():
-                return False
-    return True
+def _without_packed(weight: Weight) -> Weight:
+    """Return a matrix without int4, the encoding that engines compute with as it is; other weights stay."""
+    if weight.kind != "matrix":
+        return weight
+    return replace(weight, encodings=tuple(encoding for encoding in weight.encodings if encoding != "int4"))
 
 
 def said_of(mixed: MixedModel) -> tuple[str, str]:

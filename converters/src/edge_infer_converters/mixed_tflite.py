@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.encode import Encoded
-from edge_infer_converters.mixed import RANKING_CALLS, clear_answers_kept
+from edge_infer_converters.mixed import RANKING_CALLS
 from edge_infer_converters.report import decibels as spelled
 from edge_infer_converters.search import Trial, moves_of, search
-from edge_infer_converters.sensitivity import Sensitivity, decibels, noise
-from edge_infer_converters.steps.weight_only import Weight
+from edge_infer_converters.sensitivity import Sensitivity, noise
+from edge_infer_converters.steps.weight import Weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
 
-    from edge_infer_converters.budget import Budget
     from edge_infer_converters.calibration import CalibrationSet
-    from edge_infer_converters.metrics import Metric
+    from edge_infer_converters.judge import Judge
     from edge_infer_converters.report import Reporter
     from edge_infer_converters.search import SearchResult
     from edge_infer_converters.targets.tflite import FloatGraph, TFLiteModel
@@ -37,31 +36,16 @@ class TFLiteSearch:
     Args:
         graph: The model in TFLite operators.
         data: The inputs that each trial runs on.
-        references: The source's outputs for them.
-        metric: What the user cares about.
-        budget: What it must keep.
-        golden: How many of the first calls are the bundle's golden examples: no clear answer among them may change.
+        judge: Compares their outputs with the source's, within the budget.
         reporter: Who is told.
     """
 
-    def __init__(
-        self,
-        graph: FloatGraph,
-        data: CalibrationSet,
-        references: Sequence[Outputs],
-        metric: Metric,
-        budget: Budget,
-        golden: int,
-        reporter: Reporter,
-    ) -> None:
+    def __init__(self, graph: FloatGraph, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:
         from edge_infer_converters.targets.tflite.quantize.weights import weights_of
 
         self._graph = graph
         self._calls = data.calls
-        self._references = references
-        self._metric = metric
-        self._budget = budget
-        self._golden = golden
+        self._judge = judge
         self._reporter = reporter
         self._ids: dict[str, int] = {}
         self._weights: list[Weight] = []
@@ -96,7 +80,7 @@ class TFLiteSearch:
 
     def _best(self, found: SearchResult) -> Trial | None:
         """Return the smallest trial; where only a size is asked for, the best of those that have it."""
-        budget = self._budget
+        budget = self._judge.budget
         if budget.max_size is None or budget.max_loss is not None or budget.min_sqnr_db is not None:
             return found.best
         small = [trial for trial in found.trials if trial.is_within and trial.nbytes <= budget.max_size]
@@ -118,14 +102,7 @@ class TFLiteSearch:
     def _judged(self, choice: Mapping[str, str]) -> Trial:
         written = self._written(choice)
         results = _outputs(written, self._calls)
-        loss = self._metric.loss(self._metric.score(results))
-        sqnr_db = decibels(noise(self._references, results))
-        is_within = sqnr_db >= self._budget.floor_db and clear_answers_kept(
-            self._references[: self._golden], results[: self._golden]
-        )
-        if self._budget.max_loss is not None and loss > self._budget.max_loss:
-            is_within = False
-        return Trial(dict(choice), len(written.data), sqnr_db, loss, is_within)
+        return Trial(dict(choice), len(written.data), *self._judge.judge(results))
 
     def _written(self, choice: Mapping[str, str]) -> TFLiteModel:
         return self._graph.write_each({self._ids[name]: encoding for name, encoding in choice.items()})
@@ -135,8 +112,8 @@ class TFLiteSearch:
             return "The search was stopped before it found a file"
         best = max(trials, key=lambda trial: (-max(trial.loss, 0.0), trial.sqnr_db))
         return (
-            f"Nothing smaller keeps the budget (SQNR >= {self._budget.floor_db:g} dB): the best found of {len(trials)} "
-            f"loses {max(best.loss, 0):.2%} of {self._metric.name} at {spelled(best.sqnr_db)}, "
+            f"Nothing smaller keeps the budget ({self._judge.limits()}): the best found of {len(trials)} "
+            f"loses {max(best.loss, 0):.2%} of {self._judge.metric.name} at {spelled(best.sqnr_db)}, "
             f"{best.nbytes / 1000:.1f} kB"
         )
 

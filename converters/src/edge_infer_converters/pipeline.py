@@ -13,26 +13,27 @@ import onnx
 from edge_infer import codec
 from edge_infer.errors import (
     AccuracyError,
-    BackendError,
     ConversionError,
-    ExecutionError,
     InputError,
     UnsupportedModel,
     listed,
 )
 from edge_infer.manifest import Variant
-from edge_infer_converters import golden, html_report, quality, support, validate
+from edge_infer_converters import golden, html_report, quality, support
+from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.conversion import Conversion, ConvertedVariant
+from edge_infer_converters.dynamic_search import DynamicSearch
 from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
+from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import Metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
 from edge_infer_converters.mixed_tflite import TFLiteSearch
 from edge_infer_converters.recipe import Recipe
-from edge_infer_converters.report import LogReporter, Reporter, decibels, step
+from edge_infer_converters.report import LogReporter, Reporter, step
 from edge_infer_converters.selection import choose
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources import tflite as tflite_source
@@ -40,7 +41,6 @@ from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.opset import to_opset
-from edge_infer_converters.trial import crashing
 
 if TYPE_CHECKING:
     import os
@@ -79,7 +79,8 @@ def convert(
         output: The folder to write.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
-        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file (`calibration.read_set`).
+        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
+            or images, or `package.module:function` that yields samples (`calibration.read_set`).
         evaluation: Inputs to measure on, with the right classes as `labels` if it is a classifier.
         labels: Class names: a JSON list, or a text file with one on each line.
         recipe: Which variants to make; all that can be made unless given.
@@ -99,7 +100,7 @@ def convert(
     >>> from edge_infer_converters import convert
     >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz")  # doctest: +SKIP
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
-    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32']
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32', 'tflite/fp16', 'tflite/int8']
     """
     reporter = reporter or LogReporter()
     recipe = recipe or Recipe()
@@ -143,7 +144,7 @@ def convert(
         writer.write_quality(quality.document(result, data, ranges, run.mixed))
         writer.commit()
     if report is not None:
-        html_report.save(report, html_report.write(result, run.mixed))
+        html_report.save(report, html_report.write(result, run.mixed, data))
     if result.missed:
         raise AccuracyError(
             f"{result.missed}; `{result.path}` holds it",
@@ -273,22 +274,25 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
-        count = min(golden.EXAMPLES, len(data.calls))
-        judges = (data, outputs, metric, self._recipe.budget, count, self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
             if plan.id in self.not_made:
                 continue
             try:
                 if plan.format == "tflite" and plan.precision == "mixed":
-                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                    judge = self._judge(data, outputs, metric)
+                    encoded = TFLiteSearch(self._tflite_graph(), data, judge, self._reporter).run(ranges)
                 elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    encoded = self._search(MixedSearch(cleaned, *judges), ranges)
+                    judge = self._judge(data, outputs, metric)
+                    job = MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached)
+                    encoded = self._search(job, ranges)
+                elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
+                    encoded = self._search_dynamic(cleaned, data, self._judge(data, outputs, metric))
                 else:
-                    encoded = encode(plan, self.model, cleaned, ranges)
+                    encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise
@@ -300,7 +304,7 @@ class _Run:
                 plan.format,
                 plan.precision,
                 plan.file,
-                targets=plan.targets,
+                targets=encoded.targets or plan.targets,
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
@@ -323,22 +327,11 @@ class _Run:
         metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
-        count = min(golden.EXAMPLES, len(data.calls))
-        measured: list[ConvertedVariant] = []
-        fatal = crashing(self._writer.folder, [variant.id for variant, _ in made])
-        for variant, nbytes in made:
-            try:
-                if variant.id in fatal:
-                    raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
-                budget = self._recipe.budget
-                quality = validate.measure(self._writer.folder, variant, data, outputs, count, metric, budget)
-            except BackendError as error:
-                self._leave_out(variant.id, error)
-                self._writer.drop(variant.file)
-                continue
-            figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
-            self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
-            measured.append(ConvertedVariant(variant, nbytes, quality, True))
+        judge = self._judge(data, outputs, metric)
+        measured, failed = Bench(self._writer.folder, data, judge, self._reporter).run(made)
+        for variant, error in failed:
+            self._leave_out(variant.id, error)
+            self._writer.drop(variant.file)
         measured, self.missed = choose(measured, self._source_id, self._recipe)
         for one in measured:
             verdict = one.quality.verdict
@@ -379,7 +372,16 @@ class _Run:
         self._reporter.talk(said)
         if guilty:
             self._reporter.talk(step("Kept", "in float:", guilty))
-        return Encoded(self.mixed.data)
+        return Encoded(self.mixed.data, options=self.mixed.options)
+
+    def _search_dynamic(self, cleaned: onnx.ModelProto, data: CalibrationSet, judge: Judge) -> Encoded:
+        """Search the fastest dynamic int8 within the budget."""
+        found = DynamicSearch(cleaned, data, judge, self._reporter).run()
+        # Pages compute blocks in float, and slowly.
+        return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
+
+    def _judge(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]], metric: Metric) -> Judge:
+        return Judge(outputs, metric, self._recipe.budget, min(golden.EXAMPLES, len(data.calls)))
 
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
         is_said = error.message in self.not_made.values()

@@ -29,10 +29,7 @@ def document(
         "machine": validate.describe_machine(),
         "evaluation": {"origin": data.origin, "sha256": data.sha256, "calls": len(data.calls)},
         "calibration": {"origin": ranges.origin, "sha256": ranges.sha256, "calls": len(ranges.calls)},
-        "variants": {
-            one.variant.id: {"size": one.nbytes, "is_kept": one.is_kept, **one.quality.to_json()}
-            for one in result.variants
-        },
+        "variants": {one.variant.id: {"is_kept": one.is_kept, **one.to_json()} for one in result.variants},
         "not_made": result.not_made,
         **searched,
     }

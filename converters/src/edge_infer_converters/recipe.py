@@ -14,11 +14,13 @@ from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+#: How ranges are found; `edge_infer_converters.ranges` does it, which loads the engines.
+CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
 #: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
-#: values from each call.
+#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI.
 INTERFACES = ("float", "int8")
-WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed", "auto")
+WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int4", "mixed", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ _ALL = (
     VariantPlan("onnx", "fp16", "onnx/model_fp16.onnx", ("cuda", "web"), {}),
     VariantPlan("onnx", "int8", "onnx/model_int8.onnx", ("any",), ENGINE_OPTIONS),
     VariantPlan("onnx", "int8", "onnx/model_quantized.onnx", ("any",), ENGINE_OPTIONS, "int8-dynamic"),
+    # Pages, ARM and x86 with VNNI lose 1 to 5 dB by it and gain nothing: taken by name only.
+    VariantPlan("onnx", "int8", "onnx/model_int8_reduced.onnx", (), {}, "int8-reduced"),
     VariantPlan("onnx", "int4", "onnx/model_q4.onnx", ("any",), {}),
     VariantPlan("onnx", "mixed", "onnx/model_mixed.onnx", ("any",), {}),
     VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
@@ -82,6 +86,8 @@ class Recipe:
         source: What is asked of the source: fixed dimensions, another operator set.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
+        calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
+        is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
         keep_names: Whether tensors inside a TFLite file keep their names.
     """
 
@@ -92,11 +98,14 @@ class Recipe:
     targets: tuple[str, ...] = ("any",)
     source: SourceOptions = field(default_factory=SourceOptions)
     tflite_io: str = ""
+    calibrate: str = "minmax"
+    is_cached: bool = True
     keep_names: bool = False
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
+        _check((self.calibrate,), CALIBRATIONS, "Calibration")
         _check(self.targets, list(PLACES), "Target")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
         for target in self.targets:

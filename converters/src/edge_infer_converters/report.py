@@ -73,7 +73,7 @@ def step(verb: str, what: str, detail: str = "") -> str:
 def print_table(conversion: Conversion) -> None:
     """Print the variants with their figures, those that were left out too."""
     metric = conversion.metric
-    columns = ["variant", "size", "sqnr", "max err/rms", "top-1", *([metric] if metric else []), "verdict"]
+    columns = ["variant", "size", "sqnr", "max err/rms", "top-1", *([metric] if metric else []), "latency", "verdict"]
     rows: list[list[str]] = []
     for one in conversion.variants:
         score = [_score(metric, one.quality.score)] if metric else []
@@ -87,6 +87,7 @@ def print_table(conversion: Conversion) -> None:
                 f"{figures.max_err:.1e}" if figures.max_err else "0",
                 _share(figures.top1),
                 *score,
+                "" if one.latency is None else f"{one.latency.ratio:.2f}x",
                 verdict,
             ]
         )

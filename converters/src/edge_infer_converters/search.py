@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer_converters.sensitivity import Sensitivity
-    from edge_infer_converters.steps.weight_only import Weight
+    from edge_infer_converters.steps.weight import Weight
 
 #: Up to how many moves every step is measured: a metric such as accuracy may fall and rise again.
 MAX_EXHAUSTIVE = 24

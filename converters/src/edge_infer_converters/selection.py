@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe) -> tuple[list[ConvertedVariant], str]:
-    """Mark what is kept: what is good enough and, where there is a largest size, no larger.
+    """Mark what is kept: what is good enough, not slower for nothing and, where there is a largest size, no larger.
 
     The source itself stays whatever is measured: without it there is nothing to compare with. Where all good variants
     are too large, the smallest of them stays.
@@ -30,7 +30,7 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
     """
     if recipe.keep_all:
         return list(measured), ""
-    good = [one for one in measured if one.quality.verdict.word != "fail"]
+    good = [one for one in measured if _timed(one, recipe).quality.verdict.word != "fail"]
     limit = recipe.budget.max_size
     missed = ""
     if limit is not None and good and all(one.nbytes > limit for one in good):
@@ -41,7 +41,8 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
         )
         limit = best.nbytes
     chosen: list[ConvertedVariant] = []
-    for one in measured:
+    for found in measured:
+        one = found if found.variant.id == source_id else _timed(found, recipe)
         kept = one
         if one.variant.id != source_id and one.quality.verdict.word == "fail":
             kept = replace(one, is_kept=False)
@@ -50,3 +51,26 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
             kept = replace(one, is_kept=False, quality=replace(one.quality, verdict=Verdict("fail", reason)))
         chosen.append(kept)
     return chosen, missed
+
+
+def _timed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
+    """Return a variant with its verdict after its latency: int8 is there to be faster, fewer bits to be smaller.
+
+    An int8 variant that is clearly slower than float is refused; of the others it is said. Half precision is no
+    matter of CPUs, unless a limit is asked for.
+    """
+    latency, verdict = one.latency, one.quality.verdict
+    if latency is None or verdict.word == "fail":
+        return one
+    limit = recipe.budget.max_latency_ratio
+    if limit is not None:
+        if latency.ratio <= limit:
+            return one
+        verdict = Verdict("fail", f"it takes {latency}, at most {limit:g}x is asked for")
+    elif not latency.is_slow or not {"any", "pi"}.intersection(one.variant.targets):
+        return one
+    elif one.variant.precision == "int8":
+        verdict = Verdict("fail", f"it is slower than float: {latency}")
+    elif verdict.word == "ok":
+        verdict = Verdict("warn", f"it is slower than float: {latency}")
+    return replace(one, quality=replace(one.quality, verdict=verdict))

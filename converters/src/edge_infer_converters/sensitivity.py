@@ -15,13 +15,14 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_infer_converters.graphs import drop_unread_tensors
+from edge_infer_converters.remembered_trials import RememberedTrials
 from edge_infer_converters.sources.onnx import make_session
 from edge_infer_converters.steps.weight_only import round_trip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edge_infer_converters.steps.weight_only import Weight
+    from edge_infer_converters.steps.weight import Weight
 
     Arrays = Mapping[str, np.ndarray]
 
@@ -104,6 +105,7 @@ def rank(
     weights: Sequence[Weight],
     calls: Sequence[Arrays],
     advance: Callable[[int], None] = lambda _: None,
+    known: RememberedTrials | None = None,
 ) -> tuple[Sensitivity, ...]:
     """Measure each weight in each integer encoding, alone, all others in fp32.
 
@@ -112,14 +114,21 @@ def rank(
         weights: Which weights.
         calls: Inputs to measure on; a dozen are enough to rank by.
         advance: Told after each weight.
+        known: What was measured before; what is new is added.
     """
-    references = session.run(calls, {})
+    known = known or RememberedTrials(None)
+    references: list[dict[str, np.ndarray]] = []
     found: list[Sensitivity] = []
     for weight in weights:
         for encoding in weight.encodings:
-            if encoding in ("int8", "int4"):
-                results = session.run(calls, {weight.name: encoding})
-                found.append(Sensitivity(weight, encoding, noise(references, results)))
+            if encoding not in ("int8", "int4"):
+                continue
+            added = known.noise(weight.name, encoding)
+            if added is None:
+                references = references or session.run(calls, {})
+                added = noise(references, session.run(calls, {weight.name: encoding}))
+                known.add_noise(weight.name, encoding, added)
+            found.append(Sensitivity(weight, encoding, added))
         advance(1)
     return tuple(found)
 

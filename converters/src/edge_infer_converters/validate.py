@@ -6,15 +6,17 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edge_infer import parity as measures
+from edge_infer.processors import read_processor
+from edge_infer_converters.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from edge_infer.manifest import Variant
     from edge_infer_converters.budget import Budget
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 #: The engine that a format is measured on, and the distribution that it comes from.
 ENGINES = {"onnx": ("onnxruntime", "onnxruntime"), "tflite": ("litert", "ai-edge-litert")}
+_MAX_WORST = 6
 # Comparing is plain Python, half a microsecond for each value: later calls of large outputs are not compared.
 _MAX_VALUES = 2_000_000
 
@@ -40,6 +43,7 @@ class Quality:
         metric: What the score is of.
         score: The metric on all calls.
         loss: Its relative drop against the source's.
+        worst: The calls whose outputs are farthest from the source's, with their SQNR in dB, the worst first.
     """
 
     parity: measures.Parity
@@ -50,6 +54,7 @@ class Quality:
     metric: str
     score: float
     loss: float
+    worst: tuple[tuple[int, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
@@ -63,6 +68,7 @@ class Quality:
             "reason": self.verdict.reason,
             "engine": self.engine,
             "calls": self.calls,
+            "worst": [{"call": call, "sqnr_db": _number(round(sqnr_db, 2))} for call, sqnr_db in self.worst],
         }
 
 
@@ -106,7 +112,9 @@ def measure(
     if verdict.word != "fail":
         verdict = _within(budget, variant, figures, metric, loss) or verdict
     engine = f"{backend} {version(distribution)}"
-    return Quality(figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss)
+    return Quality(
+        figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss, _worst(references, results)
+    )
 
 
 def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) -> float | None:
@@ -127,7 +135,9 @@ def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) 
 def describe_machine() -> dict[str, str]:
     """Name the processor and the versions that figures depend on."""
     names = ("edge-infer-converters", "onnx", "onnxruntime", "ai-edge-litert", "numpy")
-    return {"cpu": _processor(), "python": platform.python_version(), **{name: version(name) for name in names}}
+    processor = read_processor()
+    cpu = " ".join([processor.model or platform.processor() or platform.machine(), *processor.features])
+    return {"cpu": cpu, "python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def _within(
@@ -143,24 +153,19 @@ def _within(
     return None
 
 
+def _worst(
+    references: Sequence[Mapping[str, np.ndarray]], results: Sequence[Mapping[str, np.ndarray]]
+) -> tuple[tuple[int, float], ...]:
+    """Find the calls with most noise."""
+    noises = [noise([want], [got]) for want, got in zip(references, results, strict=True)]
+    order = sorted(range(len(noises)), key=lambda i: -noises[i])[:_MAX_WORST]
+    return tuple((i, decibels(noises[i])) for i in order if noises[i])
+
+
 def _comparable(references: Sequence[Mapping[str, np.ndarray]]) -> int:
     """Count the calls to compare: all, or as many as do not take minutes."""
     per_call = sum(array.size for array in references[0].values())
     return max(1, min(len(references), _MAX_VALUES // max(per_call, 1)))
-
-
-def _processor() -> str:
-    """Name the processor; on Linux with the instructions on which int8 kernels depend."""
-    info = Path("/proc/cpuinfo")
-    if not info.is_file():
-        return platform.processor() or platform.machine()
-    fields: dict[str, str] = {}
-    for line in info.read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields[key.strip()] = value.strip()
-    flags = set(fields.get("flags", fields.get("Features", "")).split())
-    known = [name for name in ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp") if name in flags]
-    return " ".join([fields.get("model name", platform.machine()), *known])
 
 
 def _number(value: float) -> float | None:

@@ -10,23 +10,33 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.graphs import drop_stored_shapes
 from edge_infer_converters.steps.clean_up import clean_up
+from edge_infer_converters.steps.int8_blocks import store_in_blocks
 from edge_infer_converters.steps.int8_static import prepare
 from edge_infer_converters.steps.shorten_names import shorten_names
 from edge_infer_converters.steps.weight_only import rewrite, weights_of
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
 _MULTIPLYING = ("MatMul", "Gemm")
 
 
-def to_dynamic_int8(model: onnx.ModelProto) -> onnx.ModelProto:
+def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> onnx.ModelProto:
     """Return a copy whose constant matrices are int8 and whose other weights are stored in 8 bits.
 
     Convolutions stay in float: computing their ranges in each call makes them slower than that.
+
+    Args:
+        model: A float32 model.
+        blocked: Names of MatMul nodes, after `int8_static.prepare`, that multiply by blocks (`int8_blocks`): slower,
+            and nearer to float.
 
     Raises:
         ConversionError: There is no matrix, or the quantizer failed.
@@ -46,6 +56,7 @@ def to_dynamic_int8(model: onnx.ModelProto) -> onnx.ModelProto:
                 prepared,
                 os.fspath(path),
                 op_types_to_quantize=list(_MULTIPLYING),
+                nodes_to_exclude=sorted(blocked),
                 per_channel=True,
                 weight_type=quantization.QuantType.QInt8,
             )
@@ -53,8 +64,13 @@ def to_dynamic_int8(model: onnx.ModelProto) -> onnx.ModelProto:
             raise ConversionError(f"The model cannot be quantized to dynamic int8: {error}") from error
         quantized = clean_up(onnx.load(path))
     drop_stored_shapes(quantized.graph)
-    others = weights_of(quantized)
-    small = rewrite(quantized, others, {weight.name: "int8" for weight in others if "int8" in weight.encodings})
+    matrices = {node.input[1] for node in quantized.graph.node if node.name in blocked}
+    others = [weight for weight in weights_of(quantized) if weight.name not in matrices]
+    small = rewrite(
+        store_in_blocks(quantized, blocked),
+        others,
+        {weight.name: "int8" for weight in others if "int8" in weight.encodings},
+    )
     small = shorten_names(small)
     small.producer_name, small.producer_version = model.producer_name, model.producer_version
     return small

@@ -1,0 +1,140 @@
+"""Timing against the float parent, and what follows from it; and what saturation costs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from edge_infer.errors import InputError
+from edge_infer.manifest import Variant
+from edge_infer.parity import Parity, Verdict
+from edge_infer.processors import Processor
+from edge_infer_converters import Budget, Recipe, convert, saturation
+from edge_infer_converters.conversion import ConvertedVariant
+from edge_infer_converters.engine import fast_session
+from edge_infer_converters.latency import Latency, compare
+from edge_infer_converters.saturation import Saturation
+from edge_infer_converters.selection import choose
+from edge_infer_converters.validate import Quality
+from tests import zoo
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteModel
+
+
+def work(times: int) -> float:
+    """Compute for a while: as long as `times` says."""
+    return sum(float(np.sin(np.full(2000, 0.1)).sum()) for _ in range(times))
+
+
+def measured(
+    id_: str, precision: str, latency: Latency | None, targets: tuple[str, ...] = ("any",)
+) -> ConvertedVariant:
+    quality = Quality(Parity(0.01, 40.0, 1.0, 1.0, 100), Verdict("ok", ""), None, "onnxruntime", 32, "cosine", 1.0, 0.0)
+    return ConvertedVariant(
+        Variant(id_, "onnx", precision, f"{id_}.onnx", targets=targets), 100, quality, True, latency
+    )
+
+
+SLOW = Latency("onnx/fp32", 1.57, 1.5, 1.6, 0.2, 31)
+FAST = Latency("onnx/fp32", 0.8, 0.7, 0.9, 0.2, 31)
+
+
+def test_the_ratio_is_that_of_the_work() -> None:
+    latency = compare("float", lambda: work(20), lambda: work(60))
+
+    assert 1.8 < latency.ratio < 5
+    assert latency.low <= latency.ratio <= latency.high
+    assert latency.ms > 0
+    assert latency.is_slow
+
+
+def test_equal_work_is_not_called_slow() -> None:
+    assert not compare("float", lambda: work(20), lambda: work(20)).is_slow
+
+
+def test_microseconds_are_nothing_to_lose() -> None:
+    assert SLOW.is_slow
+    assert not SLOW._replace(ms=0.1).is_slow
+
+
+@pytest.mark.parametrize(
+    ("precision", "latency", "targets", "word", "is_kept"),
+    [
+        ("int8", SLOW, ("any",), "fail", False),
+        ("int8", FAST, ("any",), "ok", True),
+        ("mixed", SLOW, ("any",), "warn", True),
+        ("fp16", SLOW, ("cuda", "web"), "ok", True),
+        ("int8", None, ("any",), "ok", True),
+    ],
+)
+def test_int8_that_is_slower_is_refused_and_of_smaller_files_it_is_said(
+    precision: str, latency: Latency | None, targets: tuple[str, ...], word: str, is_kept: bool
+) -> None:
+    (one,), _ = choose([measured("onnx/one", precision, latency, targets)], "onnx/fp32", Recipe())
+
+    assert (one.quality.verdict.word, one.is_kept) == (word, is_kept)
+    assert ("1.57x of onnx/fp32 (1.50 to 1.60)" in one.quality.verdict.reason) == (word != "ok")
+
+
+def test_keep_all_keeps_what_is_slow() -> None:
+    (one,), _ = choose([measured("onnx/int8", "int8", SLOW)], "onnx/fp32", Recipe(keep_all=True))
+
+    assert one.is_kept
+
+
+def test_a_limit_on_time_is_for_every_variant_but_the_source() -> None:
+    recipe = Recipe(budget=Budget(max_latency_ratio=0.75))
+    everything = [measured("onnx/fp32", "fp32", None), measured("onnx/fp16", "fp16", FAST, ("web",))]
+
+    source, half = choose(everything, "onnx/fp32", recipe)[0]
+
+    assert source.is_kept
+    assert not half.is_kept
+    assert "at most 0.75x is asked for" in half.quality.verdict.reason
+
+
+@pytest.mark.parametrize("ratio", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_ratio_that_nothing_can_have_is_refused(ratio: float) -> None:
+    with pytest.raises(InputError, match="Latency ratio"):
+        Budget(max_latency_ratio=ratio)
+
+
+def test_figures_of_time_and_of_both_kernels_are_in_the_quality(write_model: WriteModel, tmp_path: Path) -> None:
+    convert(write_model(zoo.mlp()), tmp_path / "m.bundle", recipe=Recipe(("onnx",), keep_all=True))
+
+    quality = json.loads((tmp_path / "m.bundle/quality.json").read_text())["variants"]
+
+    assert quality["onnx/fp32"]["latency"] is None
+    assert quality["onnx/int8"]["latency"].keys() == {"parent", "ratio", "low", "high", "ms", "rounds", "threads"}
+    assert quality["onnx/int8"]["latency"]["parent"] == "onnx/fp32"
+    assert quality["onnx/int8"]["saturation"]["precise_sqnr_db"] > 30
+    assert quality["onnx/fp16"]["saturation"] is None
+
+
+@pytest.mark.parametrize(
+    ("features", "can_be_seen"), [(("avx2",), True), (("avx2", "avx_vnni"), False), (("asimd",), False)]
+)
+def test_saturation_can_only_be_seen_on_x86_without_vnni(
+    features: tuple[str, ...], can_be_seen: bool, write_model: WriteModel
+) -> None:
+    file = write_model(zoo.mlp())
+    calls = [{"x": np.ones((1, 64), np.float32)}]
+    session = fast_session(str(file))
+    references = [dict(zip(["logits"], session.run(["logits"], calls[0]), strict=True))]
+
+    found = saturation.measure(file, calls, references, Processor("", features, 1))
+
+    assert found.can_be_seen is can_be_seen
+    assert found.to_json()["precise_sqnr_db"] is None, "float is exact in both"
+
+
+def test_the_gap_is_what_precise_mode_keeps() -> None:
+    found = Saturation(38.5, 20.5, True)
+
+    assert found.gap_db == pytest.approx(18)

@@ -101,7 +101,7 @@ def convert(
     >>> from edge_infer_converters import convert
     >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz")  # doctest: +SKIP
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
-    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32']
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32', 'tflite/fp16', 'tflite/int8']
     """
     reporter = reporter or LogReporter()
     recipe = recipe or Recipe()

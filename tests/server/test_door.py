@@ -154,6 +154,18 @@ def test_a_page_of_another_server_opens_no_stream(tiny: Path) -> None:
                 pass
 
 
+@pytest.mark.parametrize("what", ["load", "unload", "canary"])
+def test_a_page_of_another_server_changes_no_model(tiny: Path, what: str) -> None:
+    with ServerThread(create_app({"tiny": tiny}, cors_origins=["https://shop.example"])) as server:
+        path = f"/v2/repository/models/tiny/{what}"
+        for origin in ("https://evil.example", "null", "http://["):
+            refused = Client(server.url)(path, "POST", b"", origin=origin, content_type="text/plain")
+            assert (refused.status, json.loads(refused.body)["code"]) == (403, "origin_refused"), origin
+        assert ask(server).status == 200
+        for origin in ("https://shop.example", server.url):
+            assert Client(server.url)(path, "POST", b"", origin=origin).status == 200
+
+
 # -- TLS --
 
 

@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 import urllib.request
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ import onnxruntime
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from browser_start import sample_starts  # noqa: E402  beside this file
 from networks import mobilenet_v2  # noqa: E402  beside this file
 
 from edge_infer.browser.chromium import chromium  # noqa: E402
@@ -62,6 +63,7 @@ ROWS = (
     ("JavaScript session, page to worker and back", "session", "proxy", (1.0, 1.0, 1.0)),
 )
 PEERS = {
+    "pyodide": "Pyodide, plain warm start",
     "litert1": "LiteRT.js, 1 thread",
     "peer": "onnxruntime-web run()",
     "proxy": "onnxruntime-web run(), env.wasm.proxy",
@@ -121,7 +123,7 @@ class Bench:
         self._page.goto(f"{url}/blank.html")
         self._page.evaluate("""async () => {
             const { startPython } = await import("/src/index.js");
-            globalThis.python = await startPython({ threads: 1 });
+            globalThis.python = await startPython({ threads: 1, keepImage: false });
             globalThis.bench = await import("/bench/browser.js");
         }""")
         self._python(_OPEN_PYTHON)
@@ -166,9 +168,8 @@ class Bench:
         body = Path(__file__).with_name(name).read_bytes() if name.endswith(".js") else None
         if body is None:
             place, _, ending = name.partition(".")
-            body = self._models[list(SHAPES)[int(place)]]
-            if ending == "tflite":
-                body = tflite.write(onnx.load_from_string(body), "model").data
+            model = list(SHAPES)[int(place)]
+            body = self._models[model] if ending == "onnx" else tflite_of(model, self._models[model])
         self._serve(route, body, name)
 
     def _peer_file(self, route: Route) -> None:
@@ -244,7 +245,7 @@ def measure_threads(bench: Bench, url: str, rounds: int) -> list[dict[str, Any]]
 _FIRST_VISITS = {
     "JavaScript only": (2.45e6, "(await import('/src/index.js')).createSession('/bench/0.onnx')"),
     "JavaScript only, TFLite": (None, "(await import('/src/index.js')).createSession('/bench/0.tflite')"),
-    "Python": (7.9e6, "(await import('/src/index.js')).startPython()"),
+    "Python": (7.9e6, "(await import('/src/index.js')).startPython({ keepImage: false })"),
 }
 
 
@@ -274,6 +275,12 @@ def measure_bytes(bench: Bench, url: str) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+@cache
+def tflite_of(name: str, model: bytes) -> bytes:
+    """Write a model as TFLite, once."""
+    return tflite.write(onnx.load_from_string(model), name).data
 
 
 def wire_bytes(url: str) -> int:
@@ -336,6 +343,8 @@ def main() -> None:
         bench = Bench(browser.new_context(), server.url, models)
         rounds = 7 if arguments.quick else 21
         rows = measure(bench, rounds) + measure_threads(bench, server.url, rounds) + measure_bytes(bench, server.url)
+        starts = sample_starts(browser.new_context(), server.url, 5 if arguments.quick else 9)
+        rows.append(row("Warm start of Python from its kept image", starts[0], "pyodide", starts[1], 0.25))
         chromium_version = browser.version
     worst = max(bench.max_error.values())
     if worst > 1e-3:

@@ -21,7 +21,7 @@ _TIMEOUT_S = 120
 
 _START = """async () => {
     const { startPython } = await import("/src/index.js");
-    globalThis.python = await startPython();
+    globalThis.python = await startPython({ keepImage: false });
 }"""
 _RUN = """async ([code, names]) => globalThis.python.run(code, names)"""
 # Errors of ours must come back as data: Playwright would flatten them to text.

@@ -221,7 +221,7 @@ def create_app(
         routes=[
             *PageRoutes(web_root, assets).routes(),
             *ModelRoutes(engine.repository, assets).routes(),
-            *PackageRoutes(assets).routes(),
+            *PackageRoutes(assets, web_root).routes(),
             *InferenceRoutes(engine, endpoint, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine.repository).routes(),
             *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),

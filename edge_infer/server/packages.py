@@ -14,11 +14,14 @@ from starlette.routing import Route
 from edge_infer.errors import did_you_mean
 from edge_infer.server.answers import NO_CACHE, json_answer
 from edge_infer.server.assets import Asset, Assets
+from edge_infer.server.lockfile import LOCK_NAME, lock_file
 from edge_infer.server.negotiation import prefers_html
 from edge_infer.server.problems import PathNotFound
 from edge_infer.server.wheel import DISTRIBUTION, WheelBuilder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.requests import Request
 
 _SIMPLE_JSON = "application/vnd.pypi.simple.v1+json"
@@ -31,15 +34,18 @@ class PackageRoutes:
 
     Args:
         assets: Answers for files.
+        web_root: The folder that has `vendor`, whose Pyodide's lock file is extended.
     """
 
-    def __init__(self, assets: Assets) -> None:
+    def __init__(self, assets: Assets, web_root: Path | None = None) -> None:
         self._assets = assets
+        self._web_root = web_root
         self._builder = WheelBuilder()
 
     def routes(self) -> list[Route]:
         """List the routes."""
         return [
+            Route(f"/wheels/{LOCK_NAME}", self.lock),
             Route("/wheels/{name}", self.wheel),
             Route("/simple/", self.projects),
             Route("/simple/{project}/", self.project),
@@ -60,6 +66,18 @@ class PackageRoutes:
             return Asset.of_bytes(wheel.name, wheel.data, wheel.sha256)
 
         return await self._assets.answer(request, open_wheel)
+
+    async def lock(self, request: Request) -> Response:
+        """Send a lock file for `loadPyodide({ lockFileURL })`, by which `loadPackage("edge-infer")` finds the wheel."""
+
+        def open_lock() -> Asset:
+            if self._web_root is None:
+                raise PathNotFound("The web files are not installed", hint="pip install 'edge-infer[web]'")
+            return Asset.of_bytes(
+                LOCK_NAME, lock_file(self._web_root / "vendor/pyodide" / LOCK_NAME, self._builder.build())
+            )
+
+        return await self._assets.answer(request, open_lock)
 
     async def projects(self, request: Request) -> Response:
         """List the one project."""

@@ -85,7 +85,10 @@ class PageRoutes:
     async def file(self, request: Request) -> Response:
         """Send a file of one of the folders."""
         folder, path = request.url.path.split("/")[1], request.path_params["path"]
-        return await self._assets.answer(request, lambda: self._open(folder, path))
+        response = await self._assets.answer(request, lambda: self._open(folder, path))
+        if (folder, path) == ("src", "service-worker.js"):
+            response.headers["Service-Worker-Allowed"] = "/"  # unasked, it may serve pages under /src/ only
+        return response
 
     def _open(self, folder: str, path: str) -> Asset:
         if self._root is None:

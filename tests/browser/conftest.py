@@ -110,7 +110,7 @@ class PagePython:
         self.report = page.evaluate(
             """async () => {
                 const { startPython } = await import("/src/index.js");
-                globalThis.python = await startPython();
+                globalThis.python = await startPython({ keepImage: false });
                 return python.report();
             }"""
         )

@@ -277,7 +277,7 @@ report = session.report()
     found: list[Any] = page.evaluate(
         """async ([code, url]) => {
             const { startPython } = await import("/src/index.js");
-            return (await startPython()).run(code, { url });
+            return (await startPython({ keepImage: false })).run(code, { url });
         }""",
         [code, f"{server}/models/mlp"],
     )

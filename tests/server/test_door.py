@@ -62,6 +62,14 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
 @pytest.mark.parametrize(
     ("sent", "status", "code"),
     [
+        (
+            b"GET /v2/models/tiny/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX: "
+            + b"a" * 5000
+            + b"\r\n\r\n",
+            431,
+            "headers_too_large",
+        ),
         (b"", 408, "request_timeout"),
         (b"GET /hea", 408, "request_timeout"),
         (POST, 408, "request_timeout"),
@@ -71,7 +79,17 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
         (b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 1000 + b"\r\n", 431, "headers_too_large"),
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large"),
     ],
-    ids=["nothing", "half a line", "half the headers", "half a body", "half a chunk", "long", "many", "long path"],
+    ids=[
+        "upgrade",
+        "nothing",
+        "half a line",
+        "half the headers",
+        "half a body",
+        "half a chunk",
+        "long",
+        "many",
+        "long path",
+    ],
 )
 def test_what_takes_too_long_or_too_much_is_hung_up_on(
     server: ServerThread, sent: bytes, status: int, code: str

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
+import pytest
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
 import edge_infer
+from edge_infer.errors import BundleError
 from edge_infer.server import wheel as wheel_module
+from edge_infer.server.lockfile import lock_file
 from edge_infer.server.wheel import WheelBuilder, build_wheel
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.server.conftest import Client
 
 NAME = f"edge_infer-{edge_infer.__version__}-py3-none-any.whl"
@@ -37,7 +38,7 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 def test_the_wheel_holds_the_whole_package_and_nothing_else() -> None:
     wheel = build_wheel()
     assert wheel.name == NAME
-    assert len(wheel.data) < 300_000
+    assert len(wheel.data) < 600_000  # tests/project/test_packaging.py bounds what a page needs of it
     files = unpacked(wheel.data)
     tops = {name.split("/")[0] for name in files}
     assert tops == {"edge_infer", f"edge_infer-{edge_infer.__version__}.dist-info"}
@@ -133,3 +134,31 @@ def test_the_index_has_one_project_by_any_spelling(get: Client) -> None:
     assert missing.status == 404
     assert json.loads(missing.body)["hint"] == "it has `edge-infer` only"
     assert get("/wheels/edge_infer-9.9.9-py3-none-any.whl").status == 404
+
+
+def test_the_lock_file_adds_the_wheel_to_those_beside_pyodide(tmp_path: Path) -> None:
+    wheel = build_wheel()
+    beside = {"name": "one", "file_name": "../wheels/one-1-py3-none-any.whl", "sha256": "0" * 64}
+    near = {"name": "two", "file_name": "two-1-py3-none-any.whl", "sha256": "1" * 64}
+    path = tmp_path / "pyodide-lock.json"
+    path.write_text(json.dumps({"info": {"python": "3.14.2"}, "packages": {"one": beside, "two": near}}))
+
+    lock = json.loads(lock_file(path, wheel))
+
+    assert lock["info"] == {"python": "3.14.2"}
+    places = {name: urljoin("/wheels/", entry["file_name"]) for name, entry in lock["packages"].items()}
+    assert places == {
+        "one": "/vendor/wheels/one-1-py3-none-any.whl",
+        "two": "/vendor/pyodide/two-1-py3-none-any.whl",
+        "edge-infer": f"/wheels/{NAME}",
+    }
+    assert lock["packages"]["edge-infer"]["sha256"] == wheel.sha256
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"info": {}}', '{"packages": [1]}', '{"packages": {"one": 1}}'])
+def test_a_lock_file_that_is_none_is_an_error(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "pyodide-lock.json"
+    path.write_text(text)
+
+    with pytest.raises(BundleError, match="cannot be read"):
+        lock_file(path, build_wheel())

@@ -11,6 +11,9 @@ import { InferError } from "./errors.js";
  * @property {import("./download.js").OnProgress} [onProgress]
  */
 
+/** The workers that are open. @type {Set<WorkerClient>} */
+export const openWorkers = new Set();
+
 /** A worker, and the requests it has not answered. */
 export class WorkerClient {
   /**
@@ -33,6 +36,7 @@ export class WorkerClient {
       ? new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name })
       : new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
     this.worker.onmessage = ({ data }) => this.receive(data);
+    openWorkers.add(this);
     this.worker.onerror = (event) => {
       event.preventDefault();
       const said = event.message ? `: ${event.message}` : "; one of its modules could not be loaded";
@@ -107,6 +111,7 @@ export class WorkerClient {
   /** Stop the worker, and with it all that it holds. A second call does nothing. */
   close() {
     this.isClosed = true;
+    openWorkers.delete(this);
     this.worker.terminate();
     this.fail(new InferError("The worker was closed", "input_error"));
   }

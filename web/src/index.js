@@ -44,6 +44,9 @@ export const VERSION = "0.1.0";
  */
 /** @typedef {OwnOptions & import("./sync/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
 
+// When the image of Python is made: the first answers of a page come before it.
+const IMAGE_DELAY_MS = 5000;
+
 // All sessions of a page share one worker and its engine, which is stopped when the last of them is closed.
 /** @type {WorkerClient | undefined} */
 let client;
@@ -127,6 +130,24 @@ async function withWorker(work) {
   } finally {
     leave(used);
   }
+}
+
+/**
+ * Make this page work without its server from the next visit on: a service worker keeps the page, its scripts and styles,
+ * and what its sessions and its Python have loaded until now. Models are kept by their sessions. Call it when all is loaded.
+ *
+ * @param {import("./offline.js").OfflineOptions & {root?: URL | string}} [options]
+ * @returns {Promise<import("./offline.js").Kept>} `isKept` is false, and `why` says why, where the browser cannot.
+ * @throws {InferError} `unsupported`: the service worker may not serve this page; `fetch_error` or `integrity_error`: a file is
+ *   gone, or not the one of this build; what was kept before stays.
+ */
+export async function keepOffline({ root, ...options } = {}) {
+  return (await import("./offline.js")).keepOffline(options, rootOf(root));
+}
+
+/** Undo `keepOffline`. Models stay until `clearModels`. */
+export async function forgetOffline() {
+  await (await import("./offline.js")).forgetOffline();
 }
 
 /** @param {WorkerClient} used */
@@ -287,6 +308,8 @@ export class Session {
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told each line that Python prints; the
  *   console unless given.
+ * @property {boolean} [keepImage] Whether, some seconds after the first start, an image of a fresh Python's memory (31 MB) is
+ *   made in another worker and kept in the page's storage, so that the next starts are short; it is unless false.
  */
 
 /**
@@ -298,17 +321,37 @@ export class Session {
  * @throws {InferError} A file is missing, or of another version than this package is tested with.
  */
 export async function startPython(options = {}) {
-  const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole } = options;
+  const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole, keepImage = true } = options;
   const place = rootOf(root);
   const worker = new WorkerClient("edge-infer python", onOutput);
   const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-page.tar`, place).href;
   try {
     const settings = { root: place, threads };
     const report = await worker.request({ kind: "python", settings, wheel: address, engines }, { onProgress });
+    if (keepImage && !report.isFromImage) {
+      // Starting a second Python takes a processor for seconds: not while the page makes use of its first one.
+      const later = () => worker.isClosed || keepPythonImage({ root: place }).catch((error) => console.debug(`edge-infer: ${error}`));
+      setTimeout(() => (globalThis.requestIdleCallback ?? setTimeout)(later), IMAGE_DELAY_MS);
+    }
     return new PythonWorker(worker, report);
   } catch (error) {
     worker.close();
     throw error;
+  }
+}
+
+/**
+ * Keep an image of a fresh Python now; `startPython` does it by itself, later.
+ *
+ * @param {{root?: URL | string}} [options]
+ * @returns {Promise<boolean>} Whether one is kept now: not where the page has no storage, or no room.
+ */
+export async function keepPythonImage({ root } = {}) {
+  const worker = new WorkerClient("edge-infer python image", () => {});
+  try {
+    return await worker.request({ kind: "image", root: rootOf(root) });
+  } finally {
+    worker.close();
   }
 }
 

@@ -72,7 +72,9 @@
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
 /** @typedef {{kind: "traffic"}} TrafficRequest */
-/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | PullRequest | SettleRequest} SessionRequest */
+/** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
+/** @typedef {{kind: "resources"}} ResourcesRequest Answered by the addresses of all that the worker has fetched. */
+/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 

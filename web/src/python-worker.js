@@ -2,7 +2,7 @@
 
 import { startPython } from "./engines/pyodide.js";
 import { InferError } from "./errors.js";
-import { answerRequests, place, post, traffic, unknownRequest } from "./worker-loop.js";
+import { answerRequests, place, post, resources, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @type {import("./engines/pyodide.js").Python | undefined} */
 let python;
@@ -15,13 +15,18 @@ answerRequests(async (request, _signal, onProgress) => {
       const { settings, wheel, engines } = request;
       const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
       python = begun.python;
-      const [engine] = begun.engines;
-      return [{ engine: engine.name, engineVersion: engine.version, threads: engine.threads, ...place(), ...traffic() }, []];
+      const { engines: [engine], isFromImage } = begun;
+      const facts = { engine: engine.name, engineVersion: engine.version, threads: engine.threads, isFromImage };
+      return [{ ...facts, ...place(), ...traffic() }, []];
     }
     case "execute":
       return [await started().execute(request.code, request.names), []];
     case "call":
       return [await started().call(request.module, request.name, request.values), []];
+    case "image":
+      return [await (await import("./engines/python-image.js")).keepImage(request.root), []];
+    case "resources":
+      return [resources(), []];
     case "traffic":
       return [traffic(), []];
     case "write":

@@ -5,7 +5,8 @@ import { downloadBytes } from "./download.js";
 /** @typedef {import("./client.js").WorkerClient} WorkerClient */
 /** @typedef {import("./protocol.js").Report} Report */
 
-/** @typedef {Omit<Report, "model" | "variant" | "device" | "storage" | "fromStorage" | "offline" | "notices">} PythonReport */
+/** @typedef {Omit<Report, "model" | "variant" | "device" | "storage" | "fromStorage" | "offline" | "notices">} EngineReport */
+/** @typedef {EngineReport & {isFromImage: boolean}} PythonReport `isFromImage`: whether a kept image of its memory made the start short. */
 
 /**
  * Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes; None is

@@ -65,3 +65,8 @@ export function traffic() {
   const sum = (/** @type {(entry: PerformanceResourceTiming) => number} */ of) => entries.reduce((all, entry) => all + of(entry), 0);
   return { bytesFetched: sum((entry) => entry.transferSize), bytesLoaded: sum((entry) => entry.decodedBodySize) };
 }
+
+/** @returns {string[]} The addresses of all that this worker has loaded. */
+export function resources() {
+  return performance.getEntriesByType("resource").map(({ name }) => name);
+}

@@ -8,7 +8,7 @@ import { openStore } from "./store.js";
 import { bundleOfFiles } from "./sync/files.js";
 import { requireGolden } from "./sync/golden.js";
 import { StoreModel } from "./sync/pull.js";
-import { answerRequests, place, traffic, unknownRequest } from "./worker-loop.js";
+import { answerRequests, place, resources, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./engines/open.js").AnySession} AnySession */
@@ -58,6 +58,8 @@ async function handle(request, signal, onProgress) {
       await sessions.get(request.session)?.session.close();
       sessions.delete(request.session);
       return [null, []];
+    case "resources":
+      return [resources(), []];
     default:
       throw unknownRequest(request);
   }

@@ -136,7 +136,7 @@ function unwrap(answer) {
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
- * @returns {Promise<{python: Python, engines: Engine[]}>}
+ * @returns {Promise<{python: Python, engines: Engine[], isFromImage: boolean}>}
  * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
  *   there is no such engine.
  */
@@ -156,16 +156,41 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   if (unknown !== undefined || engines.length === 0) {
     throw new InferError(`Engine \`${unknown}\` is not known; choose from \`ort\`, \`litert\``, "input_error");
   }
-  const [started, pyodide, package_] = await Promise.all([
+  const [started, { pyodide, isFromImage }, package_] = await Promise.all([
     Promise.all(engines.map((name) => starters[name]())),
-    loadPyodide(new URL("vendor/pyodide/", root), onProgress, onOutput),
+    bootPyodide(new URL("vendor/pyodide/", root), onProgress, onOutput),
     wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
   ]);
   const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
   Object.assign(globalThis, { edgeInferRoot: root });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
   if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
-  return { python: new Python(pyodide), engines: started };
+  return { python: new Python(pyodide), engines: started, isFromImage };
+}
+
+/**
+ * Start Pyodide from the image that an earlier visit kept, else as usual.
+ *
+ * @param {URL} folder
+ * @param {OnProgress} [onProgress]
+ * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput]
+ * @returns {Promise<{pyodide: Pyodide, isFromImage: boolean}>}
+ */
+async function bootPyodide(folder, onProgress, onOutput) {
+  const { dropImage, readImage } = await import("./python-image.js");
+  const image = await readImage();
+  if (image) {
+    try {
+      const pyodide = await loadPyodide(folder, { _loadSnapshot: image }, onProgress, onOutput);
+      // A module that was seeded before the image was made would give the same numbers at every visit.
+      pyodide.runPython('import sys; "random" in sys.modules and sys.modules["random"].seed()');
+      return { pyodide, isFromImage: true };
+    } catch (error) {
+      console.warn(`edge-infer: Python starts as usual, its kept image does not fit: ${error}`);
+      await dropImage().catch(() => {});
+    }
+  }
+  return { pyodide: await loadPyodide(folder, {}, onProgress, onOutput), isFromImage: false };
 }
 
 /**
@@ -180,11 +205,12 @@ function unpack(pyodide, data, format) {
 
 /**
  * @param {URL} folder
+ * @param {{_makeSnapshot?: boolean, _loadSnapshot?: Uint8Array}} privately Options that Pyodide does not promise to keep.
  * @param {OnProgress} [onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput]
  * @returns {Promise<Pyodide>}
  */
-async function loadPyodide(folder, onProgress, onOutput) {
+export async function loadPyodide(folder, privately, onProgress, onOutput) {
   const url = new URL("pyodide.mjs", folder);
   /** @type {typeof import("pyodide")} */
   let module;
@@ -201,6 +227,7 @@ async function loadPyodide(folder, onProgress, onOutput) {
   const restore = reportFetches(folder, onProgress);
   try {
     return await module.loadPyodide({
+      ...privately,
       indexURL: folder.href,
       stdout: (text) => onOutput?.("stdout", text),
       stderr: (text) => onOutput?.("stderr", text),

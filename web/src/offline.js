@@ -1,0 +1,119 @@
+/** The page's end of `service-worker.js`: the page itself is there when the server is not. */
+
+import { openWorkers } from "./client.js";
+import { InferError } from "./errors.js";
+
+/**
+ * @typedef {object} OfflineOptions
+ * @property {(URL | string)[]} [files] More files to keep: what the page will need and has not loaded by a tag or an
+ *   import, such as a Python file, or a bare `.onnx` file.
+ * @property {URL | string} [script] The address of `service-worker.js`; that of this package unless given.
+ */
+/**
+ * @typedef {object} Kept
+ * @property {boolean} isKept Whether the page is there without its server from now on.
+ * @property {number} files
+ * @property {number} bytes What they have, unpacked.
+ * @property {number} checked How many of them had the sha256 that the build gave them; the engine's files have one.
+ * @property {string} why Why nothing is kept; empty where it is.
+ */
+
+// What a page asks for as it runs is data, such as models, which have a store of their own.
+const DATA = ["fetch", "xmlhttprequest", "beacon"];
+const FOLDERS = ["src/", "vendor/", "wheels/"];
+
+/**
+ * @param {OfflineOptions} options
+ * @param {string} root The URL under which `src/` and `vendor/` lie.
+ * @returns {Promise<Kept>}
+ */
+export async function keepOffline({ files = [], script }, root) {
+  const none = { isKept: false, files: 0, bytes: 0, checked: 0 };
+  if (!navigator.serviceWorker) {
+    const why = globalThis.isSecureContext ? "the browser has no service workers" : "the page is not in a secure context";
+    return { ...none, why: `${why}: it needs its server at every visit` };
+  }
+  const page = location.href.split(/[?#]/)[0];
+  const registration = await register(new URL(script ?? new URL("./service-worker.js", import.meta.url), location.href), page, root);
+  const addresses = new Set([page, ...files.map((file) => new URL(file, location.href).href)]);
+  const isOwn = (/** @type {string} */ url) => /^https?:/.test(url) && !url.includes("/.edge-infer/");
+  const loaded = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
+  for (const { name, initiatorType } of loaded) if (isOwn(name) && !DATA.includes(initiatorType)) addresses.add(name);
+  const folders = FOLDERS.map((folder) => new URL(folder, root).href);
+  for (const worker of openWorkers) {
+    for (const url of /** @type {string[]} */ (await worker.request({ kind: "resources" }))) {
+      if (folders.some((folder) => url.startsWith(folder))) addresses.add(url);
+    }
+  }
+  const versions = new URL("vendor/versions.json", root).href;
+  const count = await ask(await activated(registration), { kind: "keep", page, addresses: [...addresses], versions });
+  return { isKept: true, ...count, why: "" };
+}
+
+/** Keep nothing of this origin's pages any more. */
+export async function forgetOffline() {
+  await globalThis.caches?.delete("edge-infer-offline");
+  for (const registration of (await navigator.serviceWorker?.getRegistrations()) ?? []) {
+    if (registration.active?.scriptURL.endsWith("/service-worker.js")) await registration.unregister();
+  }
+}
+
+/**
+ * @param {URL} script
+ * @param {string} page
+ * @param {string} root
+ * @returns {Promise<ServiceWorkerRegistration>} Of the folder that has both the page and the engine's files.
+ */
+async function register(script, page, root) {
+  const scope = commonFolder(page, root);
+  try {
+    return await navigator.serviceWorker.register(script, { scope });
+  } catch (cause) {
+    throw new InferError(`The service worker ${script} cannot serve ${scope}: ${cause}`, "unsupported", {
+      hint: `copy src/service-worker.js to ${scope} and write keepOffline({ script: "${new URL("service-worker.js", scope).pathname}" })`,
+      cause,
+    });
+  }
+}
+
+/**
+ * @param {string} one
+ * @param {string} other
+ * @returns {string} The innermost folder that has both; the first one's root where they are of different origins.
+ */
+export function commonFolder(one, other) {
+  const [first, second] = [new URL(one), new URL(other)];
+  const pieces = first.pathname.split("/").slice(0, -1);
+  const others = second.pathname.split("/").slice(0, -1);
+  const same = first.origin === second.origin ? pieces.findIndex((piece, i) => piece !== others[i]) : 1;
+  return `${first.origin}${pieces.slice(0, same < 0 ? undefined : same).join("/")}/`;
+}
+
+/**
+ * @param {ServiceWorkerRegistration} registration
+ * @returns {Promise<ServiceWorker>}
+ */
+async function activated(registration) {
+  const worker = registration.installing ?? registration.waiting ?? registration.active;
+  if (!worker) throw new InferError("The service worker is gone", "unsupported", { hint: "reload the page" });
+  while (worker.state !== "activated") {
+    if (worker.state === "redundant") throw new InferError("The service worker failed to start", "unsupported", { hint: "reload the page" });
+    await new Promise((resolve) => worker.addEventListener("statechange", resolve, { once: true }));
+  }
+  return worker;
+}
+
+/**
+ * @param {ServiceWorker} worker
+ * @param {import("./service-worker.js").KeepRequest} request
+ * @returns {Promise<import("./service-worker.js").KeptCount>}
+ */
+async function ask(worker, request) {
+  const { port1, port2 } = new MessageChannel();
+  const answered = new Promise((resolve) => (port1.onmessage = resolve));
+  worker.postMessage(request, [port2]);
+  const { value, error } = (await answered).data;
+  port1.close();
+  if (error) throw InferError.fromJSON(error);
+  return value;
+}

@@ -1,0 +1,192 @@
+/**
+ * The service worker that keeps a page's own files for when the server is out of reach. `keepOffline` registers it and
+ * tells it what to keep; a site that has one already adds this with `importScripts`. It has no imports for that reason.
+ *
+ * The network comes first: where it answers, nothing that was kept is used. A file's bytes lie under their sha256, and an
+ * index, written last, names the files of each page: a page that was kept while it was deployed is never half of each.
+ */
+
+/** @typedef {{sha256: string, headers: Record<string, string>}} KeptFile */
+/** @typedef {Record<string, Record<string, KeptFile>>} Index The files of each page, by their addresses. */
+/** @typedef {{kind: "keep", page: string, addresses: string[], versions: string}} KeepRequest */
+/** @typedef {{files: number, bytes: number, checked: number}} KeptCount */
+/** @typedef {{waitUntil: (promise: Promise<unknown>) => void}} Extendable */
+
+const CACHE = "edge-infer-offline";
+const PLACE = `${globalThis.location.origin}/.edge-infer/offline/`;
+const INDEX = `${PLACE}index.json`;
+// They describe the bytes on the wire, not those that are kept.
+const OF_THE_WIRE = ["content-encoding", "content-length", "transfer-encoding", "date"];
+
+const worker = /** @type {any} */ (globalThis);
+// Keeping changes the index: one after the other.
+let last = Promise.resolve();
+
+worker.addEventListener("install", () => worker.skipWaiting());
+worker.addEventListener("activate", (/** @type {Extendable} */ event) => event.waitUntil(worker.clients.claim()));
+
+worker.addEventListener("fetch", (/** @type {{request: Request, respondWith: (answer: Promise<Response>) => void}} */ event) => {
+  const { request } = event;
+  if (request.method !== "GET" || request.headers.has("range") || request.cache === "only-if-cached") return;
+  event.respondWith(answer(request));
+});
+
+worker.addEventListener("message", (/** @type {Extendable & MessageEvent<KeepRequest>} */ event) => {
+  const [port] = event.ports;
+  if (event.data?.kind !== "keep" || !port) return;
+  last = last.then(() => keep(event.data)).then(
+    (value) => port.postMessage({ value }),
+    (error) => port.postMessage({ error: error.document ?? describe("fetch_error", String(error), "load the page again") }),
+  );
+  event.waitUntil(last);
+});
+
+/**
+ * @param {Request} request
+ * @returns {Promise<Response>} What the network says, else what was kept.
+ */
+async function answer(request) {
+  let response;
+  try {
+    response = await fetch(request);
+  } catch (error) {
+    const old = await kept(request);
+    if (old) return old;
+    throw error;
+  }
+  // A proxy says 502 where the server is gone.
+  return response.status >= 500 ? ((await kept(request)) ?? response) : response;
+}
+
+/**
+ * @param {Request} request
+ * @returns {Promise<Response | undefined>}
+ */
+async function kept(request) {
+  const cache = await caches.open(CACHE);
+  const files = filesOf(await readIndex(cache));
+  const address = request.url.split("#")[0];
+  // A page is the same file whatever its query says.
+  const file = files[address] ?? (request.mode === "navigate" ? files[address.split("?")[0]] : undefined);
+  const body = file && (await cache.match(PLACE + file.sha256));
+  return body && new Response(body.body, { headers: file.headers });
+}
+
+/**
+ * Keep the files of a page; all of them, or what was kept before stays.
+ *
+ * @param {KeepRequest} request
+ * @returns {Promise<KeptCount>}
+ */
+async function keep({ page, addresses, versions }) {
+  const cache = await caches.open(CACHE);
+  const index = await readIndex(cache);
+  const known = filesOf(index);
+  const hashes = await pinned(versions);
+  const count = { files: 0, bytes: 0, checked: 0 };
+  // Without its server the page is kept as it is, where it is.
+  const isOnline = await fetch(page, { method: "HEAD", cache: "no-store" }).then(({ status }) => status < 500, () => false);
+  /** @type {Record<string, KeptFile>} */
+  const files = {};
+  await Promise.all(
+    addresses.map(async (address) => {
+      const { file, bytes } = await (isOnline ? fetched : found)(cache, address, known[address]);
+      const expected = hashes[address.split("?")[0]];
+      if (expected !== undefined && expected !== file.sha256) {
+        const said = `${address} has sha256 ${file.sha256}, expected ${expected}`;
+        throw failure("integrity_error", said, "the server's files are not of one version: copy or install them again");
+      }
+      files[address] = file;
+      count.files += 1;
+      count.bytes += bytes;
+      count.checked += expected === undefined ? 0 : 1;
+    }),
+  );
+  index[page] = files;
+  await cache.put(INDEX, new Response(JSON.stringify(index)));
+  const needed = new Set([INDEX, ...Object.values(filesOf(index)).map(({ sha256 }) => PLACE + sha256)]);
+  for (const { url } of await cache.keys()) if (!needed.has(url)) await cache.delete(url);
+  return count;
+}
+
+/**
+ * @param {Cache} cache
+ * @param {string} address
+ * @param {KeptFile | undefined} file
+ * @returns {Promise<{file: KeptFile, bytes: number}>}
+ */
+async function found(cache, address, file) {
+  const body = file && (await cache.match(PLACE + file.sha256));
+  if (!body) throw failure("fetch_error", `${address} cannot be reached, so it cannot be kept`, "is the server running?");
+  return { file, bytes: (await body.blob()).size };
+}
+
+/**
+ * Fetch a file, unless the one that is kept is still that of the server.
+ *
+ * @param {Cache} cache
+ * @param {string} address
+ * @param {KeptFile | undefined} old
+ * @returns {Promise<{file: KeptFile, bytes: number}>}
+ */
+async function fetched(cache, address, old) {
+  const body = old && (await cache.match(PLACE + old.sha256));
+  /** @type {Record<string, string>} */
+  const condition = body && old.headers.etag ? { "If-None-Match": old.headers.etag } : {};
+  let response;
+  try {
+    response = await fetch(address, { headers: condition, credentials: "same-origin" });
+  } catch {
+    throw failure("fetch_error", `${address} cannot be reached, so it cannot be kept`, "is the server running?");
+  }
+  if (response.status === 304 && old && body) return { file: old, bytes: (await body.blob()).size };
+  if (response.status !== 200) {
+    throw failure("fetch_error", `${address} answers with status ${response.status}, so it cannot be kept`, "load the page again");
+  }
+  const bytes = await response.arrayBuffer();
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const sha256 = Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  const headers = Object.fromEntries([...response.headers].filter(([name]) => !OF_THE_WIRE.includes(name)));
+  try {
+    await cache.put(PLACE + sha256, new Response(bytes));
+  } catch (error) {
+    const hint = "free some space, or remove models with clearModels()";
+    throw failure("storage_error", `The browser has no room for ${address}, ${bytes.byteLength} bytes: ${error}`, hint);
+  }
+  return { file: { sha256, headers }, bytes: bytes.byteLength };
+}
+
+/**
+ * @param {string} versions The address of `vendor/versions.json`.
+ * @returns {Promise<Record<string, string>>} The sha256 that the build gave each engine file, by its address.
+ */
+async function pinned(versions) {
+  const response = await fetch(versions).catch(() => undefined);
+  if (!response?.ok) return {}; // a site that left it out
+  /** @type {{files: Record<string, {sha256: string}>}} */
+  const { files } = await response.json();
+  return Object.fromEntries(Object.entries(files).map(([path, { sha256 }]) => [new URL(path, versions).href, sha256]));
+}
+
+/**
+ * @param {Cache} cache
+ * @returns {Promise<Index>}
+ */
+async function readIndex(cache) {
+  return (await (await cache.match(INDEX))?.json()) ?? {};
+}
+
+/** @param {Index} index @returns {Record<string, KeptFile>} */
+function filesOf(index) {
+  return Object.assign({}, ...Object.values(index));
+}
+
+/** @param {string} code @param {string} error @param {string} hint */
+function describe(code, error, hint) {
+  return { error, code, hint, details: {} };
+}
+
+/** @param {string} code @param {string} error @param {string} hint */
+function failure(code, error, hint) {
+  return Object.assign(new Error(error), { document: describe(code, error, hint) });
+}

@@ -387,6 +387,22 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
+        ({"models": {"tony": {"fast_variant": "onnx/int8"}}}, "`models.tony` is of a model that is not served"),
+        ({"models": {"tony": {"canary": {"version": "2", "percent": 1}}}}, "`models.tony` is of a model"),
+        ({"routes": [{"pool": "default", "model": "tony"}]}, r"`routes\[0\].model` is of a model"),
+        ({"routes": [{"pool": "default", "tenant": "shop"}]}, r"`routes\[0\].tenant` is `shop`"),
+    ],
+)
+def test_names_that_nothing_has_are_refused_at_the_start(tmp_path: Path, document: Any, message: str) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with pytest.raises(InputError, match=message) as caught:
+        create_app({"tiny": tiny}, settings=parse_settings(document))
+    assert "tiny" in caught.value.hint or "[tenants.shop]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
         ({"pool": {}}, "`pool` is not known in the file"),
         ({"pools": 3}, "`pools` is no table"),
         ({"pools": {"a": {"workers": -1}}}, "`pools.a.workers` is no number from 0 to 64"),

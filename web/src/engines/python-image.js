@@ -5,9 +5,10 @@
  */
 
 import { openPlace } from "../places.js";
+import { PYTHON_IMAGE } from "../store.js";
 import { PYODIDE_VERSION, loadPyodide } from "./pyodide.js";
 
-const NAME = `python-${PYODIDE_VERSION}`;
+const NAME = `${PYTHON_IMAGE}${PYODIDE_VERSION}`;
 /** What is written last: without it the image is not whole. */
 const SEAL = `${NAME}.json`;
 // The image is read into new memory, and may be twice there for a moment.
@@ -58,7 +59,9 @@ export async function keepImage(root) {
   const make = async () => {
     const pyodide = await loadPyodide(new URL("vendor/pyodide/", root), { _makeSnapshot: true });
     const image = /** @type {any} */ (pyodide).makeMemorySnapshot();
-    await place.remove(SEAL);
+    // The seal first, and with it what another version has left.
+    const old = (await place.names()).filter((name) => name.startsWith(PYTHON_IMAGE) && name !== NAME);
+    for (const name of [SEAL, ...old]) await place.remove(name);
     await place.write(NAME, 0, image);
     const seal = { bytes: image.length, sum: sumOf(image) };
     await place.write(SEAL, 0, new TextEncoder().encode(JSON.stringify(seal)));

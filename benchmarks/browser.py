@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 import urllib.request
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,9 +168,8 @@ class Bench:
         body = Path(__file__).with_name(name).read_bytes() if name.endswith(".js") else None
         if body is None:
             place, _, ending = name.partition(".")
-            body = self._models[list(SHAPES)[int(place)]]
-            if ending == "tflite":
-                body = tflite.write(onnx.load_from_string(body), "model").data
+            model = list(SHAPES)[int(place)]
+            body = self._models[model] if ending == "onnx" else tflite_of(model, self._models[model])
         self._serve(route, body, name)
 
     def _peer_file(self, route: Route) -> None:
@@ -276,6 +275,12 @@ def measure_bytes(bench: Bench, url: str) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+@cache
+def tflite_of(name: str, model: bytes) -> bytes:
+    """Write a model as TFLite, once."""
+    return tflite.write(onnx.load_from_string(model), name).data
 
 
 def wire_bytes(url: str) -> int:

@@ -9,8 +9,8 @@ async function bytesOf(url) {
 
 async function open({ onnx, tflite, threads, input, shape }) {
   const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, (_, i) => (i % 251) / 251);
-  const ort = await import("/peer/ort.wasm.bundle.min.mjs");
-  Object.assign(ort.env.wasm, { numThreads: threads, wasmPaths: "/peer/" });
+  const ort = await import("/peer/ort.wasm.min.mjs");
+  Object.assign(ort.env.wasm, { numThreads: threads, wasmPaths: "/vendor/onnxruntime-web/" });
   const theirs = await ort.InferenceSession.create(await bytesOf(onnx), { executionProviders: ["wasm"] });
   sides.peer = () => theirs.run({ [input]: new ort.Tensor("float32", values, shape) });
 

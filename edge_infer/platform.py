@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: The most bytes that a fetch takes when its caller names no limit: a model file of 4 GiB is beyond every page.
 MAX_FETCH_BYTES = 4 * 2**30
 _TIMEOUT_S = 60.0
+_SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 _MAX_PROBLEM_BYTES = 64 * 2**10
 
 
@@ -174,11 +175,21 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
 def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class KeepSecrets(HTTPRedirectHandler):
+        """Follows a redirect, to another origin without what only the first one may know."""
+
+        def redirect_request(self, req: Request, *rest: Any) -> Request | None:
+            found = super().redirect_request(req, *rest)
+            if found is not None and (found.type, found.host) != (req.type, req.host):
+                for name in [name for name in found.headers if name.lower() in _SECRET_HEADERS]:
+                    found.remove_header(name)
+            return found
 
     try:
         request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity", **(headers or {})})
-        with urlopen(request, timeout=_TIMEOUT_S) as response:
+        with build_opener(KeepSecrets).open(request, timeout=_TIMEOUT_S) as response:
             return _limited(url, response.read(limit + 1), limit)
     except HTTPError as error:
         raise _refused(url, error.code, error.read(_MAX_PROBLEM_BYTES)) from error

@@ -211,8 +211,9 @@ def best_measured(
         and row.verdict != "fail"
     ]
     fitting = [row for row in fitting if row.verdict != "warn"] or fitting
-    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting}}
-    fitting = [row for row in fitting if row.version == versions[row.backend]]
+    here = {*backend_names()}
+    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting} & here}
+    fitting = [row for row in fitting if row.version == versions.get(row.backend)]
     if not fitting:
         return None
     within = [row for row in fitting if latency_budget_ms is not None and row.ms <= latency_budget_ms]

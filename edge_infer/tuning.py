@@ -124,8 +124,24 @@ def tune(
         )
     rows.sort(key=lambda row: row.ms)
     best = next(choices(bundle.manifest, device=device, backend=backend, variant=variant, measured=rows))
-    path = remember(bundle.manifest.name, bundle.revision, rows) if save else None
+    path = _kept(bundle, rows) if save else None
     return Tuning(bundle.label, tuple(rows), tuple(failed), best, path)
+
+
+def _kept(bundle: Bundle, rows: list[Measurement]) -> Path | None:
+    """Remember what was measured; where the folder cannot be written, as on a read-only device, warn."""
+    try:
+        return remember(bundle.manifest.name, bundle.revision, rows)
+    except OSError as error:
+        from warnings import warn
+
+        warn(
+            f"What was measured cannot be remembered ({error}): the next load does not know it; "
+            "EDGE_INFER_CACHE names another folder",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return None
 
 
 def _ways(found: Sequence[Choice], threads: Sequence[int] | None) -> Iterator[Choice]:

@@ -6,10 +6,11 @@ time that a call may take, unless the server turns out to be slower still.
 
 from __future__ import annotations
 
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.errors import BundleError, EdgeInferError, ExecutionError
+from edge_infer.errors import BundleError, EdgeInferError, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 #: So many calls in a row over the budget are no accident; the first of all is not counted, it warms up.
 _SLOW_CALLS = 3
-#: How engines say that memory is short: onnxruntime, LiteRT, onnxruntime-web, CUDA.
-_SHORT_OF_MEMORY = ("memory", "bad_alloc", "failed to allocate", "allocation failed")
 
 
 class FallbackModel:
@@ -44,11 +43,13 @@ class FallbackModel:
         self._connect = connect
         self._budget_s = budget_s
         self._remote: Runnable | None = None
-        self._calls = 0
+        self._calls = self._calls_there = 0
         self._slow: list[float] = []
         self._is_remote = False
         self._is_settled = budget_s is None
         self._notes: dict[str, int] = {}
+        self._way_back = ""
+        self._counting = Lock()
         self.inputs = local.inputs
         self.outputs = local.outputs
         self.is_thread_safe = local.is_thread_safe
@@ -62,6 +63,8 @@ class FallbackModel:
         """Where it runs, and what was sent to the server for which reason."""
         found = self._local.placement
         sent = [f"{count} calls at {self._url}: {reason}" for reason, count in self._notes.items()]
+        if self._way_back:
+            sent.append(f"then here again: {self._way_back}")
         if self._is_remote:
             found = found._replace(device="remote", providers=(self._url,))
         return found._replace(fallbacks=(*found.fallbacks, *sent))
@@ -75,8 +78,8 @@ class FallbackModel:
         start = perf_counter()
         try:
             results = self._local.run(feeds, outputs, into, keep)
-        except (ExecutionError, MemoryError) as error:
-            if keep or not _is_short_of_memory(error):
+        except (OutOfMemory, MemoryError) as error:
+            if keep:
                 raise
             return self._send(feeds, outputs, into, f"too little memory here ({_first_line(error)})")
         if not self._is_settled:
@@ -86,12 +89,15 @@ class FallbackModel:
     def _watch(self, seconds: float) -> None:
         """Go over to the server after some slow calls in a row."""
         assert self._budget_s is not None
-        self._calls += 1
-        if self._calls == 1 or seconds <= self._budget_s:
-            self._slow.clear()
-            return
-        self._slow.append(seconds)
-        self._is_remote = len(self._slow) == _SLOW_CALLS
+        with self._counting:
+            self._calls += 1
+            if self._is_remote:
+                return  # a call that began here before the others went over
+            if self._calls == 1 or seconds <= self._budget_s:
+                self._slow.clear()
+                return
+            self._slow.append(seconds)
+            self._is_remote = len(self._slow) >= _SLOW_CALLS
 
     def _run_there(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array]
@@ -107,24 +113,25 @@ class FallbackModel:
             self._come_back(f"the server failed ({_first_line(error)})")
             return self._local.run(feeds, outputs, into, ())
         seconds = perf_counter() - start
-        if not self._is_settled:
-            self._calls += 1
-            # The first call there opens the connection.
-            if self._calls > 2 + _SLOW_CALLS:
-                self._is_settled = True
-                if seconds > here_s:
-                    self._come_back(f"the server took {seconds * 1000:.3g} ms")
+        with self._counting:
+            if not self._is_settled:
+                self._calls_there += 1
+                if self._calls_there > 1:  # the first call there opens the connection
+                    self._is_settled = True
+                    if seconds > here_s:
+                        self._come_back(f"the server took {seconds * 1000:.3g} ms")
         return results
 
     def _come_back(self, reason: str) -> None:
         self._is_remote, self._is_settled = False, True
-        self._notes[f"then here again: {reason}"] = self._notes.get(reason, 0)
+        self._way_back = reason
 
     def _send(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], reason: str
     ) -> dict[str, Array]:
         results = self._there().run(feeds, outputs, into, ())
-        self._notes[reason] = self._notes.get(reason, 0) + 1
+        with self._counting:
+            self._notes[reason] = self._notes.get(reason, 0) + 1
         return results
 
     def _there(self) -> Runnable:
@@ -150,11 +157,6 @@ class FallbackModel:
         self._local.close()
         if self._remote is not None:
             self._remote.close()
-
-
-def _is_short_of_memory(error: BaseException) -> bool:
-    text = f"{error} {error.__cause__}".lower()
-    return isinstance(error, MemoryError) or any(word in text for word in _SHORT_OF_MEMORY)
 
 
 def _first_line(error: BaseException) -> str:

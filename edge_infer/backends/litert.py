@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
 from edge_infer.dtypes import DType
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, UnsupportedModel, listed
+from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, OutOfMemory, UnsupportedModel, listed
 from edge_infer.platform import available_cpus, installed_version
 from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.tflite_file import is_whole
@@ -292,6 +292,10 @@ def _translated(doing: str, error_class: type[UnsupportedModel | ExecutionError]
         if isinstance(error, InputError):
             raise
         text = " ".join(str(error).split())
+        if "failed to allocate" in text.lower() or "bad_alloc" in text:
+            raise OutOfMemory(
+                f"litert cannot {doing}: {text}", hint="a smaller batch, or a smaller variant", engine_error=text
+            ) from error
         hint = ""
         if "ustom op" in text or "unresolved" in text:
             hint = "an operator of the model is not built into LiteRT"

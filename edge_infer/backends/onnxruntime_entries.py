@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ManifestError
+from edge_infer.processors import read_processor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,19 @@ _BUNDLE_MAY_SET = (
 )
 
 
+# "Slower U8U8 matrix multiplications" for x86 without VNNI, whose quicker ones saturate
+# (onnxruntime_session_options_config_keys.h). With VNNI both give the same bits, and the slow ones take up to twice the
+# time of a whole model: there the bundle's wish is met without it. A program's own (`user.`) is passed on as it is.
+_PRECISE = "session.x64quantprecision"
+_VNNI = ("avx512_vnni", "avx_vnni")
+
+
+@cache
+def sums_exactly() -> bool:
+    """Tell whether this processor's int8 products are exact in the quick kernels too."""
+    return any(feature in _VNNI for feature in read_processor().features)
+
+
 def session_entries(options: Mapping[str, str]) -> dict[str, str]:
     """Return the entries of the session's configuration among the options of a backend.
 
@@ -37,6 +52,8 @@ def session_entries(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         if key.startswith("user."):
             entries[key.removeprefix("user.")] = value
+        elif key == _PRECISE and sums_exactly():
+            continue
         elif key.startswith(_BUNDLE_MAY_SET):
             entries[key] = value
         elif key not in ("strict", "intra_op_threads") and key.partition(".")[0] != "provider":

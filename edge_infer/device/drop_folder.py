@@ -10,6 +10,7 @@ A copy that is still being written is left alone: an entry is looked at once it 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -95,6 +96,10 @@ class DropFolder:
             self._try(path)
         except EdgeInferError as error:
             return self._refuse(path, error)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return self._refuse(path, BundleError(f"`{path.name}` is a link that leads in a circle"))
         version = self.folder / "versions" / bundle.revision
         if not version.exists():
             if path.is_dir():
@@ -148,8 +153,14 @@ class DropFolder:
 
 
 def _stamp(path: Path) -> tuple[tuple[str, int, int], ...]:
-    """Describe an entry so that any change of it shows: names, sizes and times of all its files."""
-    return tuple((str(one.relative_to(path)), status.st_size, status.st_mtime_ns) for one, status in _files(path))
+    """Describe an entry so that any change of it shows: names, sizes and times of all its files.
+
+    One that cannot be looked at, such as a link in a circle, is its own unchanging stamp: opening it says why.
+    """
+    try:
+        return tuple((str(one.relative_to(path)), status.st_size, status.st_mtime_ns) for one, status in _files(path))
+    except OSError as error:
+        return ((str(error), 0, 0),)
 
 
 def _files(path: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -126,7 +127,7 @@ class Application:
                 return
             target = self._event_targets.find(scope["path"])
             if target is not None:
-                await self._events(scope, receive, send, target)
+                await AccessLog(partial(self._events, target=target))(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
             target = self._stream_targets.find(scope["path"])
@@ -221,7 +222,7 @@ def create_app(
             *PageRoutes(web_root, assets).routes(),
             *ModelRoutes(engine.repository, assets).routes(),
             *PackageRoutes(assets, web_root).routes(),
-            *InferenceRoutes(engine, endpoint, metrics).routes(),
+            *InferenceRoutes(engine, endpoint, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine.repository).routes(),
             *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),
             *DashboardRoutes(engine, streams, assets).routes(),

@@ -14,10 +14,14 @@ from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, list
 from edge_infer.server.answers import NO_STORE, json_answer
 from edge_infer.server.describe import configuration, metadata, statistics
 from edge_infer.server.ingestion.bodies import read_body
+from edge_infer.server.ingestion.keys import ApiKeys
+from edge_infer.server.ingestion.origins import check_origin
 from edge_infer.server.response.metrics import CONTENT_TYPE, Metrics
 from edge_infer.server.settings import parse_canary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
 
     from edge_infer.server.execution.engine import Engine
@@ -42,12 +46,23 @@ class InferenceRoutes:
         engine: The models.
         endpoint: The hot path, which `POST /inference` takes too.
         metrics: What `/metrics` answers.
+        keys: Tells who may change what is loaded.
+        origins: The other servers whose pages may ask for that.
     """
 
-    def __init__(self, engine: Engine, endpoint: InferEndpoint, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        endpoint: InferEndpoint,
+        metrics: Metrics,
+        keys: ApiKeys | None = None,
+        origins: Sequence[str] = (),
+    ) -> None:
         self._engine = engine
         self._endpoint = endpoint
         self._metrics = metrics
+        self._keys = keys or ApiKeys()
+        self._origins = tuple(origins)
 
     def routes(self) -> list[Route]:
         """List the routes; a model is addressed with or without its version."""
@@ -185,8 +200,14 @@ class InferenceRoutes:
                 found.append((served, "", error.message))
         return found
 
+    def _check_control(self, request: Request) -> None:
+        """Refuse a page of another server, which a browser lets send a POST, and a tenant that is no admin."""
+        check_origin(request.scope["headers"], self._origins)
+        self._keys.check_admin(request.scope["headers"])
+
     async def load(self, request: Request) -> Response:
         """Load all versions of a model, or their successors where they changed; requests go on meanwhile."""
+        self._check_control(request)
         asked = await _document(request)
         parameters = asked.get("parameters")
         if parameters:
@@ -201,6 +222,7 @@ class InferenceRoutes:
 
     async def unload(self, request: Request) -> Response:
         """Let a model finish what it has, and give back its memory."""
+        self._check_control(request)
         await _document(request)
         for served in self._engine.repository.versions(request.path_params["name"]):
             self._engine.unload(served)
@@ -208,6 +230,7 @@ class InferenceRoutes:
 
     async def canary(self, request: Request) -> Response:
         """Let a version take a part of the requests that name none; without a version the trial ends."""
+        self._check_control(request)
         asked, name = await _document(request), request.path_params["name"]
         canary = parse_canary(asked, "the body") if asked else None
         if canary is not None:

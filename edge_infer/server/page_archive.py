@@ -29,11 +29,16 @@ _LEFT_OUT = (
     "edge_infer/browser/",
     "edge_infer/cli/",
     "edge_infer/cuda.py",
+    "edge_infer/device/",
     "edge_infer/doctor/",
     "edge_infer/live.py",
+    "edge_infer/notify.py",
     "edge_infer/py.typed",
     "edge_infer/server/",
+    "edge_infer/slim/",
     "edge_infer/sync/",
+    "edge_infer/tflite_file.py",
+    "edge_infer/tflite_model.py",
 )
 
 

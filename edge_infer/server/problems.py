@@ -61,6 +61,12 @@ class OriginRefused(errors.ServingError):
     code = "origin_refused"
 
 
+class NotAdmin(errors.ServingError):
+    """The tenant may not change what all tenants share."""
+
+    code = "not_admin"
+
+
 class ShuttingDown(errors.ServingError):
     """The server is stopping and takes no more requests."""
 
@@ -79,6 +85,7 @@ STATUSES: dict[type[errors.EdgeInferError], int] = {
     errors.InputError: 400,
     errors.Unauthorized: 401,
     OriginRefused: 403,
+    NotAdmin: 403,
     errors.ModelNotFound: 404,
     PathNotFound: 404,
     MethodNotAllowed: 405,

@@ -95,7 +95,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
     for name, entry in entries.items():
         where = f"tenants.{name}"
         entry = _as_table(entry, where)
-        _refuse_unknown(entry, ("keys", "weight"), where)
+        _refuse_unknown(entry, ("keys", "weight", "admin"), where)
         if not name:
             raise InputError("A tenant has an empty name", hint="[tenants.shop]")
         keys = entry.get("keys")
@@ -108,7 +108,10 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
         weight = _number(entry, "weight", where, 1e6) if "weight" in entry else 1.0
         if not weight:
             raise InputError(f"`{where}.weight` is 0", hint="leave the tenant out")
-        tenants[Tenant(name, weight)] = digests
+        is_admin = entry.get("admin", False)
+        if not isinstance(is_admin, bool):
+            raise InputError(f"`{where}.admin` is neither true nor false", hint="admin = true")
+        tenants[Tenant(name, weight, is_admin)] = digests
     return tenants
 
 

@@ -38,6 +38,7 @@ _LEFT_OUT = (
     "browser",
     "cli",
     "compat",
+    "device",
     "doctor",
     "server",
     "slim",

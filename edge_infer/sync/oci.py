@@ -14,7 +14,7 @@ import json
 import os
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urljoin
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from edge_infer.errors import FetchError, StoreError
 
@@ -161,7 +161,7 @@ class OciStore:
         url = urljoin(self._base, path)
         for attempt in range(2):
             sent = {"User-Agent": "edge-infer", **(headers or {})}
-            if self._token:
+            if self._token and urlsplit(url).netloc == urlsplit(self._base).netloc:
                 sent["Authorization"] = self._token
             try:
                 response = self._pool.request(
@@ -190,6 +190,11 @@ class OciStore:
         words = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         if not challenge.lower().startswith("bearer") or "realm" not in words:
             return basic
+        if not self._may_know(words["realm"]):
+            raise StoreError(
+                f"The registry of {self.location} sends logins to {words['realm']}, which is not its own",
+                hint="name the registry that the login is for",
+            )
         scope = words.get("scope", f"repository:{self._repository}:pull,push")
         query = urlencode({"service": words.get("service", ""), "scope": scope}, quote_via=quote)
         try:
@@ -200,6 +205,14 @@ class OciStore:
             return f"Bearer {document.get('token') or document['access_token']}"
         except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, AttributeError) as error:
             raise StoreError(f"The registry of {self.location} gives no token: {error}", hint=_CREDENTIALS) from error
+
+    def _may_know(self, realm: str) -> bool:
+        """Tell whether a token server is the registry's own: of its host, or by https of its domain."""
+        own, other = urlsplit(self._base), urlsplit(realm)
+        if other.netloc == own.netloc:
+            return True
+        domain = [(one.hostname or "").split(".")[-2:] for one in (own, other)]
+        return other.scheme == "https" and len(domain[0]) == 2 and domain[0] == domain[1]
 
     def _require(self, response: urllib3.BaseHTTPResponse, *statuses: int) -> None:
         if response.status in statuses:

@@ -113,13 +113,20 @@ def test_predictions_go_on_while_weights_are_swapped(page: BrowserPage, publishe
 
 
 def test_a_version_that_fails_its_golden_examples_is_refused_for_good(page: BrowserPage, publisher: Publisher) -> None:
-    first = opened(page)
+    first = opened(page, report=True)
     publisher.publish(2, wrong=True)
 
     for message in ("failed its trial and is not taken", "failed its trial here before"):
         with pytest.raises(EdgeInferError, match=message):
             updated(page)
     assert page.evaluate("() => predict()") == first["y"]
+    failed = page.evaluate("""async () => {
+        for (;;) {
+            const [seen] = (await (await fetch("/sync/v1/fleet")).json()).failing;
+            if (seen) return [seen.result, seen.version, seen.wanted];
+        }
+    }""")
+    assert failed == ["trial_failed", "1", 2]
     page.do(lambda page: page.reload())
     again = opened(page)
     assert (again["y"], again["report"]["update"]["version"]) == (first["y"], "1")

@@ -188,7 +188,8 @@ def test_a_budget_searches(write_model: WriteModel, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "ACCURACY" in lines[0]
-    wanted = ["onnx/fp32", "onnx/fp16", "onnx/int8", "onnx/mixed", "tflite/fp32"]
+    precisions = ("fp32", "fp16", "int8", "mixed")
+    wanted = [f"{format_}/{precision}" for format_ in ("onnx", "tflite") for precision in precisions]
     assert [line.split()[0] for line in lines[1:]] == wanted
     assert any(line.startswith("Searched   onnx/mixed") for line in done.stderr.splitlines())
 

@@ -105,5 +105,17 @@ def test_convert_puts_name_version_and_labels_into_every_tflite_file(write_model
         Interpreter(model_path=str(path)).allocate_tensors()
 
 
+def test_names_inside_are_kept_where_that_is_asked_for(write_model: WriteModel, tmp_path: Path) -> None:
+    sizes = []
+    for keep_names in (False, True):
+        recipe = Recipe(("tflite",), ("fp32",), keep_names=keep_names)
+        convert(write_model(zoo.mlp()), tmp_path / "m.bundle", recipe=recipe, force=True)
+        file = tflite_model.read((tmp_path / "m.bundle/tflite/model.tflite").read_bytes())
+        sizes.append(len("".join(tensor.name for tensor in file.tensors)))
+        assert ("w1" in {tensor.name for tensor in file.tensors}) is keep_names
+
+    assert sizes[0] < sizes[1]
+
+
 def test_the_same_labels_give_the_same_bytes() -> None:
     assert described() == described()

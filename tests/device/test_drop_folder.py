@@ -257,3 +257,16 @@ def test_heat_and_power_of_a_raspberry_pi_are_in_its_health(tmp_path: Path) -> N
 
     assert (said["temperature_c"], said["throttled"]) == (61.234, 0x50005)
     assert any("voltage" in problem for problem in said["problems"])
+
+
+def test_a_link_in_a_circle_is_refused_and_holds_nothing_up(drop: DropFolder, make: Make) -> None:
+    drop.look()
+    loop = drop.folder / "incoming" / "a-loop"
+    loop.symlink_to(loop)
+    put(drop, make(), "b.bundle")
+
+    drop.look()
+    taken = {one.name: one.reason for one in drop.look()}
+
+    assert "circle" in taken["a-loop"]
+    assert taken["b.bundle"] == ""

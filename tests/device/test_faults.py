@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 import edge_infer
 from edge_infer.backends.onnxruntime_api import Api
+from edge_infer.backends.onnxruntime_entries import session_entries, sums_exactly
 from edge_infer.errors import OutOfMemory, UnsupportedModel
 from tests import zoo
 
@@ -209,6 +210,7 @@ def test_the_parity_switch_reaches_the_engine(
         call(api, name, *arguments)
 
     monkeypatch.setattr(Api, "call", recorded)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime_entries.sums_exactly", lambda: False)
     options = {"session.x64quantprecision": "1"}
     if wish is not None:
         options |= edge_infer.OnnxRuntimeOptions(session_settings={"session.x64quantprecision": wish}).settings()
@@ -216,6 +218,43 @@ def test_the_parity_switch_reaches_the_engine(
     load_model(write_model(zoo.identity()), "model.onnx", options).close()
 
     assert entries["session.x64quantprecision"] == (wish or "1")
+
+
+def test_the_switch_is_left_out_where_the_processor_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundles = {"session.x64quantprecision": "1"}
+    programs = edge_infer.OnnxRuntimeOptions(session_settings=bundles).settings()
+
+    monkeypatch.setattr("edge_infer.backends.onnxruntime_entries.sums_exactly", lambda: True)
+
+    assert session_entries(bundles) == {}
+    assert session_entries(bundles | programs) == bundles  # who asks for it gets it
+
+
+@pytest.mark.skipif(not sums_exactly(), reason="this processor has no VNNI")
+def test_with_vnni_the_switch_changes_no_bit(write_model: WriteModel) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.integers(-128, 128, (64, 96), np.int8),  # the full range, which saturates 16-bit sums
+        "scale": np.array(0.02, np.float32),
+        "zero": np.array(128, np.uint8),
+        "none": np.array(0, np.int8),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("MatMulInteger", ["q", "w", "zero", "none"], ["y"]),
+    ]
+    path = write_model(zoo.model(nodes, [zoo.value("x", ["n", 64])], [zoo.value("y", ["n", 96], "int32")], weights))
+    x = (rng.normal(size=(50, 64)) * 3).astype(np.float32)
+    results = []
+
+    for value in ("0", "1"):
+        options = edge_infer.OnnxRuntimeOptions(session_settings={"session.x64quantprecision": value})
+        with edge_infer.load(path, options=options) as session:
+            results.append(session.run({"x": x})["y"])
+
+    np.testing.assert_array_equal(*results)
+    quantized = np.clip(np.round(x / np.float32(0.02)) + 128, 0, 255).astype(np.int64)
+    np.testing.assert_array_equal(results[0], (quantized - 128) @ weights["w"].astype(np.int64))
 
 
 # -- budgets, loosely: benchmarks/device.py has the figures --

@@ -219,6 +219,29 @@ def test_a_cache_that_cannot_be_read_is_no_cache(cache: Path) -> None:
 # -- the command --
 
 
+def test_a_folder_that_cannot_be_written_costs_the_memory_and_not_the_measurement(
+    bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache.parent / "file").write_text("in the way")
+    monkeypatch.setenv("EDGE_INFER_CACHE", str(cache.parent / "file" / "cache"))
+
+    with pytest.warns(RuntimeWarning, match="cannot be remembered"):
+        tuning = edge_infer.tune(bundle, max_time_s=0.05, threads=[1], backend="onnxruntime")
+
+    assert tuning.path is None
+    assert tuning.rows
+
+
+def test_figures_of_an_engine_that_is_gone_do_not_count(bundle: Path, cache: Path) -> None:
+    tuning = edge_infer.tune(bundle, max_time_s=0.05, threads=[1], backend="onnxruntime")
+    gone = tuning.rows[0]._replace(backend="gone-engine", ms=1e-6)
+    opened = edge_infer.Bundle.open(bundle)
+    remember(opened.manifest.name, opened.revision, [gone, *tuning.rows])
+
+    with edge_infer.load(bundle) as session:
+        assert session.report().engine == "onnxruntime"
+
+
 def test_the_command_prints_the_best_way_and_where_it_is_remembered(bundle: Path) -> None:
     done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--threads", "1", "--json"])
 

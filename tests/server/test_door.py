@@ -61,6 +61,14 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
 @pytest.mark.parametrize(
     ("sent", "status", "code"),
     [
+        (
+            b"GET /v2/models/tiny/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX: "
+            + b"a" * 5000
+            + b"\r\n\r\n",
+            431,
+            "headers_too_large",
+        ),
         (b"", 408, "request_timeout"),
         (b"GET /hea", 408, "request_timeout"),
         (POST, 408, "request_timeout"),
@@ -70,7 +78,17 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
         (b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 1000 + b"\r\n", 431, "headers_too_large"),
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large"),
     ],
-    ids=["nothing", "half a line", "half the headers", "half a body", "half a chunk", "long", "many", "long path"],
+    ids=[
+        "upgrade",
+        "nothing",
+        "half a line",
+        "half the headers",
+        "half a body",
+        "half a chunk",
+        "long",
+        "many",
+        "long path",
+    ],
 )
 def test_what_takes_too_long_or_too_much_is_hung_up_on(
     server: ServerThread, sent: bytes, status: int, code: str
@@ -134,6 +152,18 @@ def test_a_page_of_another_server_opens_no_stream(tiny: Path) -> None:
         for origin in ("https://shop.example", server.url, None):
             with stream(server.url, origin=origin):
                 pass
+
+
+@pytest.mark.parametrize("what", ["load", "unload", "canary"])
+def test_a_page_of_another_server_changes_no_model(tiny: Path, what: str) -> None:
+    with ServerThread(create_app({"tiny": tiny}, cors_origins=["https://shop.example"])) as server:
+        path = f"/v2/repository/models/tiny/{what}"
+        for origin in ("https://evil.example", "null", "http://["):
+            refused = Client(server.url)(path, "POST", b"", origin=origin, content_type="text/plain")
+            assert (refused.status, json.loads(refused.body)["code"]) == (403, "origin_refused"), origin
+        assert ask(server).status == 200
+        for origin in ("https://shop.example", server.url):
+            assert Client(server.url)(path, "POST", b"", origin=origin).status == 200
 
 
 # -- TLS --

@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from onnx import TensorProto, helper
 
 from edge_infer.errors import InputError
-from edge_infer.server.app import create_app
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.ingestion import events
 from edge_infer.server.ingestion.events import parse_plan
+from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec
 from tests.server.conftest import Client
+from tests.server.test_serving import Gate, gate, wait_until_queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+__all__ = ["gate"]
 FLOAT = TensorProto.FLOAT
 
 
@@ -105,6 +111,59 @@ def test_a_client_that_leaves_before_its_body_came_is_no_fault(send: Client, cap
     assert "The server failed" not in caplog.text
 
 
+def request(**parameters: Any) -> bytes:
+    inputs = [tensor("x", [1, 2], [1, 2]), tensor("total_in", [0, 0], [1, 2])]
+    return json.dumps({"inputs": inputs, "parameters": parameters}).encode()
+
+
+def test_a_large_body_is_parsed_while_the_server_answers_others(send: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_parsing, may_go_on = Event(), Event()
+
+    def slowly(*arguments: Any) -> Any:
+        is_parsing.set()
+        assert may_go_on.wait(20)
+        return parse_plan(*arguments)
+
+    monkeypatch.setattr(events, "parse_plan", slowly)
+    with ThreadPoolExecutor(1) as threads:
+        large = threads.submit(ask, send, tensor("x", [1] * 40_000, [20_000, 1, 2]), sequence="x", steps=1)
+        assert is_parsing.wait(20)
+        assert send("/v2/health/live").status == 200
+        assert not large.done()
+        may_go_on.set()
+        assert large.result()[-1] == ("end", {"steps": 1})
+
+
+def test_who_would_wait_too_long_is_refused_before_the_body_is_read(tmp_path: Path, gate: Gate) -> None:
+    path = tmp_path / "sum.onnx"
+    path.write_bytes(running_sum())
+    limits = Limits(workers=1, batch=BatchLimits(max_batch_size=1, max_wait_ms=1e6, max_queue_size=1))
+    with ServerThread(create_app({"sum": path}, limits=limits)) as server, ThreadPoolExecutor(2) as threads:
+        send = Client(server.url)
+        waiting = [threads.submit(send, "/v2/models/sum/infer_stream", "POST", request(steps=1))]
+        assert gate.entered.wait(60)
+        waiting.append(threads.submit(send, "/v2/models/sum/infer_stream", "POST", request(steps=1)))
+        wait_until_queued(server, 1)
+        refused = send("/v2/models/sum/infer_stream", "POST", b"no JSON, which nobody looks at")
+        assert (refused.status, json.loads(refused.body)["code"]) == (503, "queue_full")
+        gate.open.set()
+        assert [future.result().status for future in waiting] == [200, 200]
+
+
+def test_a_request_that_fails_is_counted_and_logged(
+    send: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(events, "parse_plan", fail)
+    with caplog.at_level("INFO"):
+        assert send("/v2/models/sum/infer_stream", "POST", request(steps=1)).status == 500
+        metrics = send("/metrics").body.decode()
+    assert 'edge_infer_failures_total{code="internal_error",model="sum"' in metrics
+    assert "POST /v2/models/sum/infer_stream 500" in caplog.text
+
+
 SPECS = [TensorSpec("x", "float32", ("batch", 2)), TensorSpec("total_in", "float32", ("batch", 2))]
 OUTPUTS = [TensorSpec("total_out", "float32", ("batch", 2))]
 
@@ -118,7 +177,10 @@ OUTPUTS = [TensorSpec("total_out", "float32", ("batch", 2))]
         ({"steps": 10**9}, "from 1 to 100000"),
         ({"steps": True}, "expected a whole number"),
         ({"steps": 1, "state": 3}, "`parameters.state` is no text"),
-        ({"steps": 1, "state": "nothing"}, "names `nothing`"),
+        ({"steps": 1, "state": "nothing:x"}, "names `nothing`"),
+        ({"steps": 1, "state": "total_in"}, "has `total_in`, expected `OUTPUT:INPUT`"),
+        ({"steps": 1, "state": "total_out:"}, "has `total_out:`, expected `OUTPUT:INPUT`"),
+        ({"steps": 1, "state": ":total_in"}, "has `:total_in`, expected `OUTPUT:INPUT`"),
         ({"steps": 1, "state": "total_out:total"}, "names `total`"),
         ({"steps": 1, "state": "total_out:x,total_out:total_in"}, "names `total_out`"),
         ({"sequence": "total_in", "state": "total_out:total_in"}, "is in `state` and in `sequence`"),

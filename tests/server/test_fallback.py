@@ -12,7 +12,7 @@ from edge_infer.backends.base import Placement
 from edge_infer.backends.fallback import FallbackModel
 from edge_infer.backends.remote import RemoteModel
 from edge_infer.dtypes import DType
-from edge_infer.errors import BundleError, ExecutionError, FetchError, InputError, UnsupportedModel
+from edge_infer.errors import BundleError, ExecutionError, FetchError, InputError, OutOfMemory, UnsupportedModel
 from edge_infer.server.app import create_app
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec
@@ -109,7 +109,7 @@ class Local:
 
 
 @pytest.mark.parametrize(
-    "error", [ExecutionError("Failed to allocate memory for requested buffer of size 4"), MemoryError()]
+    "error", [OutOfMemory("Failed to allocate memory for requested buffer of size 4"), MemoryError()]
 )
 def test_a_call_for_which_memory_is_short_runs_on_the_server_and_the_next_one_here(url: str, error: Exception) -> None:
     local = Local()
@@ -126,7 +126,7 @@ def test_a_call_for_which_memory_is_short_runs_on_the_server_and_the_next_one_he
 
 def test_another_failure_is_no_reason_to_ask_the_server(url: str) -> None:
     local = Local()
-    local.error = ExecutionError("the operator is broken")
+    local.error = ExecutionError("the operator /decoder/memory_proj/Gather is broken")
     model = FallbackModel(local, f"{url}/neg", RemoteModel)
     with pytest.raises(ExecutionError, match="broken"):
         model.run(FEEDS, ["y"], {}, ())
@@ -148,6 +148,17 @@ def test_after_slow_calls_in_a_row_the_server_takes_over(url: str) -> None:
     placement = model.placement
     assert (placement.device, placement.providers) == ("remote", (f"{url}/neg",))
     assert "more than 0.001 ms" in placement.fallbacks[0]
+
+
+def test_calls_that_were_still_running_here_do_not_keep_the_others_from_going_over(url: str) -> None:
+    model = FallbackModel(Local(), f"{url}/neg", RemoteModel, 1e-9)
+    for _ in range(3):
+        model._watch(1.0)
+    model._watch(1.0)
+    for _ in range(3):  # of calls that began before
+        model._watch(1.0)
+
+    assert model.run(FEEDS, ["y"], {}, ())["y"].tolist() == [[-1, -2, -3]]
 
 
 def test_where_the_server_is_slower_still_calls_come_back_for_good(url: str) -> None:

@@ -254,6 +254,19 @@ def test_without_a_key_only_health_is_answered(tmp_path: Path, caplog: pytest.Lo
     assert "s3cret" not in caplog.text
 
 
+def test_only_a_tenant_that_is_admin_changes_what_all_share(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    tenants = {"shop": {"keys": [digest("s")]}, "ops": {"keys": [digest("o")], "admin": True}}
+    with ServerThread(create_app({"tiny": tiny}, settings=parse_settings({"tenants": tenants}))) as server:
+        send = Client(server.url)
+        for what in ("unload", "load", "canary"):
+            refused = send(f"/v2/repository/models/tiny/{what}", "POST", b"", x_api_key="s")
+            assert (refused.status, json.loads(refused.body)["code"]) == (403, "not_admin"), what
+        assert ask(server, x_api_key="s").status == 200
+        assert send("/v2/repository/models/tiny/unload", "POST", b"", x_api_key="o").status == 200
+        assert ask(server, x_api_key="s").status == 404
+
+
 def test_a_session_sends_the_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import edge_infer
     from edge_infer.errors import EdgeInferError
@@ -354,6 +367,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         ({"tenants": {"t": {"keys": [digest("a"), digest("a")]}}}, "a key twice"),
         ({"tenants": {"t": {"keys": [digest("a")]}, "u": {"keys": [digest("a")]}}}, "one of another tenant"),
         ({"tenants": {"t": {"keys": [digest("a")], "weight": 0}}}, "weight` is 0"),
+        ({"tenants": {"t": {"keys": [digest("a")], "admin": 1}}}, "`tenants.t.admin` is neither true nor false"),
         ({"tenants": {"": {"keys": [digest("a")]}}}, "an empty name"),
     ],
 )

@@ -17,7 +17,6 @@ from edge_infer.server.execution import dispatcher
 from edge_infer.server.execution.probe import probe
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.repository import ServedModel
-from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
@@ -384,22 +383,3 @@ def test_a_request_that_fails_is_not_kept(tiny: Path) -> None:
             'edge_infer_cache_misses_total{model="tiny",pool="default",version="1"} 2.0'
             in send("/metrics").body.decode()
         )
-
-
-def test_the_cache_forgets_by_age_and_by_use() -> None:
-    now = [0.0]
-    cache: ResultCache[None] = ResultCache(10, 5.0, lambda: now[0])
-    a, b, c = (cache.key(text, "form") for text in (b"a", b"b", b"c"))
-    assert len({a, b, c, cache.key(b"a", "other")}) == 4
-    cache.put(a, b"1234", [])
-    cache.put(b, b"1234", [])
-    assert cache.get(a) is not None
-    cache.put(c, b"1234", [])
-    assert cache.get(b) is None
-    assert cache.get(a) is not None
-    cache.put(b, b"x" * 11, [])
-    assert cache.get(b) is None
-    now[0] = 5.0
-    assert cache.get(a) is None
-    assert cache.get(c) is None
-    assert len(cache) == 0

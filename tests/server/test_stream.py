@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from edge_infer.codec import FRAME
+from edge_infer.errors import DeviceLost
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
@@ -238,6 +239,30 @@ def test_a_timeout_is_answered_in_time_and_only_once(tmp_path: Path, gate: Gate)
         connection.send(raw(2, 2.0))
         assert answer(connection.recv(30))[0] == 2
     assert 9.0 not in gate.values
+
+
+def test_a_refused_request_with_a_timeout_has_one_answer(tmp_path: Path, gate: Gate) -> None:
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=limits())
+    dispatcher = app.engine.dispatchers["default"]
+
+    def hurried(number: int, microseconds: int) -> bytes:
+        entry = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [9, 9, 9]}
+        return framed(number, {"inputs": [entry], "parameters": {"timeout": microseconds}})
+
+    with ServerThread(app) as server, stream(server.url) as connection:
+        dispatcher.lost = DeviceLost("gone")
+        for number in range(3):
+            connection.send(hurried(number, 1000))
+        found = answers_of(connection, 3)
+        dispatcher.lost = None
+        connection.send(hurried(3, 50_000))  # answered after the timers of the others would have rung
+        while found[-1][0] != 3:
+            found += answers_of(connection, 1)
+        assert [(number, document["code"]) for number, document, _ in found] == [
+            *((number, "device_lost") for number in range(3)),
+            (3, "deadline_exceeded"),
+        ]
+        assert dispatcher.in_flight == 0
 
 
 def test_the_requests_of_a_client_that_left_do_not_run(tmp_path: Path, gate: Gate) -> None:

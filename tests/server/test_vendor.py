@@ -42,6 +42,7 @@ def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "MICROPIP", (module.MICROPIP[0], hashlib.sha256(data).hexdigest()))
     monkeypatch.setattr(module, "MODULES", modules)
     monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    (tmp_path / "LICENSE").write_text("Apache License")
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples" / "digits_app.py").write_text("print('app')")
     monkeypatch.setattr(module, "VENDOR", tmp_path / "vendor")
@@ -63,6 +64,7 @@ def test_the_folder_is_filled_and_described(vendor: Any, capsys: pytest.CaptureF
     files = snapshot(vendor.VENDOR)
     versions = json.loads(files["versions.json"][0])
     assert versions["packages"] == {
+        "@litertjs/core": "1.2.3",
         "micropip": vendor.MICROPIP[0],
         "onnxruntime-web": "1.2.3",
         "pyodide": "1.2.3",

@@ -15,7 +15,7 @@ async function read(path, limit) {
 }
 
 const answer = await newest(read, model, root, { ...NO_FLOOR, ...floor }, { device, now_s }).then(
-  ({ revision, floor: seen }) => ({ version: revision.version, floor: seen }),
+  ({ revision, floor: seen, stage }) => ({ version: revision.version, floor: seen, stage }),
   (error) => ({ code: error.code ?? "crash", message: error.stack }),
 );
 console.log(JSON.stringify(answer));

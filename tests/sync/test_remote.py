@@ -189,3 +189,19 @@ def test_what_is_no_place_in_a_registry_is_refused(location: str) -> None:
 def test_a_scheme_that_nobody_knows_is_refused() -> None:
     with pytest.raises(StoreError, match="cannot be opened"):
         open_place("nowhere://bucket/store")
+
+
+@pytest.mark.parametrize(
+    ("realm", "may"),
+    [
+        ("https://auth.example.com/token", True),
+        ("https://registry.example.com/token", True),
+        ("http://auth.example.com/token", False),
+        ("https://evil.test/token", False),
+        ("https://example.com.evil.test/token", False),
+    ],
+)
+def test_a_login_goes_to_the_registry_s_own_token_server_alone(realm: str, may: bool) -> None:
+    store = OciStore("oci://registry.example.com/models")
+
+    assert store._may_know(realm) is may

@@ -145,9 +145,10 @@ def test_pages_decide_as_devices_do(publisher: Publisher, tmp_path: Path) -> Non
     publish_staged(publisher, 2, 3000)
     root = (publisher.folder / "tuf/1.root.json").read_text()
 
-    for name in [*(f"page{i}" for i in range(12)), named(3001, 2999), named(3000, 2990)]:
-        expected = take(publisher.folder, device(tmp_path, name), quick).version
-        assert in_javascript(publisher.folder, root=root, device=name)["version"] == expected, name
+    for name in [*(f"page{i}" for i in range(3)), named(3001, 2999)]:
+        taken = take(publisher.folder, device(tmp_path, name), quick)
+        found = in_javascript(publisher.folder, root=root, device=name)
+        assert (found["version"], found["stage"]) == (taken.version, taken.stage), name
 
 
 def test_a_store_forgets_versions_that_no_delta_is_made_from(publisher: Publisher, tmp_path: Path) -> None:

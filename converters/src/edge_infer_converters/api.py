@@ -37,11 +37,13 @@ def convert(
     max_size: str | int | None = None,
     max_latency_ratio: float | None = None,
     tflite_io: str | None = None,
+    keep_names: bool = False,
     shape: Mapping[str, Shape] | None = None,
     opset: int | None = None,
     name: str | None = None,
     version: str = "1",
     labels: FilePath | None = None,
+    prune_dead_channels: bool = False,
     keep_all: bool = False,
     cache: bool = True,
     force: bool = False,
@@ -68,18 +70,20 @@ def convert(
         max_size: The largest file: `"5MB"`, or bytes.
         max_latency_ratio: The longest time of a call against fp32 on this CPU, 1.0 for no slower.
         tflite_io: `float` or `int8`: the inputs and outputs of `tflite/int8`; `int8` for the target `mcu` alone.
+        keep_names: Whether tensors inside TFLite files keep their names; they weigh.
         shape: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write instead of the source's own.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
         labels: Class names: a JSON list, or a text file with one on each line.
+        prune_dead_channels: Whether channels that are the same for every input are removed first.
         keep_all: Whether to keep variants that are not as good as they must be.
         cache: Whether a search keeps its figures for the next, in the user's cache folder.
         force: Whether to replace a bundle that is there.
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
         recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
-            `tflite_io`, `calibrate`, `cache` and `keep_all`.
+            `tflite_io`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -118,8 +122,10 @@ def convert(
             _words(target),
             options,
             tflite_io or "",
+            keep_names=keep_names,
             calibrate=calibrate,
             is_cached=cache,
+            prunes=prune_dead_channels,
         )
     return pipeline.convert(
         model,

@@ -81,8 +81,10 @@ _FILE = click.Path(path_type=Path)
     type=click.Choice(["float", "int8"]),
     help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
 )
+@click.option("--keep-names", is_flag=True, help="Keep the names of tensors inside TFLite files; they weigh.")
 @click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
 @click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
+@click.option("--prune-dead-channels", is_flag=True, help="Remove channels that are the same for every input.")
 @click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
 @click.option("--cache/--no-cache", default=True, help="Whether a search keeps its figures for the next.")
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
@@ -104,9 +106,11 @@ def convert(
     metric: str | None,
     format_: str | None,
     tflite_io: str | None,
+    keep_names: bool,
     shapes: tuple[str, ...],
     opset: int | None,
     report: Path | None,
+    prune_dead_channels: bool,
     keep_all: bool,
     cache: bool,
     force: bool,
@@ -149,8 +153,10 @@ def convert(
             tuple(dict.fromkeys(targets)) or ("any",),
             SourceOptions(parse_shapes(shapes), opset),
             tflite_io or "",
+            keep_names=keep_names,
             calibrate=calibrate,
             is_cached=cache,
+            prunes=prune_dead_channels,
         )
     except InputError as error:
         raise click.UsageError(str(error)) from error

@@ -41,6 +41,7 @@ from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.opset import to_opset
+from edge_infer_converters.steps.prune_channels import prune_channels
 
 if TYPE_CHECKING:
     import os
@@ -100,7 +101,7 @@ def convert(
     >>> from edge_infer_converters import convert
     >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz")  # doctest: +SKIP
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
-    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32']
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32', 'tflite/fp16', 'tflite/int8']
     """
     reporter = reporter or LogReporter()
     recipe = recipe or Recipe()
@@ -233,32 +234,35 @@ class _Run:
                 )
         return metric
 
-    def told_metric(self, metric: Metric) -> str:
-        """Name the metric where it says more than the comparison of outputs, else return an empty text."""
-        budget = self._recipe.budget
-        is_asked = budget.metric is not None or budget.max_loss is not None
-        return metric.name if is_asked or metric.name == "accuracy" else ""
-
     def check_support(self) -> None:
         """Clean the model up and say what is not supported where, before any work."""
         if isinstance(self.model, TFLiteSource):
             return
-        cleaned = to_opset(clean_up(self.model.proto), self._recipe.source.opset)
-        plans = self._plans
-        found = support.check(cleaned, self._recipe, [plan.format for plan in plans], self.model.name)
+        cleaned = self._pruned(to_opset(clean_up(self.model.proto), self._recipe.source.opset))
+        found = support.check(cleaned, self._recipe, [plan.format for plan in self._plans], self.model.name)
         self._graph = found.graph
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
             self._reporter.warn("The page's engine cannot run this model", "--target pi")
-        for plan in plans:
+        for plan in self._plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
         self.model = replace(self.model, proto=cleaned)
 
+    def _pruned(self, cleaned: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model without dead channels, where that is asked for."""
+        if not self._recipe.prunes or self.model.precision != "fp32":
+            return cleaned
+        found = prune_channels(cleaned)
+        said = ", ".join(f"{count} of {name}" for name, count in found.removed.items()) or "none is constant"
+        self._reporter.talk(step("Pruned", "channels:   ", said))
+        return found.model if found.removed else cleaned
+
     def describe(self, labels: bytes | None) -> None:
         """Let the TFLite files say what they are."""
         if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.keep_names = self._recipe.keep_names
             self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
 
     def make(
@@ -273,23 +277,22 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+        judges = (data, self._judge(data, outputs, metric), self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
             if plan.id in self.not_made:
                 continue
             try:
                 if plan.format == "tflite" and plan.precision == "mixed":
-                    judge = self._judge(data, outputs, metric)
-                    encoded = TFLiteSearch(self._tflite_graph(), data, judge, self._reporter).run(ranges)
+                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
                 elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    judge = self._judge(data, outputs, metric)
-                    job = MixedSearch(cleaned, data, judge, self._reporter, is_cached=self._recipe.is_cached)
+                    job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached)
                     encoded = self._search(job, ranges)
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
-                    encoded = self._search_dynamic(cleaned, data, self._judge(data, outputs, metric))
+                    encoded = self._search_dynamic(DynamicSearch(cleaned, *judges))
                 else:
                     encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
@@ -373,9 +376,9 @@ class _Run:
             self._reporter.talk(step("Kept", "in float:", guilty))
         return Encoded(self.mixed.data, options=self.mixed.options)
 
-    def _search_dynamic(self, cleaned: onnx.ModelProto, data: CalibrationSet, judge: Judge) -> Encoded:
+    def _search_dynamic(self, job: DynamicSearch) -> Encoded:
         """Search the fastest dynamic int8 within the budget."""
-        found = DynamicSearch(cleaned, data, judge, self._reporter).run()
+        found = job.run()
         # Pages compute blocks in float, and slowly.
         return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
 

@@ -88,6 +88,8 @@ class Recipe:
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
+        keep_names: Whether tensors inside a TFLite file keep their names.
+        prunes: Whether channels that are the same for every input are removed first.
     """
 
     formats: tuple[str, ...] = ()
@@ -99,6 +101,8 @@ class Recipe:
     tflite_io: str = ""
     calibrate: str = "minmax"
     is_cached: bool = True
+    keep_names: bool = False
+    prunes: bool = False
 
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive
 
+#: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.
+LARGE_BYTES = 64 * 2**10
 #: zlib's word for: a gzip or a zlib stream, whichever comes.
 _GZIP_OR_ZLIB = 47
 

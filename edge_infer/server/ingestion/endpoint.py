@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.headers import access
-from edge_infer.server.ingestion.bodies import read_body, unpack
+from edge_infer.server.ingestion.bodies import LARGE_BYTES, read_body, unpack
 from edge_infer.server.ingestion.elements import DATATYPES
 from edge_infer.server.ingestion.head import JSON, OCTETS, RequestHead
 from edge_infer.server.ingestion.keys import ApiKeys
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
-#: Bodies of JSON from this size on are parsed in a thread: 64 KiB take about a millisecond.
-_LARGE_BYTES = 64 * 2**10
 #: The timings of an answer that was kept.
 _NO_TIME = Timings(0.0, 0.0, 0.0, 0)
 
@@ -203,21 +201,21 @@ class InferEndpoint:
     async def _compute(
         self, model: LoadedModel, head: RequestHead, body: bytes, receive: Receive, start: float, tenant: Tenant
     ) -> _Written:
-        is_large = len(body) >= _LARGE_BYTES
+        is_large = len(body) >= LARGE_BYTES
         if head.content_encoding:
             body = await _maybe_in_thread(is_large, unpack, body, head.content_encoding, self._max_body_bytes)
-            is_large = len(body) >= _LARGE_BYTES
+            is_large = len(body) >= LARGE_BYTES
         parser = self._parsers.of(model)
         if head.is_raw:
             asked = parser.parse_raw(body)
             if head.json_length is not None:  # Triton's raw request is answered with JSON and binary tensors
                 asked = asked._replace(binary=frozenset(spec.name for spec in model.outputs))
         else:
-            is_large = is_large and (head.json_length is None or head.json_length >= _LARGE_BYTES)
+            is_large = is_large and (head.json_length is None or head.json_length >= LARGE_BYTES)
             asked = await _maybe_in_thread(is_large, parser.parse, body, head.json_length)
         answer = await ask(model, asked, head, start, departure(receive), tenant)
         written_at = perf_counter()
-        answer_is_large = any(value.size >= _LARGE_BYTES // 8 for value in answer.outputs.values())
+        answer_is_large = any(value.size >= LARGE_BYTES // 8 for value in answer.outputs.values())
         if head.is_raw and head.json_length is None and len(model.outputs) == 1:
             data, headers = _raw_answer(model, answer)
         else:

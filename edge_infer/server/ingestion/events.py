@@ -6,21 +6,23 @@ next one as the outputs that it was. The form is that of https://html.spec.whatw
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import DeadlineExceeded, EdgeInferError, InputError, did_you_mean, listed
-from edge_infer.server.ingestion.bodies import read_body, unpack
+from edge_infer.server.ingestion.bodies import LARGE_BYTES, read_body, unpack
+from edge_infer.server.ingestion.fast import Parser
 from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.waiting import ask, departure
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
-from edge_infer.server.protocol import InferRequest, parse_request
 from edge_infer.server.response.writing import write_answer
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.values import to_numpy
 
 if TYPE_CHECKING:
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.ingestion.keys import ApiKeys
+    from edge_infer.server.protocol import InferRequest
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
 #: The most steps of one request.
 MAX_STEPS = 100_000
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _OWN = ("state", "sequence", "steps")
 _EXAMPLE = '"parameters": {"state": "h_out:h_in", "sequence": "x"}'
 
@@ -68,10 +72,10 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
         InputError: A field is not what it must be; the message names it.
     """
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"The body is not JSON: {error}"[:300], hint=_EXAMPLE) from error
-    parameters = document.get("parameters") if isinstance(document, dict) else None
+        document = _decode(body)  # the tensors stay text: only `Parser` reads them
+        parameters = msgspec.json.decode(document.get("parameters", b"null"))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"The body is no JSON object: {error}"[:300], hint=_EXAMPLE) from error
     if not isinstance(parameters, dict):
         raise InputError("`parameters` is missing: they say what the steps are", hint=_EXAMPLE)
     state = _pairs(parameters.get("state", ""), [spec.name for spec in outputs], [spec.name for spec in inputs])
@@ -80,11 +84,13 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     if both:
         raise InputError(f"Input `{both.pop()}` is in `state` and in `sequence`", hint=_EXAMPLE)
     steps = parameters.get("steps")
-    document["parameters"] = {name: value for name, value in parameters.items() if name not in _OWN}
+    others = {name: value for name, value in parameters.items() if name not in _OWN}
+    document["parameters"] = msgspec.Raw(msgspec.json.encode(others))
     specs = [TensorSpec(s.name, s.dtype, ("steps", *s.shape)) if s.name in sequence else s for s in inputs]
-    request = parse_request(json.dumps(document).encode(), specs, outputs)._replace(binary=frozenset())
+    request = Parser(specs, outputs).parse(msgspec.json.encode(document))._replace(binary=frozenset())
     # numpy arrays can be sliced and batched; what numpy has no dtype for stays a Tensor.
-    request = request._replace(inputs={name: to_numpy(value) for name, value in request.inputs.items()})
+    arrays = {n: to_numpy(value) if isinstance(value, Tensor) else value for n, value in request.inputs.items()}
+    request = request._replace(inputs=arrays)
     lengths = {name: int(request.inputs[name].shape[0]) for name in sequence}
     if len(set(lengths.values())) > 1:
         raise InputError(f"The inputs of `sequence` have {lengths} steps", hint="give each the same number")
@@ -118,6 +124,13 @@ def _pairs(text: object, outputs: list[str], inputs: list[str]) -> dict[str, str
     if not isinstance(text, str):
         raise InputError("`parameters.state` is no text", hint=_EXAMPLE, field="parameters.state")
     pairs = [pair.rpartition(":") for pair in text.split(",") if pair]
+    for first, colon, last in pairs:
+        if not first or not last:
+            raise InputError(
+                f"`parameters.state` has `{(first + colon + last)[:128]}`, expected `OUTPUT:INPUT`",
+                hint=_EXAMPLE,
+                field="parameters.state",
+            )
     _names(",".join(first for first, _, _ in pairs), "state", outputs)
     _names(",".join(last for _, _, last in pairs), "state", inputs)
     return {first: last for first, _, last in pairs}
@@ -152,22 +165,36 @@ class EventEndpoint:
             head = RequestHead(scope["headers"])
             head.check_media_type()
             model = await self._engine.get(*target, tenant.name)
+            refusal = model.batcher.refusal(model.dispatcher.workers_for(model), head.priority, tenant)
+            if refusal is not None:
+                model.statistics.rejected(refusal.code)
+                model = None
+                raise refusal
             while not (is_held := model.dispatcher.hold(model)):
                 model = await self._engine.get(*target, tenant.name)
             body = await read_body(receive, head.content_length, self._max_body_bytes)
-            plan = parse_plan(unpack(body, head.content_encoding, self._max_body_bytes), model.inputs, model.outputs)
+            if len(body) >= LARGE_BYTES or head.content_encoding:
+                plan = await asyncio.to_thread(self._plan, body, head.content_encoding, model)
+            else:
+                plan = self._plan(body, b"", model)
             is_begun = True
             await self._begin(head, send)
             await self._run(model, head, plan, tenant, receive, send)
         except ClientDisconnect:
             return
         except Exception as error:
-            if is_held and model is not None and isinstance(error, EdgeInferError):
+            if not isinstance(error, EdgeInferError):
+                log.exception("The server failed")
+                error = InternalError("The server failed", hint="its log has the traceback; please report it")
+            if model is not None:
                 model.statistics.failed(error.code, perf_counter() - start)
             await self._fail(error, send, is_begun=is_begun)
         finally:
             if is_held and model is not None:
                 model.dispatcher.finished(model)
+
+    def _plan(self, body: bytes, encoding: bytes, model: LoadedModel) -> Plan:
+        return parse_plan(unpack(body, encoding, self._max_body_bytes), model.inputs, model.outputs)
 
     async def _begin(self, head: RequestHead, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *self._headers]
@@ -202,12 +229,9 @@ class EventEndpoint:
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))
         await send({"type": "http.response.body", "body": b""})
 
-    async def _fail(self, error: Exception, send: Send, *, is_begun: bool) -> None:
+    async def _fail(self, error: EdgeInferError, send: Send, *, is_begun: bool) -> None:
         if isinstance(error, DeadlineExceeded) and "client left" in error.message:
             return
-        if not isinstance(error, EdgeInferError):
-            log.exception("The server failed")
-            error = InternalError("The server failed", hint="its log has the traceback; please report it")
         if is_begun:
             document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
             await send(_event(b"error", json.dumps(document, default=str).encode()))

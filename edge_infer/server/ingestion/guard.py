@@ -85,6 +85,11 @@ class GuardedProtocol(HttpToolsProtocol):
             size = int(declared) if declared.isdigit() and len(declared) < 16 else 0
             self._watch(self._door.body_timeout_s + size / self._door.min_body_rate, "body")
 
+    def handle_websocket_upgrade(self) -> None:
+        """Hand over to the protocol of WebSockets, unless the request was refused."""
+        if not self._is_refused:
+            super().handle_websocket_upgrade()
+
     def on_message_begin(self) -> None:
         """Begin to count."""
         self._is_in_head = True

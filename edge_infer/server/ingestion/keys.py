@@ -7,6 +7,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import Unauthorized
+from edge_infer.server.problems import NotAdmin
 from edge_infer.server.scheduling.shares import ANYONE, Tenant
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class ApiKeys:
 
     >>> keys = ApiKeys({Tenant("shop"): [sha256(b"secret").digest()]})
     >>> keys.tenant_of([(b"authorization", b"Bearer secret")])
-    Tenant(name='shop', weight=1.0)
+    Tenant(name='shop', weight=1.0, is_admin=False)
     """
 
     def __init__(self, digests: Mapping[Tenant, Sequence[bytes]] | None = None) -> None:
@@ -71,6 +72,20 @@ class ApiKeys:
         if found is None:
             raise Unauthorized("The API key is not known", hint="ask the server's operator for one")
         return found
+
+    def check_admin(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Refuse who asks to change what all tenants share, unless it may.
+
+        Raises:
+            Unauthorized: There is no key, or it is nobody's.
+            NotAdmin: It is the key of a tenant that may not.
+        """
+        tenant = self.tenant_of(headers)
+        if self._pairs and not tenant.is_admin:
+            raise NotAdmin(
+                f"The tenant `{tenant.name}` may not load, unload or try models",
+                hint=f"admin = true, under [tenants.{tenant.name}]",
+            )
 
 
 class KeyGuard:

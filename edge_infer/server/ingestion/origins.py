@@ -1,4 +1,7 @@
-"""Origins: which pages may ask. Browsers keep pages from reading answers of other servers, but not from WebSockets."""
+"""Origins: which pages may ask. Browsers keep pages from reading answers of other servers, not from asking.
+
+Nor do they keep them from WebSockets.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], allowed: Sequence[str]) -> None:
-    """Refuse a WebSocket that the page of another server opens; what is no browser names no origin.
+    """Refuse what the page of another server asks; what is no browser names no origin.
 
     Args:
-        headers: Of the handshake.
+        headers: Of the request or handshake.
         allowed: The origins that may, such as `https://shop.example`; `*` for all.
 
     Raises:
@@ -27,7 +30,15 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], allowed: Sequence[str])
             origin = value.decode("latin-1")
         elif name == b"host":
             host = value.decode("latin-1")
-    if origin and "*" not in allowed and origin not in allowed and urlsplit(origin).netloc != host:
+    if origin and "*" not in allowed and origin not in allowed and not _is_own(origin, host):
         raise OriginRefused(
-            f"The page of `{origin[:128]}` may not open streams here", hint=f"serve --cors-origin {origin[:128]}"
+            f"The page of `{origin[:128]}` may not ask for this here", hint=f"serve --cors-origin {origin[:128]}"
         )
+
+
+def _is_own(origin: str, host: str) -> bool:
+    try:
+        place = urlsplit(origin).netloc
+    except ValueError:  # brackets around what is no address
+        return False
+    return bool(place) and place == host

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.codec import FRAME
 from edge_infer.errors import EdgeInferError, QueueFull
 from edge_infer.server.execution.running import batch_key
+from edge_infer.server.ingestion.bodies import LARGE_BYTES
 from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.origins import check_origin
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
@@ -45,8 +46,6 @@ log = logging.getLogger(__name__)
 #: How many requests of one stream may be in flight, and how many streams there may be.
 MAX_IN_FLIGHT = 256
 MAX_STREAMS = 1024
-#: JSON of more bytes is parsed in a thread.
-_LARGE_BYTES = 64 * 2**10
 #: Answers are joined up to this many bytes: clients refuse long messages, Python's `websockets` from 1 MiB on.
 _MAX_MESSAGE_BYTES = 2**18
 #: WebSocket close codes, RFC 6455 section 7.4.1.
@@ -221,7 +220,7 @@ class _Stream:
         self._in_flight += 1
         self._is_empty.clear()
         model = self._engine.current(self._name, self._version, self._tenant.name)
-        if model is None or json_length >= _LARGE_BYTES:
+        if model is None or json_length >= LARGE_BYTES:
             task = asyncio.create_task(self._ask_slowly(number, body, json_length, start))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -234,7 +233,7 @@ class _Stream:
             model = await self._engine.get(self._name, self._version, self._tenant.name)
             parser = self._parsers.of(model)
             asked = None
-            if json_length >= _LARGE_BYTES:
+            if json_length >= LARGE_BYTES:
                 asked = await asyncio.to_thread(parser.parse, body, json_length)
         except Exception as error:
             self._fail(None, number, error, start)
@@ -277,12 +276,13 @@ class _Stream:
                 is_gone=self._left,
                 tenant=self._tenant,
             )
-            if timeout_s:
-                self._watch(request, timeout_s)
             dispatcher.submit(model, request)
         except Exception as error:
             dispatcher.finished(model)
             self._fail(model, number, error, start)
+            return
+        if timeout_s:  # not before: a request that was refused has its answer
+            self._watch(request, timeout_s)
 
     def _watch(self, request: Request, timeout_s: float) -> None:
         """Answer in time though the model is busy; whichever answer comes first is sent."""

@@ -21,10 +21,12 @@ class Tenant(NamedTuple):
     Attributes:
         name: Its name in metrics and routes; empty for everybody, where no keys are asked for.
         weight: Its part, beside the weights of the others that ask at the same time.
+        is_admin: Whether it may load, unload and try models, which all tenants share.
     """
 
     name: str = ""
     weight: float = 1.0
+    is_admin: bool = False
 
 
 ANYONE = Tenant()

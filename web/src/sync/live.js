@@ -44,6 +44,8 @@ export class LiveModel {
     this.options = { root, trust, files: fallback && new URL(fallback, globalThis.location?.href).href };
     this.reports = report;
     this.bundle = "";
+    /** What runs now. */
+    this.running = { version: "", sequence: 0, bundle: "" };
     this.worker = new WorkerClient("edge-infer sync");
   }
 
@@ -67,6 +69,7 @@ export class LiveModel {
       const taken = await take(pulled);
       await this.settle("active");
       this.bundle = bundle;
+      this.running = { version, sequence: pulled.sequence, bundle };
       this.tell(pulled, "ok", started);
       return { taken, update };
     } catch (error) {
@@ -96,10 +99,10 @@ export class LiveModel {
    * @param {number} started
    * @param {string} [error]
    */
-  tell({ device, model, version, sequence, bundle, method, bytesMoved, bytesFull }, result, started, error = "") {
+  tell({ device, model, sequence, stage, method, bytesMoved, bytesFull }, result, started, error = "") {
     if (!this.reports) return;
     const seconds = (performance.now() - started) / 1000;
-    const body = { device, model, version, sequence, bundle, method, result, error, bytes_moved: bytesMoved, bytes_full: bytesFull, seconds, kind: "page" };
+    const body = { device, model, ...this.running, wanted: sequence, stage, method, result, error: error.slice(0, 500), bytes_moved: bytesMoved, bytes_full: bytesFull, seconds, kind: "page" };
     void fetch(new URL("/sync/v1/report", this.address), {
       method: "POST",
       headers: { "Content-Type": "application/json" },

@@ -24,6 +24,7 @@ import { openZstd } from "./zstd.js";
  * @property {string} model
  * @property {string} version
  * @property {number} sequence
+ * @property {number} stage The number of the roll-out's step that it was offered in; 0 for none.
  * @property {string} bundle Its bundle revision.
  * @property {string} device The random name of this page's storage.
  * @property {Method} method
@@ -144,7 +145,7 @@ export class StoreModel {
     let record = await slots.read();
     const read = (/** @type {string} */ path, /** @type {number} */ limit) => fetchFile(new URL(path, this.at), limit, options.signal);
     const first = record.root || options.trust || (await firstRoot(read));
-    const { revision, root, floor } = await newest(read, this.model, first, record.floor, { device: record.device });
+    const { revision, root, floor, stage } = await newest(read, this.model, first, record.floor, { device: record.device });
     record = { ...record, root, floor };
     await slots.write(record);
     if (record.trial && record.trials >= MAX_TRIALS) {
@@ -171,6 +172,7 @@ export class StoreModel {
       model: this.model,
       version: revision.version,
       sequence: revision.sequence,
+      stage,
       bundle,
       device: record.device,
       method: isActive ? (method === "local" ? "none" : "repair") : method,
@@ -193,7 +195,7 @@ export class StoreModel {
     const { active, device } = await (await this.record()).read();
     const files = active && (await this.kept(active.files));
     if (!active || files?.size !== active.files.length) return undefined;
-    const common = { model: this.model, version: active.version, sequence: active.sequence, bundle: bundleOf(active), device };
+    const common = { model: this.model, version: active.version, sequence: active.sequence, stage: 0, bundle: bundleOf(active), device };
     return { ...common, method: "none", bytesMoved: 0, bytesFull: 0, note: "", isNew: false, isOffline: false, files: needed(files) };
   }
 

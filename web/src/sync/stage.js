@@ -10,18 +10,19 @@ const WHOLE = 10_000;
  * @param {string} model
  * @param {string} device The device's name.
  * @param {number} sequence The highest sequence that it took.
- * @returns {Promise<{sha256: string, length: number}>} The revision document that it shall take.
+ * @returns {Promise<{sha256: string, length: number, stage: number}>} The revision document that it shall take, and the
+ *   number of the roll-out's step that offers it; 0 for none.
  * @throws {InferError} `not_released`: none is meant for it yet.
  */
 export async function offered(target, model, device, sequence) {
   const { custom = {}, hashes, length } = target;
   const { stage } = custom;
-  const whole = { sha256: hashes?.sha256, length };
+  const whole = { sha256: hashes?.sha256, length, stage: Number(stage?.number ?? 0) };
   if (!stage || sequence >= custom.sequence) return whole;
   const digest = await sha256(new TextEncoder().encode(`${model}/${custom.sequence}/${device}`));
   const place = Math.floor((Number.parseInt(digest.slice(0, 8), 16) * WHOLE) / 2 ** 32);
   if (place < stage.share) return whole;
-  if (typeof stage.fallback === "string") return { sha256: stage.fallback, length: Number.MAX_SAFE_INTEGER };
+  if (typeof stage.fallback === "string") return { sha256: stage.fallback, length: Number.MAX_SAFE_INTEGER, stage: 0 };
   throw new InferError(`No version of \`${model}\` is released to this device yet`, "not_released", {
     hint: "on the publisher: edge-infer store stage STORE MODEL all",
   });

@@ -23,7 +23,7 @@ import { offered } from "./stage.js";
  * @property {string} online
  */
 /** @typedef {(path: string, limit: number) => Promise<Uint8Array<ArrayBuffer> | null>} Read Gives a file of the store; null where it has none. */
-/** @typedef {{revision: Revision, floor: Floor, root: string}} Proven */
+/** @typedef {{revision: Revision, floor: Floor, root: string, stage: number}} Proven `stage` is the number of the roll-out's step, 0 for none. */
 
 /** @type {Floor} */
 export const NO_FLOOR = { root: 0, timestamp: 0, snapshot: 0, targets: 0, sequence: 0, time_s: 0, online: "" };
@@ -74,12 +74,13 @@ export async function newest(read, model, root, floor, { device = "", now_s = Da
   const targets = await role("targets", `${targetsMeta.version}.targets.json`, targetsMeta);
   const target = Object.hasOwn(targets.targets, model) ? targets.targets[model] : undefined;
   if (!target) throw new InferError(`The store has no model \`${model}\``, "fetch_error", { details: { status: 404 } });
-  const revision = await revisionOf(read, model, await offered(target, model, device, floor.sequence));
+  const offer = await offered(target, model, device, floor.sequence);
+  const revision = await revisionOf(read, model, offer);
   requireAtLeast("sequence", revision.sequence, floor.sequence);
   const bound = Math.max(floor.time_s, revision.created);
   for (const one of [signed, timestamp, snapshot, targets]) requireFresh(one._type, one, bound);
   const seen = { root: signed.version, timestamp: timestamp.version, snapshot: snapshot.version, targets: targets.version };
-  return { revision, root: text, floor: { ...seen, sequence: revision.sequence, time_s: bound, online } };
+  return { revision, root: text, stage: offer.stage, floor: { ...seen, sequence: revision.sequence, time_s: bound, online } };
 }
 
 /**

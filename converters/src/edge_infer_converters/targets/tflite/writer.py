@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 #: What a float graph can be written as: `int8` computes with integers, the others only store weights in fewer bits.
 WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
+_TABLES_IN_INT8 = {"table": "int8", "matrix": "fp32", "filter": "fp32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class FloatGraph:
         is_batch_fixed: Whether a free batch had to be set to 1.
         entries: Metadata to write: the bytes of each entry.
         files: Files to put behind the model.
+
+    Attributes:
+        keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class FloatGraph:
         self.name = name
         self.entries = dict(entries or {})
         self.files = dict(files or {})
+        self.keep_names = False
         self.is_batch_fixed = is_batch_fixed
 
     @cached_property
@@ -120,7 +125,6 @@ class FloatGraph:
         calls: Sequence[Mapping[str, np.ndarray]] = (),
         *,
         integer_interface: bool = False,
-        keep_names: bool = False,
     ) -> TFLiteModel:
         """Write the graph in a precision.
 
@@ -128,7 +132,6 @@ class FloatGraph:
             word: One of `WORDS`.
             calls: For `int8`, inputs for single calls that give values their ranges.
             integer_interface: For `int8`, whether float inputs and outputs become int8 too.
-            keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
 
         Raises:
             ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
@@ -138,12 +141,13 @@ class FloatGraph:
             if word == "int8":
                 graph = to_int8(self.graph, measure(self.graph, calls), integer_interface=integer_interface)
                 note = _integer_note(graph)
+                graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads
             elif word != "fp32":
                 graph, counts = store_weights(self.graph, CHOICES[word])
                 if not any(counts[encoding] for encoding in (("fp16",) if word == "fp16" else ("int8", "int4"))):
                     raise ConversionError("The model has no weights that are worth storing in fewer bits")
                 note = _counted(counts)
-        return self._written(graph, note, keep_names=keep_names)
+        return self._written(graph, note)
 
     def write_each(self, choice: Mapping[int, str], *, elsewhere: str = "fp16") -> TFLiteModel:
         """Write the graph with an encoding for each constant.
@@ -157,15 +161,17 @@ class FloatGraph:
             graph, counts = store_weights(self.graph, kinds, choice)
         return self._written(graph, _counted(counts))
 
-    def _written(self, graph: Graph, note: str, *, keep_names: bool = False) -> TFLiteModel:
+    def _written(self, graph: Graph, note: str) -> TFLiteModel:
         codes = tuple(operator.code for operator in graph.operators)
-        data = flatbuffer.write(graph, self.name, keep_names=keep_names, metadata=self.entries)
+        data = flatbuffer.write(graph, self.name, keep_names=self.keep_names, metadata=self.entries)
         return TFLiteModel(metadata.with_files(data, self.files), self.is_batch_fixed, codes, note)
 
 
 def write(model: onnx.ModelProto, name: str = "model", *, keep_names: bool = False) -> TFLiteModel:
     """Write an ONNX model as TFLite in float32; see `FloatGraph.of_onnx`."""
-    return FloatGraph.of_onnx(model, name).write(keep_names=keep_names)
+    graph = FloatGraph.of_onnx(model, name)
+    graph.keep_names = keep_names
+    return graph.write()
 
 
 def _counted(counts: Mapping[str, int]) -> str:

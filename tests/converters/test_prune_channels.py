@@ -1,0 +1,132 @@
+"""Channels that no input changes are taken out, and every answer stays what it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from edge_infer_converters import Recipe, convert
+from edge_infer_converters.steps.prune_channels import prune_channels
+from tests import zoo
+from tests.converters.engines import run_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import WriteModel
+
+
+def chain(
+    *, dead: tuple[int, ...] = (), bias: float = 0.3, pads: int = 1, activation: str = "Relu", seed: int = 0
+) -> onnx.ModelProto:
+    """Three layers, 3 to 8 to 6 channels to 5 classes; the dead channels of the first have no weights but a bias."""
+    rng = np.random.default_rng(seed)
+    weights: dict[str, Any] = {
+        "w0": rng.normal(0, 1, (8, 3, 3, 3)),
+        "b0": rng.normal(0, 1, 8),
+        "w1": rng.normal(0, 1, (6, 8, 3, 3)),
+        "w2": rng.normal(0, 1, (6, 5)),
+    }
+    weights["w0"][list(dead)] = 0
+    weights["b0"][list(dead)] = bias
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], name="first", pads=[1] * 4),
+        helper.make_node(activation, ["c0"], ["a0"]),
+        helper.make_node("Conv", ["a0", "w1"], ["c1"], name="second", pads=[pads] * 4),
+        helper.make_node("Relu", ["c1"], ["a1"]),
+        helper.make_node("GlobalAveragePool", ["a1"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Gemm", ["f", "w2"], ["y"], name="head"),
+    ]
+    stored = {name: value.astype(np.float32) for name, value in weights.items()}
+    data = zoo.model(nodes, [zoo.value("x", ["n", 3, 9, 9])], [zoo.value("y", ["n", 5])], stored)
+    return onnx.load_from_string(data)
+
+
+def equal_answers(one: onnx.ModelProto, other: onnx.ModelProto) -> bool:
+    x = np.random.default_rng(9).normal(0, 2, (3, 3, 9, 9)).astype(np.float32)
+    wanted, got = (run_onnx(model.SerializeToString(), {"x": x})["y"] for model in (one, other))
+    return bool(np.allclose(wanted, got, rtol=1e-4, atol=1e-4 * np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize(
+    ("bias", "pads", "removed"), [(-0.5, 1, {"first": 2}), (0.3, 0, {"first": 2}), (0.3, 1, {}), (0.0, 1, {"first": 2})]
+)
+def test_channels_without_weights_go_where_their_constant_can(bias: float, pads: int, removed: dict[str, int]) -> None:
+    model = chain(dead=(1, 6), bias=bias, pads=pads)
+
+    pruned = prune_channels(model)
+
+    assert pruned.removed == removed
+    assert equal_answers(model, pruned.model)
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in pruned.model.graph.initializer}
+    assert shapes["w0"][0] == shapes["w1"][1] == 8 - sum(removed.values())
+    onnx.checker.check_model(pruned.model, full_check=True)
+
+
+def test_a_relu_that_no_sum_can_reach_is_dead() -> None:
+    """Behind a ReLU all inputs are positive: with negative weights and bias the sum never is."""
+    model = chain()
+    rng = np.random.default_rng(2)
+    (tensor,) = [one for one in model.graph.initializer if one.name == "w1"]
+    weights = onnx.numpy_helper.to_array(tensor).copy()
+    weights[4] = -np.abs(weights[4])
+    tensor.CopyFrom(onnx.numpy_helper.from_array(weights, "w1"))
+    last = onnx.numpy_helper.from_array(rng.normal(0, 1, (7, 6, 1, 1)).astype(np.float32), "w3")
+    bias = onnx.numpy_helper.from_array(np.full(6, -0.1, np.float32), "b1")
+    model.graph.initializer.extend([last, bias])
+    nodes = list(model.graph.node)[:4]
+    nodes[2].input.append("b1")
+    nodes.append(helper.make_node("Conv", ["a1", "w3"], ["y"], name="third"))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.output[0].CopyFrom(zoo.value("y", ["n", 7, 9, 9]))
+
+    pruned = prune_channels(model)
+
+    assert pruned.removed == {"second": 1}
+    assert equal_answers(model, pruned.model)
+
+
+@pytest.mark.parametrize("activation", ["Sigmoid", "Softmax"])
+def test_other_activations_are_left_alone(activation: str) -> None:
+    assert prune_channels(chain(dead=(1,), bias=-1, activation=activation)).removed == {}
+
+
+def test_a_layer_that_is_read_twice_is_left_alone() -> None:
+    model = chain(dead=(1,), bias=-1)
+    model.graph.output.append(zoo.value("a0", ["n", 8, 9, 9]))
+
+    assert prune_channels(model).removed == {}
+
+
+def test_all_channels_dead_keep_the_layer() -> None:
+    model = chain(dead=tuple(range(8)), bias=-1)
+
+    assert prune_channels(model).removed == {}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sets(st.integers(0, 7), max_size=7), st.floats(-2, 2), st.sampled_from([0, 1]), st.integers(0, 1000))
+def test_no_answer_changes(dead: set[int], bias: float, pads: int, seed: int) -> None:
+    model = chain(dead=tuple(dead), bias=bias, pads=pads, seed=seed)
+
+    assert equal_answers(model, prune_channels(model).model)
+
+
+def test_the_command_removes_them_where_it_is_asked(write_model: WriteModel, tmp_path: Path) -> None:
+    model = write_model(chain(dead=(1, 2, 3), bias=-1).SerializeToString())
+
+    plain, pruned = (
+        convert(model, tmp_path / f"{prunes}.bundle", recipe=Recipe(("onnx",), ("fp32",), prunes=prunes))
+        for prunes in (False, True)
+    )
+
+    assert pruned.variants[0].nbytes < plain.variants[0].nbytes - 900
+    assert pruned.variants[0].quality.verdict.word == "ok"

@@ -1,0 +1,56 @@
+"""What differs by place: fetching natively."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge_infer import platform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Seen(BaseHTTPRequestHandler):
+    """Answers what it was sent as `Authorization`, or sends the client elsewhere."""
+
+    elsewhere = ""
+
+    def do_GET(self) -> None:
+        place = {"/away": f"{self.elsewhere}/here", "/near": "/here"}.get(self.path)
+        body = (self.headers.get("Authorization") or "nothing").encode()
+        self.send_response(302 if place else 200)
+        if place:
+            self.send_header("Location", place)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def servers() -> Iterator[list[str]]:
+    """Two servers: the first one's `/away` leads to the second."""
+    made = [ThreadingHTTPServer(("127.0.0.1", 0), Seen) for _ in range(2)]
+    threads = [Thread(target=server.serve_forever, args=(0.05,)) for server in made]
+    for thread in threads:
+        thread.start()
+    urls = [f"http://127.0.0.1:{server.server_port}" for server in made]
+    Seen.elsewhere = urls[1]
+    yield urls
+    for server, thread in zip(made, threads, strict=True):
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_key_goes_with_a_redirect_of_the_same_server_and_to_no_other(servers: list[str]) -> None:
+    key = {"Authorization": "Bearer SECRET"}
+
+    assert platform.fetch(f"{servers[0]}/near", headers=key) == b"Bearer SECRET"
+    assert platform.fetch(f"{servers[0]}/away", headers=key) == b"nothing"

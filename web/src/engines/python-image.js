@@ -24,7 +24,7 @@ const NEEDED_BYTES = 80 * 2 ** 20;
 export async function readImage() {
   try {
     const { place } = await openPlace();
-    if (place.kind === "memory") return null;
+    if (place.kind !== "opfs") return null;
     const sealed = await place.read(SEAL);
     if (!sealed) return null;
     /** @type {Seal} */
@@ -52,7 +52,7 @@ export async function dropImage() {
  */
 export async function keepImage(root) {
   const { place } = await openPlace();
-  if (place.kind === "memory") return false;
+  if (place.kind !== "opfs") return false;
   if (await readImage()) return true;
   const { quota = Infinity, usage = 0 } = (await navigator.storage?.estimate?.()) ?? {};
   if (quota - usage < NEEDED_BYTES) return false;

@@ -91,7 +91,9 @@ def _protection(target: Target) -> list[Finding]:
         found.append(Finding("server.tls", "warning", "Requests travel unencrypted", "serve --tls-cert --tls-key"))
     if Target(target.url, "").ask("/v2").status == 200:
         text = "Whoever reaches the server may use it"
-        found.append(Finding("server.keys", "warning", text, "serve --api-keys FILE, or a gateway in front"))
+        found.append(
+            Finding("server.keys", "warning", text, "serve --config FILE with [tenants.NAME], or a gateway in front")
+        )
     return found
 
 

@@ -34,7 +34,7 @@ from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.settings import Settings
+from edge_infer.server.settings import Settings, check_names
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
@@ -173,6 +173,9 @@ def create_app(
         settings: Pools, routes, variants and tenants.
         cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
 
+    Raises:
+        InputError: The settings name a model or tenant that there is not.
+
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
     limits = limits or Limits()
@@ -181,6 +184,7 @@ def create_app(
             web_root = find_web_root()
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
     settings = settings or Settings()
+    check_names(settings, places)
     keys = ApiKeys(settings.tenants)
     repository = ModelRepository(places, device, limits.batch, settings.fast_variants)
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)

@@ -151,7 +151,7 @@ class InferenceRoutes:
         return json_answer({"model_stats": [statistics(model) for model in models]}, NO_STORE)
 
     async def _model(self, request: Request) -> LoadedModel:
-        return await self._engine.get(request.path_params["name"], request.path_params.get("version"))
+        return await self._engine.settled(request.path_params["name"], request.path_params.get("version"))
 
     async def infer(self, request: Request) -> Response:
         """Run a model, where its path was not recognised by the hot path: a name with an escaped `/`."""

@@ -110,6 +110,13 @@ class ServedModel:
         status = place.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
+    def stamp(self) -> tuple[int, ...]:
+        """Return what changes when the bundle does; empty where it is gone."""
+        try:
+            return self._stamp_now()
+        except OSError:
+            return ()
+
     def is_stale(self, pool: str = DEFAULT_POOL) -> bool:
         """Tell whether the bundle changed since it was loaded; one that is gone did not. It looks twice a second."""
         now = monotonic()

@@ -11,7 +11,7 @@ from edge_infer.server.execution.routing import Pool, Route, RoutingTable
 from edge_infer.server.scheduling.shares import Tenant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 _MAX_BYTES = 2**20
@@ -77,6 +77,35 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
         if "canary" in entry:
             canaries[name] = parse_canary(_as_table(entry["canary"], f"{where}.canary"), f"{where}.canary")
     return Settings(table, fast, canaries, _tenants(_table(document, "tenants")))
+
+
+def check_names(settings: Settings, models: Collection[str]) -> None:
+    """Refuse settings of models or tenants that do not exist: a slip of the pen would do nothing, and say nothing.
+
+    Args:
+        settings: What the file says.
+        models: The names of the models that are served.
+
+    Raises:
+        InputError: There is no such model or tenant; the message says where it is named.
+    """
+    tenants = [tenant.name for tenant in settings.tenants]
+    named = [(f"models.{name}", name) for name in [*settings.fast_variants, *settings.canaries] if name != "*"]
+    for i, route in enumerate(settings.table.routes):
+        if route.model is not None:
+            named.append((f"routes[{i}].model", route.model))
+        if route.tenant is not None and route.tenant not in tenants:
+            raise InputError(
+                f"`routes[{i}].tenant` is `{route.tenant}`; there is {listed(tenants)}",
+                hint=did_you_mean(route.tenant, tenants) or f"[tenants.{route.tenant}]",
+            )
+    for where, name in named:
+        if name not in models:
+            known = list(models)
+            raise InputError(
+                f"`{where}` is of a model that is not served; there is {listed(known)}",
+                hint=did_you_mean(name, known) or "serve it too, or leave the entry out",
+            )
 
 
 def parse_canary(entry: Mapping[str, Any], where: str) -> Canary:

@@ -14,6 +14,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from edge_infer.errors import ServingError
+from edge_infer.notify import answers
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.ingestion.guard import DoorLimits
 from edge_infer.server.listener import Tls
@@ -210,6 +211,12 @@ def test_with_a_certificate_requests_travel_encrypted(tiny: Path, certificate: T
             urlopen(f"{server.url}/health")
         with stream(server.url, ssl=trusted):
             pass
+
+
+def test_the_watchdog_asks_whatever_name_the_certificate_has(tiny: Path, certificate: Tls) -> None:
+    with ServerThread(create_app({"tiny": tiny}), certificate) as server:
+        assert answers(f"{server.url}/v2/health/live")
+        assert not answers(f"{server.url}/v2/nothing")
 
 
 def test_a_certificate_that_is_none_is_one_clear_error(tiny: Path, certificate: Tls, tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edge_infer.errors import DeviceLost, InputError
+from edge_infer.errors import BackendError, DeviceLost, InputError
 from edge_infer.manifest import FileEntry, Manifest, Variant
+from edge_infer.server import repository
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import dispatcher
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.engine import Engine
+from edge_infer.server.execution.loaded import load_model
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.repository import ModelRepository
@@ -226,6 +228,40 @@ def test_a_lost_device_stops_its_pool_and_no_other(tmp_path: Path, monkeypatch: 
     assert json.loads(after.body) == {"ready": False, "lost": {"gpu": "CUDA failure 719: unspecified launch failure"}}
 
 
+def test_a_load_that_failed_is_not_tried_by_every_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+
+    def counted(name: str, bundle: Any, *arguments: Any, **options: Any) -> Any:
+        loads.append(bundle.manifest.version)
+        if bundle.manifest.version == "2":
+            raise BackendError("its golden examples do not come out")
+        return load_model(name, bundle, *arguments, **options)
+
+    monkeypatch.setattr(repository, "load_model", counted)
+    paths = two_versions(tmp_path)
+    with ServerThread(create_app({"tiny": paths}, settings=Settings(canaries={"tiny": Canary("2", 50)}))) as server:
+        send = Client(server.url)
+        assert {ask(server).body for _ in range(20)} == {row(1.0)}
+        assert loads.count("2") == 1
+        assert send("/v2/models/tiny/versions/2/ready").status == 500
+        assert loads.count("2") == 1
+        (paths[1] / "new").write_bytes((paths[1] / "manifest.json").read_bytes())
+        (paths[1] / "new").replace(paths[1] / "manifest.json")
+        assert send("/v2/models/tiny/versions/2/ready").status == 500
+        assert loads.count("2") == 2
+
+
+def test_who_asks_about_a_model_takes_no_turn_of_the_canary(tmp_path: Path) -> None:
+    app = create_app({"tiny": two_versions(tmp_path)}, settings=Settings(canaries={"tiny": Canary("2", 50)}))
+    with ServerThread(app) as server:
+        bodies = []
+        for _ in range(4):
+            bodies.append(ask(server).body)
+            config = json.loads(Client(server.url)("/v2/models/tiny/config").body)
+            assert config["version_policy"] == {"specific": {"versions": ["1"]}}
+    assert bodies == [row(1.0), row(-1.0)] * 2
+
+
 # -- tenants --
 
 
@@ -346,6 +382,22 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     assert found.fast_variants == {"digits": "onnx/int8"}
     assert (found.canaries["digits"].version, found.canaries["digits"].percent) == ("2", 12.5)
     assert list(found.tenants) == [Tenant("shop", 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"models": {"tony": {"fast_variant": "onnx/int8"}}}, "`models.tony` is of a model that is not served"),
+        ({"models": {"tony": {"canary": {"version": "2", "percent": 1}}}}, "`models.tony` is of a model"),
+        ({"routes": [{"pool": "default", "model": "tony"}]}, r"`routes\[0\].model` is of a model"),
+        ({"routes": [{"pool": "default", "tenant": "shop"}]}, r"`routes\[0\].tenant` is `shop`"),
+    ],
+)
+def test_names_that_nothing_has_are_refused_at_the_start(tmp_path: Path, document: Any, message: str) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with pytest.raises(InputError, match=message) as caught:
+        create_app({"tiny": tiny}, settings=parse_settings(document))
+    assert "tiny" in caught.value.hint or "[tenants.shop]" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from threading import enumerate as enumerate_threads
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -17,6 +18,7 @@ from edge_infer.server.execution import dispatcher
 from edge_infer.server.execution.probe import probe
 from edge_infer.server.execution.running import run_batch
 from edge_infer.server.repository import ServedModel
+from edge_infer.server.response.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
@@ -182,6 +184,34 @@ def test_a_model_that_hangs_is_given_up_and_the_next_request_runs(tiny: Path, ga
         assert "given up" in json.loads(answer.body)["error"]
         gate.open.set()
         assert ask(server).status == 200
+
+
+def test_a_model_that_hung_is_closed_when_it_comes_back_and_its_thread_ends(tiny: Path, gate: Gate) -> None:
+    app = create_app({"tiny": tiny}, limits=Limits(workers=1, hang_s=0.2))
+    with ServerThread(app) as server:
+        assert ask(server).status == 504
+        (model,) = app.engine.active()
+        before = workers_alive()
+        assert Client(server.url)("/v2/repository/models/tiny/unload", "POST", b"").status == 200
+        assert app.engine.dispatchers["default"].in_flight == 0
+        assert "on closed" not in repr(model.session)
+        gate.open.set()
+        while "on closed" not in repr(model.session) or workers_alive() != before - 1:
+            pass
+
+
+def test_the_sizes_of_batches_that_clients_choose_are_few_entries() -> None:
+    counts = Statistics()
+    for rows in range(1, 3000):
+        counts.ran(rows, 0.5)
+    assert counts.batches[255] == (1, 0.5)
+    assert counts.batches[512] == (256, 128.0)
+    assert len(counts.batches) == 256 + 4
+    assert sum(count for count, _ in counts.batches.values()) == 2999
+
+
+def workers_alive() -> int:
+    return sum(thread.name.startswith("edge-infer worker") for thread in enumerate_threads())
 
 
 def test_a_batch_that_fails_harms_only_the_request_that_fails(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

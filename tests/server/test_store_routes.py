@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -12,6 +13,8 @@ from urllib.request import Request, urlopen
 import pytest
 
 from edge_infer.server.app import create_app
+from edge_infer.server.scheduling.shares import Tenant
+from edge_infer.server.settings import Settings
 from edge_infer.server.store.fleet import Fleet
 from edge_infer.server.store.page import render
 from edge_infer.server.store.reports import Report
@@ -53,6 +56,18 @@ def post(url: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
 def get(url: str) -> Any:
     with urlopen(url) as response:
         return json.load(response)
+
+
+def test_devices_need_no_tenants_key(publisher: Publisher, tmp_path: Path) -> None:
+    tenants = {Tenant("shop"): [sha256(b"k").digest()]}
+    hosted = HostedStore(publisher.folder, token="t0k3n")
+    with ServerThread(create_app({}, store=hosted, settings=Settings(tenants=tenants))) as server:
+        assert take(f"{server.url}/store", DeviceStore(tmp_path / "device")).version == "1"
+        assert get(f"{server.url}/sync/v1/advice") == {"halts": []}
+        assert post(server.url, report(), Authorization="Bearer t0k3n")[0] == 200
+        assert post(server.url, report())[0] == 401
+        with pytest.raises(HTTPError, match="401"):
+            get(f"{server.url}/sync/v1/fleet")
 
 
 def report(**changes: Any) -> bytes:

@@ -15,12 +15,13 @@ from websockets.sync.client import ClientConnection, connect
 from edge_infer.codec import FRAME
 from edge_infer.errors import DeviceLost
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.ingestion import stream as endpoint
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serve import started
-from tests.server.test_serving import Gate, gate, wait_until_queued
+from tests.server.test_serving import Gate, gate, queued, wait_until_queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,6 +221,29 @@ def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, 
         wait_until_queued(server, 3)
         other.send(raw(0, 100.0))
         wait_until_queued(server, 4)  # the other's came after all of these, and no more of these is there
+        gate.open.set()
+        assert sorted(number for number, _, _ in answers_of(connection, 10)) == list(range(10))
+        assert answer(other.recv(30))[2] == row(100.0)
+
+
+def test_a_stream_that_has_many_bytes_in_flight_is_read_no_further(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "MAX_STREAM_BYTES", 4 * 12)
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with (
+        ServerThread(create_app({"tiny": tiny}, limits=limits())) as server,
+        stream(server.url) as connection,
+        stream(server.url) as other,
+    ):
+        connection.send(raw(0, 0.0))
+        assert gate.entered.wait(60)
+        for number in range(1, 10):
+            connection.send(raw(number, number))
+        wait_until_queued(server, 3)
+        other.send(raw(0, 100.0))
+        wait_until_queued(server, 4)  # the other's came after all of these, and no more of these is there
+        assert queued(server) == 4
         gate.open.set()
         assert sorted(number for number, _, _ in answers_of(connection, 10)) == list(range(10))
         assert answer(other.recv(30))[2] == row(100.0)

@@ -141,7 +141,12 @@ class Dispatcher:
     def _done(self, model: LoadedModel, batch: Batch, results: list[Result], compute_s: float, variant: str) -> None:
         watchdog = self._running.pop(id(batch), None)
         if watchdog is None:
-            return  # it was given up; its thread has been replaced and its requests answered
+            # It was given up: its requests are answered, its thread was replaced: there is one too many.
+            model.running -= 1
+            self._pool.remove()
+            if model.is_retired:
+                self._close_if_drained(model)
+            return
         watchdog.cancel()
         model.running -= 1
         self.scheduler.finished(model.batcher, compute_s)
@@ -160,7 +165,10 @@ class Dispatcher:
             self._close_if_drained(model)
 
     def _give_up(self, model: LoadedModel, batch: Batch) -> None:
-        """Answer the requests of a batch that hangs, and start a thread in the place of the lost one."""
+        """Answer the requests of a batch that hangs, and start a thread in the place of the lost one.
+
+        The model counts as running until the engine comes back: nothing may close a session that computes.
+        """
         self._running.pop(id(batch))
         self._pool.add()
         self.scheduler.finished(model.batcher, self._hang_s)

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 _MAX_WORKERS = 4
 #: How long the answer to "which version is the highest" is trusted: finding it out reads manifests.
 _CHOICE_S = 0.5
+#: After how long a load that failed is tried again though no file changed: memory may be free, a file in its place.
+_RETRY_S = 10.0
 
 
 def default_workers() -> int:
@@ -38,6 +40,18 @@ class _Place(NamedTuple):
 
     served: ServedModel
     pool: str
+
+
+class _Failure(NamedTuple):
+    """A load that failed, so that not every request tries it again."""
+
+    error: EdgeInferError
+    stamp: tuple[int, ...]
+    until: float
+
+    def holds(self, served: ServedModel) -> bool:
+        """Tell whether it would fail again: the files are the same, and little time has passed."""
+        return monotonic() < self.until and served.stamp() == self.stamp
 
 
 class Engine:
@@ -68,6 +82,7 @@ class Engine:
         self.is_draining = False
         self._active: dict[_Place, LoadedModel] = {}
         self._loading: dict[_Place, asyncio.Task[LoadedModel]] = {}
+        self._failures: dict[_Place, _Failure] = {}
         self._chosen: dict[tuple[str, str | None, str], _Place] = {}
         self._chosen_until = 0.0
 
@@ -100,12 +115,16 @@ class Engine:
         """
         if version is None and (canary := self.canaries.get(name)) is not None and canary.takes_next():
             try:
-                return await self._get(name, canary.version, tenant)
+                return await self.settled(name, canary.version, tenant)
             except EdgeInferError as error:
                 log.error("Version %s of %s is being tried and cannot be had: %s", canary.version, name, error)
-        return await self._get(name, version, tenant)
+        return await self.settled(name, version, tenant)
 
-    async def _get(self, name: str, version: str | None, tenant: str) -> LoadedModel:
+    async def settled(self, name: str, version: str | None = None, tenant: str = "") -> LoadedModel:
+        """Return the model as `get` does, but without a version never the one that is being tried.
+
+        For who only asks about a model: the turns of a canary are for requests.
+        """
         model = self._known(name, version, tenant)
         if model is not None:
             return model
@@ -115,6 +134,9 @@ class Engine:
         place = _Place(served, self.table.pool_of(name, version, tenant))
         model = self._active.get(place)
         if model is None:
+            failure = self._failures.get(place)
+            if failure is not None and failure.holds(served):
+                raise failure.error.with_traceback(None)
             model = await asyncio.shield(self._load_soon(place))
         self._chosen[name, version, tenant] = place
         return self._watched(place, model)
@@ -175,6 +197,8 @@ class Engine:
     async def _load(self, place: _Place) -> LoadedModel:
         served, pool = place
         device = self.table.pools[pool].device
+        stamp = served.stamp()
+        self._failures.pop(place, None)
         try:
             loop = asyncio.get_running_loop()
             while (
@@ -196,6 +220,10 @@ class Engine:
                 if old is not None:
                     old.dispatcher.retire(old)
             return model
+        except EdgeInferError as error:
+            if not served.is_unloaded:
+                self._failures[place] = _Failure(error, stamp, monotonic() + _RETRY_S)
+            raise
         finally:
             del self._loading[place]
 

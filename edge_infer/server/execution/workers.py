@@ -34,10 +34,15 @@ class WorkerPool:
 
     def add(self) -> None:
         """Start one more thread: in the place of one that hangs in an engine, which nothing can stop."""
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         # Daemons: a hanging engine must not keep the process from ending.
         thread = Thread(target=self._work, name=f"{self._name} {len(self._threads)}", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def remove(self) -> None:
+        """Let one thread end, once it is free: one that hung has come back."""
+        self._jobs.put(None)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Let the threads finish what was submitted and end; one that hangs is left behind."""

@@ -22,6 +22,8 @@ OPEN_PATHS = frozenset(
         *("/dashboard", "/dashboard/dashboard.js", "/dashboard/chart.js", "/dashboard/dashboard.css"),
     }
 )
+#: What devices ask, which have no key: files that are signed, and what has the report token instead.
+_OPEN_TO_DEVICES = ("/sync/v1/events", "/sync/v1/report", "/sync/v1/advice")
 
 
 class ApiKeys:
@@ -89,7 +91,7 @@ class ApiKeys:
 
 
 class KeyGuard:
-    """Asks for a key before anything but health and the empty dashboard is answered.
+    """Asks for a key before anything but health, the empty dashboard and the signed store is answered.
 
     Args:
         app: The application.
@@ -106,6 +108,10 @@ class KeyGuard:
         Raises:
             Unauthorized: There is no key, or it is nobody's.
         """
-        if scope["type"] == "http" and not self._keys.is_open and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and not self._keys.is_open and not _is_open(scope["path"]):
             self._keys.tenant_of(scope["headers"])
         await self._app(scope, receive, send)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS or path in _OPEN_TO_DEVICES or path.startswith("/store/")

@@ -5,8 +5,9 @@ number of the request, the bytes of JSON, the bytes of tensors), the JSON of a v
 without JSON it is nothing but the bytes of the only input. The answer has the same number and form; an error is JSON.
 Answers come as they are done, in no order; those of a batch come in one message, which saves most of what it costs.
 
-Each stream may have so many requests in flight; beyond that its messages are not read, so that TCP slows the client
-down. A message costs no task and no future: what a batch has computed is written by one writer for each stream.
+Each stream may have so many requests, and so many bytes of requests and answers, in flight; beyond that its messages
+are not read, so that TCP slows the client down. A message costs no task and no future: what a batch has computed is
+written by one writer for each stream.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import logging
 from functools import partial
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.codec import FRAME
 from edge_infer.errors import EdgeInferError, QueueFull
@@ -26,6 +27,7 @@ from edge_infer.server.ingestion.bodies import LARGE_BYTES
 from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.origins import check_origin
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
+from edge_infer.server.response.joining import joined
 from edge_infer.server.response.writing import octets, write_answer
 from edge_infer.server.scheduling.request import Request
 
@@ -46,8 +48,11 @@ log = logging.getLogger(__name__)
 #: How many requests of one stream may be in flight, and how many streams there may be.
 MAX_IN_FLIGHT = 256
 MAX_STREAMS = 1024
-#: Answers are joined up to this many bytes: clients refuse long messages, Python's `websockets` from 1 MiB on.
-_MAX_MESSAGE_BYTES = 2**18
+#: How many bytes of one stream may be in flight, the requests that are not answered and the answers that are not sent;
+#: the message that goes beyond it is the last that is read.
+MAX_STREAM_BYTES = 32 * 2**20
+#: How many bodies of JSON are parsed in threads at once, of all streams.
+_MAX_PARSING = 4
 #: WebSocket close codes, RFC 6455 section 7.4.1.
 _GOING_AWAY, _NO_TEXT, _BAD_PAYLOAD = 1001, 1003, 1007
 _HEAD = FRAME.size
@@ -85,6 +90,7 @@ class StreamEndpoint:
         self._max_streams = max_streams
         self._max_in_flight = max_in_flight
         self._streams: set[_Stream] = set()
+        self._parsing = asyncio.Semaphore(_MAX_PARSING)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -109,7 +115,9 @@ class StreamEndpoint:
             await self._refuse(error, receive, send)
             return
         await send({"type": "websocket.accept"})
-        stream = _Stream(self._engine, self._parsers, target, head, tenant, receive, send, self._max_in_flight)
+        stream = _Stream(
+            self._engine, self._parsers, target, head, tenant, receive, send, self._max_in_flight, self._parsing
+        )
         self._streams.add(stream)
         try:
             await stream.run()
@@ -135,6 +143,14 @@ class StreamEndpoint:
         await asyncio.gather(*(stream.drain() for stream in list(self._streams)))
 
 
+class _Ticket(NamedTuple):
+    """What is kept of a request until it is answered: the client's number, its bytes, and when it came."""
+
+    number: int
+    size: int
+    start: float
+
+
 class _Stream:
     """One connection."""
 
@@ -148,6 +164,7 @@ class _Stream:
         receive: Receive,
         send: Send,
         max_in_flight: int,
+        parsing: asyncio.Semaphore,
     ) -> None:
         self._engine = engine
         self._tenant = tenant
@@ -158,6 +175,8 @@ class _Stream:
         self._send = send
         self._max_in_flight = max_in_flight
         self._in_flight = 0
+        self._bytes = 0
+        self._parsing = parsing
         self._is_gone = False
         self._done: list[bytes] = []
         self._has_done = asyncio.Event()
@@ -204,7 +223,7 @@ class _Stream:
                     await self._close(_BAD_PAYLOAD, "a frame is longer than its message")
                     return
                 self._begin(number, data[start:offset], json_length)
-                while self._in_flight >= self._max_in_flight and not self._is_gone:
+                while not self._is_gone and (self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES):
                     self._has_room.clear()
                     await self._has_room.wait()
                 if offset == size:
@@ -216,37 +235,38 @@ class _Stream:
     # -- one request --
 
     def _begin(self, number: int, body: bytes, json_length: int) -> None:
-        start = perf_counter()
+        ticket = _Ticket(number, len(body), perf_counter())
         self._in_flight += 1
+        self._bytes += ticket.size
         self._is_empty.clear()
         model = self._engine.current(self._name, self._version, self._tenant.name)
         if model is None or json_length >= LARGE_BYTES:
-            task = asyncio.create_task(self._ask_slowly(number, body, json_length, start))
+            task = asyncio.create_task(self._ask_slowly(ticket, body, json_length))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            self._ask(model, number, body, json_length, start)
+            self._ask(model, ticket, body, json_length)
 
-    async def _ask_slowly(self, number: int, body: bytes, json_length: int, start: float) -> None:
+    async def _ask_slowly(self, ticket: _Ticket, body: bytes, json_length: int) -> None:
         """Ask a model that must be loaded first, or with JSON that takes long to parse."""
         try:
             model = await self._engine.get(self._name, self._version, self._tenant.name)
             parser = self._parsers.of(model)
             asked = None
             if json_length >= LARGE_BYTES:
-                asked = await asyncio.to_thread(parser.parse, body, json_length)
+                async with self._parsing:
+                    asked = await asyncio.to_thread(parser.parse, body, json_length)
         except Exception as error:
-            self._fail(None, number, error, start)
+            self._fail(None, ticket, error)
             return
-        self._ask(model, number, body, json_length, start, asked)
+        self._ask(model, ticket, body, json_length, asked)
 
     def _ask(
         self,
         model: LoadedModel,
-        number: int,
+        ticket: _Ticket,
         body: bytes,
         json_length: int,
-        start: float,
         asked: InferRequest | None = None,
     ) -> None:
         dispatcher = model.dispatcher
@@ -256,7 +276,7 @@ class _Stream:
         if refusal is not None or not dispatcher.hold(model):
             error = refusal or QueueFull("The model is being replaced", hint="send it again")
             model.statistics.rejected(error.code)
-            self._fail(None, number, error, start)
+            self._fail(None, ticket, error)
             return
         try:
             parser = self._parsers.of(model)
@@ -269,17 +289,17 @@ class _Stream:
                 asked.outputs,
                 rows=rows,
                 key=key,
-                arrived=start,
-                finish=partial(self._finish, model, number, asked, json_length == 0, start),
+                arrived=ticket.start,
+                finish=partial(self._finish, model, ticket, asked, json_length == 0),
                 priority=asked.priority or self._priority,
-                deadline=start + timeout_s if timeout_s else inf,
+                deadline=ticket.start + timeout_s if timeout_s else inf,
                 is_gone=self._left,
                 tenant=self._tenant,
             )
             dispatcher.submit(model, request)
         except Exception as error:
             dispatcher.finished(model)
-            self._fail(model, number, error, start)
+            self._fail(model, ticket, error)
             return
         if timeout_s:  # not before: a request that was refused has its answer
             self._watch(request, timeout_s)
@@ -304,15 +324,14 @@ class _Stream:
     def _finish(
         self,
         model: LoadedModel,
-        number: int,
+        ticket: _Ticket,
         asked: InferRequest,
         is_raw: bool,
-        start: float,
         result: Answer | EdgeInferError,
     ) -> None:
         model.dispatcher.finished(model)
         if isinstance(result, EdgeInferError):
-            self._fail(model, number, result, start)
+            self._fail(model, ticket, result)
             return
         written_at = perf_counter()
         body: bytes | memoryview
@@ -326,25 +345,26 @@ class _Stream:
                 )
                 json_length = len(body) if length is None else length
         except Exception as error:
-            self._fail(model, number, error, start)
+            self._fail(model, ticket, error)
             return
         now = perf_counter()
-        model.statistics.answered(result.timings, now - written_at, now - start, self._tenant.name)
-        self._put(FRAME.pack(number, json_length, len(body) - json_length) + body)
+        model.statistics.answered(result.timings, now - written_at, now - ticket.start, self._tenant.name)
+        self._put(ticket, FRAME.pack(ticket.number, json_length, len(body) - json_length) + body)
 
-    def _fail(self, model: LoadedModel | None, number: int, error: Exception, start: float) -> None:
+    def _fail(self, model: LoadedModel | None, ticket: _Ticket, error: Exception) -> None:
         if not isinstance(error, EdgeInferError):
             log.error("The server failed", exc_info=error)
             error = InternalError("The server failed", hint="its log has the traceback; please report it")
         if model is not None:
-            model.statistics.failed(error.code, perf_counter() - start)
+            model.statistics.failed(error.code, perf_counter() - ticket.start)
         document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
         body = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "replace")
-        self._put(FRAME.pack(number, len(body), 0) + body)
+        self._put(ticket, FRAME.pack(ticket.number, len(body), 0) + body)
 
     # -- answers --
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, ticket: _Ticket, data: bytes) -> None:
+        self._bytes += len(data) - ticket.size
         self._done.append(data)
         self._has_done.set()
 
@@ -358,6 +378,7 @@ class _Stream:
                 for data in joined(done):
                     await self._send({"type": "websocket.send", "bytes": data})
                 self._in_flight -= len(done)
+                self._bytes -= sum(map(len, done))
                 self._has_room.set()
                 if not self._in_flight:
                     self._is_empty.set()
@@ -367,22 +388,3 @@ class _Stream:
             self._is_gone = True
             self._has_room.set()
             self._is_empty.set()
-
-
-def joined(frames: list[bytes], most: int = _MAX_MESSAGE_BYTES) -> list[bytes]:
-    """Join frames to messages of at most so many bytes; a frame that has more is a message of its own.
-
-    >>> joined([b"aa", b"bb", b"cccc"], 4)
-    [b'aabb', b'cccc']
-    """
-    if sum(map(len, frames)) <= most:
-        return [b"".join(frames)]
-    messages: list[list[bytes]] = [[]]
-    size = 0
-    for frame in frames:
-        if size and size + len(frame) > most:
-            messages.append([])
-            size = 0
-        messages[-1].append(frame)
-        size += len(frame)
-    return [b"".join(message) for message in messages]

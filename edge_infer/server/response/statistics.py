@@ -60,7 +60,8 @@ class Statistics:
         self.serialization = Histogram()
         self.total = Histogram()
         self.batch_rows = Histogram(BATCH_BOUNDS)
-        #: Batches by their rows: how many, and the seconds that they took.
+        #: Batches by their rows: how many, and the seconds that they took. What is over the last bound counts at the
+        #: next power of two: clients choose the rows of a request.
         self.batches: dict[int, tuple[int, float]] = {}
         #: Batches by the variant that ran them, where a model has several.
         self.variants: dict[str, int] = {}
@@ -80,6 +81,8 @@ class Statistics:
         if variant:
             self.variants[variant] = self.variants.get(variant, 0) + 1
         self.batch_rows.observe(rows)
+        if rows > BATCH_BOUNDS[-1]:
+            rows = 1 << (rows - 1).bit_length()
         count, seconds = self.batches.get(rows, (0, 0.0))
         self.batches[rows] = (count + 1, seconds + compute_s)
         self.last_inference = time()

@@ -142,7 +142,7 @@ def test_a_device_that_saw_a_version_and_did_not_take_it_goes_by_the_halt(
     assert take(publisher.folder, one, quick).version == "1"
 
 
-def test_a_version_that_was_published_again_and_is_there_is_kept_at_a_halt(publisher: Publisher, tmp_path: Path) -> None:
+def test_a_version_that_was_published_again_is_kept_at_a_halt(publisher: Publisher, tmp_path: Path) -> None:
     one = device(tmp_path, named(1000, sequence=3))
     publisher.publish(1)
     take(publisher.folder, one, quick)

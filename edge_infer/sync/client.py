@@ -126,7 +126,9 @@ class _Pull:
             raise StoreError(f"`{device.folder}` holds model `{record.model}`, not `{self._model}`")
         record = record._replace(model=self._model)
         folder, name = device.folder / "tuf", device.name()
-        revision, floor, self._stage = newest(self._source, self._model, folder, self._root(root), record.floor, name)
+        # A version that was seen and not taken does not count: a roll-out that ends offers the one before it again.
+        least = record.floor._replace(sequence=record.active.sequence if record.active else 0)
+        revision, floor, self._stage = newest(self._source, self._model, folder, self._root(root), least, name)
         if floor != record.floor:
             record = record._replace(floor=floor)
             device.write(record)
@@ -139,6 +141,9 @@ class _Pull:
                 version=wanted.version,
             )
         is_active = record.active is not None and record.active.bundle == wanted.bundle
+        if is_active and record.active != wanted:  # published again, by a new number
+            record = record._replace(active=wanted)
+            device.write(record)
         if is_active and not device.damaged(wanted.files):
             path = device.stage(wanted)
             return self._result(revision, path, changed=False, method="none")

@@ -34,9 +34,9 @@ MAX_ROOT_BYTES = 512_000
 class Floor(NamedTuple):
     """What was seen already.
 
-    The metadata's versions, the model's sequence, the last signed time in s since 1970, and the keys that signed
-    timestamps and snapshots then. Versions of keys that were replaced since do not count: whoever held them may have
-    counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
+    The metadata's versions, the model's sequence (who asks puts the one that was taken there), the last signed time in
+    s since 1970, and the keys that signed timestamps and snapshots then. Versions of keys that were replaced since do
+    not count: whoever held them may have counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
     """
 
     root: int = 0
@@ -74,7 +74,7 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
         model: The model's name.
         folder: Where python-tuf keeps its files.
         root: The root metadata that is trusted.
-        floor: What was seen before.
+        floor: What was seen before, with the sequence that the device runs, 0 for none: it never goes below it.
         device: The device's name, which a roll-out in steps decides by.
 
     Raises:

@@ -204,6 +204,25 @@ def test_the_oldest_model_makes_room_for_a_new_one(page: BrowserPage, faults: Fa
     assert set(page.evaluate(_KEPT)) == {"one", "three"}
 
 
+def test_the_image_of_python_makes_room_before_any_model(page: BrowserPage, faults: FaultServer) -> None:
+    load(page)
+    page.evaluate(
+        """async (bytes) => {
+        const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("edge-infer");
+        const stream = await (await folder.getFileHandle("python-1", { create: true })).createWritable();
+        await stream.write(new Uint8Array(bytes));
+        await stream.close();
+    }""",
+        4 * PART,
+    )
+    limit_storage(page, faults.url, 8 * PART)
+
+    found = load(page, "two")
+
+    assert any("image of Python was removed" in notice for notice in found["report"]["notices"])
+    assert set(page.evaluate(_KEPT)) == {"one", "two"}
+
+
 def test_a_model_that_never_fits_stays_in_memory(page: BrowserPage, faults: FaultServer) -> None:
     limit_storage(page, faults.url, PART)
 

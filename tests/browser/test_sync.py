@@ -13,8 +13,10 @@ from edge_infer.server.app import create_app
 from edge_infer.server.pages import find_web_root
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.server.thread import ServerThread
+from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import Publisher
+from edge_infer.sync.stage import WHOLE
+from tests.sync.conftest import Publisher, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,6 +174,22 @@ def test_an_old_copy_of_the_store_is_refused(page: BrowserPage, publisher: Publi
     with pytest.raises(EdgeInferError, match="expected at least"):
         updated(page)
     assert page.evaluate("() => predict()") == second["y"]
+
+
+def test_a_page_that_could_not_take_a_version_goes_by_the_halt(page: BrowserPage, publisher: Publisher) -> None:
+    opened(page)
+    packs = publisher.folder / "packs"
+    packs.rename(packs.with_name("old"))
+    packs.mkdir()
+    bundle = write_version(publisher.bundles / "2", 2)
+    publish(bundle, Repository(publisher.folder), publisher.keys, share=WHOLE - 1)
+    shutil.move(packs, packs.with_name("new"))
+    with pytest.raises(EdgeInferError, match="packs/"):
+        updated(page)
+    shutil.move(packs.with_name("new"), packs)
+    Repository(publisher.folder).stage("linear", 0, publisher.keys)
+
+    assert updated(page)["update"]["version"] == "1"
 
 
 def test_a_damaged_delta_costs_a_full_download_and_not_the_model(page: BrowserPage, publisher: Publisher) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
 
 from edge_infer.errors import InputError, NotReleasedError, StoreError
+from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
@@ -95,8 +97,6 @@ def test_where_nothing_is_released_it_says_so(publisher: Publisher, tmp_path: Pa
 
 
 def test_a_halted_step_is_not_taken_and_the_next_one_is(publisher: Publisher, tmp_path: Path) -> None:
-    from edge_infer.sync.client import pull
-
     one = device(tmp_path, named(1000))
     publisher.publish(1)
     take(publisher.folder, one, quick)
@@ -115,6 +115,43 @@ def test_a_halted_step_is_not_taken_and_the_next_one_is(publisher: Publisher, tm
     Repository(publisher.folder).stage("linear", 2000, publisher.keys)
     assert pull(str(publisher.folder), "linear", one, quick, is_halted=is_halted).version == "2"
     assert asked == [(2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("why", ["advice", "full disk"])
+def test_a_device_that_saw_a_version_and_did_not_take_it_goes_by_the_halt(
+    publisher: Publisher, tmp_path: Path, why: str
+) -> None:
+    one = device(tmp_path, named(1000))
+    publisher.publish(1)
+    take(publisher.folder, one, quick)
+    publish_staged(publisher, 2, 1000)
+
+    def full(_path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises((NotReleasedError, OSError)):
+        pull(
+            str(publisher.folder),
+            "linear",
+            one,
+            full if why == "full disk" else quick,
+            is_halted=lambda *_step: why == "advice",
+        )
+    Repository(publisher.folder).stage("linear", parse_share("halt"), publisher.keys)
+
+    assert take(publisher.folder, one, quick).version == "1"
+
+
+def test_a_version_that_was_published_again_is_kept_at_a_halt(publisher: Publisher, tmp_path: Path) -> None:
+    one = device(tmp_path, named(1000, sequence=3))
+    publisher.publish(1)
+    take(publisher.folder, one, quick)
+    publisher.publish(2)
+    publish_staged(publisher, 1, 1000)
+
+    assert not take(publisher.folder, one, quick).changed
+    Repository(publisher.folder).stage("linear", parse_share("halt"), publisher.keys)
+    assert (take(publisher.folder, one, quick).version, one.record().previous) == ("1", None)
 
 
 def test_a_version_for_all_cannot_be_staged_any_more(publisher: Publisher) -> None:

@@ -112,7 +112,8 @@ def test_an_old_copy_of_the_store_is_refused(
 
 def test_a_revision_below_the_floor_is_refused_even_when_signed(publisher: Publisher, device: DeviceStore) -> None:
     record = device.record()
-    device.write(record._replace(floor=record.floor._replace(sequence=7)))
+    assert record.active is not None
+    device.write(record._replace(active=record.active._replace(sequence=7)))
 
     with pytest.raises(RollbackError, match="sequence 1, expected at least 7"):
         take(publisher.folder, device, quick)

@@ -21,6 +21,8 @@ import { goodBytes, transfer } from "./transfer.js";
 
 const INDEX = "index.json";
 const LOCK = "edge-infer";
+/** How the names of what `engines/python-image.js` keeps begin; it is the first to go. */
+export const PYTHON_IMAGE = "python-";
 // Storage is not exact to the byte: file systems round up.
 const MARGIN = 1.02;
 
@@ -153,6 +155,12 @@ export class Store {
    */
   async evict(spared) {
     const names = new Set(await this.place.names());
+    const image = [...names].filter((name) => name.startsWith(PYTHON_IMAGE));
+    if (image.length > 0) {
+      for (const name of image) await this.place.remove(name);
+      this.notice("The image of Python was removed from the page's storage to make room; its next start is longer");
+      return true;
+    }
     const index = await this.index();
     const others = Object.entries(index).filter(([name]) => name !== spared && names.has(name));
     const [oldest] = others.sort(([, one], [, other]) => one.used - other.used);

@@ -177,9 +177,14 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
  * @returns {Promise<{pyodide: Pyodide, isFromImage: boolean}>}
  */
 async function bootPyodide(folder, onProgress, onOutput) {
-  const { dropImage, readImage } = await import("./python-image.js");
-  const image = await readImage();
-  if (image) {
+  // Asked first, so that a first visit loads no module for it.
+  const sealed = await globalThis.navigator?.storage?.getDirectory?.()
+    .then((root) => root.getDirectoryHandle("edge-infer"))
+    .then((kept) => kept.getFileHandle(`python-${PYODIDE_VERSION}.json`))
+    .catch(() => null);
+  const images = sealed ? await import("./python-image.js") : undefined;
+  const image = await images?.readImage();
+  if (images && image) {
     try {
       const pyodide = await loadPyodide(folder, { _loadSnapshot: image }, onProgress, onOutput);
       // A module that was seeded before the image was made would give the same numbers at every visit.
@@ -187,7 +192,7 @@ async function bootPyodide(folder, onProgress, onOutput) {
       return { pyodide, isFromImage: true };
     } catch (error) {
       console.warn(`edge-infer: Python starts as usual, its kept image does not fit: ${error}`);
-      await dropImage().catch(() => {});
+      await images.dropImage().catch(() => {});
     }
   }
   return { pyodide: await loadPyodide(folder, {}, onProgress, onOutput), isFromImage: false };

@@ -5,9 +5,10 @@
  */
 
 import { openPlace } from "../places.js";
+import { PYTHON_IMAGE } from "../store.js";
 import { PYODIDE_VERSION, loadPyodide } from "./pyodide.js";
 
-const NAME = `python-${PYODIDE_VERSION}`;
+const NAME = `${PYTHON_IMAGE}${PYODIDE_VERSION}`;
 /** What is written last: without it the image is not whole. */
 const SEAL = `${NAME}.json`;
 // The image is read into new memory, and may be twice there for a moment.
@@ -23,7 +24,7 @@ const NEEDED_BYTES = 80 * 2 ** 20;
 export async function readImage() {
   try {
     const { place } = await openPlace();
-    if (place.kind === "memory") return null;
+    if (place.kind !== "opfs") return null;
     const sealed = await place.read(SEAL);
     if (!sealed) return null;
     /** @type {Seal} */
@@ -51,14 +52,16 @@ export async function dropImage() {
  */
 export async function keepImage(root) {
   const { place } = await openPlace();
-  if (place.kind === "memory") return false;
+  if (place.kind !== "opfs") return false;
   if (await readImage()) return true;
   const { quota = Infinity, usage = 0 } = (await navigator.storage?.estimate?.()) ?? {};
   if (quota - usage < NEEDED_BYTES) return false;
   const make = async () => {
     const pyodide = await loadPyodide(new URL("vendor/pyodide/", root), { _makeSnapshot: true });
     const image = /** @type {any} */ (pyodide).makeMemorySnapshot();
-    await place.remove(SEAL);
+    // The seal first, and with it what another version has left.
+    const old = (await place.names()).filter((name) => name.startsWith(PYTHON_IMAGE) && name !== NAME);
+    for (const name of [SEAL, ...old]) await place.remove(name);
     await place.write(NAME, 0, image);
     const seal = { bytes: image.length, sum: sumOf(image) };
     await place.write(SEAL, 0, new TextEncoder().encode(JSON.stringify(seal)));

@@ -145,7 +145,9 @@ export class StoreModel {
     let record = await slots.read();
     const read = (/** @type {string} */ path, /** @type {number} */ limit) => fetchFile(new URL(path, this.at), limit, options.signal);
     const first = record.root || options.trust || (await firstRoot(read));
-    const { revision, root, floor, stage } = await newest(read, this.model, first, record.floor, { device: record.device });
+    // A version that was seen and not taken does not count: a roll-out that ends offers the one before it again.
+    const least = { ...record.floor, sequence: record.active?.sequence ?? 0 };
+    const { revision, root, floor, stage } = await newest(read, this.model, first, least, { device: record.device });
     record = { ...record, root, floor };
     await slots.write(record);
     if (record.trial && record.trials >= MAX_TRIALS) {
@@ -163,6 +165,7 @@ export class StoreModel {
     const known = this.store.notices.length;
     const { files, method, moved, note: given } = await this.bring(revision, record, options);
     const isActive = record.active !== null && bundleOf(record.active) === bundle;
+    if (isActive && record.active?.sequence !== wanted.sequence) await slots.write({ ...record, active: wanted });
     if (!isActive) {
       await slots.write({ ...record, trial: bundle, trials: record.trial === bundle ? record.trials + 1 : 1 });
       this.wanted = wanted;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from edge_infer.cli import cli
+from edge_infer.cli.serve import serve
 from edge_infer.doctor import live_server
 from edge_infer.doctor.live_server import examine_server
-from edge_infer.doctor.live_target import quantile, trial
+from edge_infer.doctor.live_target import Target, quantile, trial
 from edge_infer.errors import InputError
 from edge_infer.server.app import create_app
 from edge_infer.server.thread import ServerThread
@@ -40,6 +42,15 @@ def test_our_own_server_keeps_the_five_practices(tmp_path: Path) -> None:
         assert found[check]["level"] == "ok", found[check]
     assert next(one for one in findings if one["check"] == "batching.tiny")["level"] in ("ok", "note")
     assert not any(finding["level"] == "problem" for finding in findings)
+
+
+def test_the_options_that_an_open_server_is_told_to_use_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "is_local", False)
+    with ServerThread(create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})) as server:
+        found = {finding.check: finding.hint for finding in live_server._protection(Target(server.url, ""))}
+    options = {option for parameter in serve.params for option in parameter.opts}
+    for check in ("server.tls", "server.keys"):
+        assert set(re.findall(r"--[a-z-]+", found[check])) <= options
 
 
 class Careless(BaseHTTPRequestHandler):

@@ -120,3 +120,9 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except Exception as error:
+        if debug:
+            raise
+        said = EdgeInferError(f"{type(error).__name__}: {error}", hint="--debug shows the traceback; please report it")
+        output.error(said)
+        sys.exit(1)

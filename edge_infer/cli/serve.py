@@ -131,7 +131,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     "--report-token",
     default="",
     envvar="EDGE_INFER_REPORT_TOKEN",
-    help="What devices must show to report; default: anybody may.",
+    help="What devices must show to report, and people to read /fleet; default: anybody may.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")

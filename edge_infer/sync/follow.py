@@ -22,7 +22,7 @@ from edge_infer.errors import (
     SignatureError,
     TrialError,
 )
-from edge_infer.sync.watch import watch
+from edge_infer.sync.watch import in_words, watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +37,8 @@ _TIMEOUT_S = 10.0
 _SILENCE_S = 45.0
 _RETRY_S = 5.0
 _MAX_ANSWER_BYTES = 2**20
+#: Answers of a server, or of a proxy before it, that say nothing of whether there are events.
+_PASSING = (429, 500, 502, 503, 504)
 
 
 def server_of(store: str) -> str:
@@ -145,7 +147,7 @@ class Server:
                     "GET", f"{self._url}/events", headers=self._headers, preload_content=False, timeout=timeout
                 )
                 kind = stream.headers.get("Content-Type", "")
-                self.has_events = stream.status == 503 or (
+                self.has_events = stream.status in _PASSING or (
                     stream.status == 200 and kind.startswith("text/event-stream")
                 )
                 if stream.status == 200 and self.has_events:
@@ -195,9 +197,9 @@ def reported(look: Callable[[], Pulled], server: Server | None) -> Callable[[], 
         start = time.perf_counter()
         try:
             pulled = look()
-        except EdgeInferError as error:
+        except Exception as error:
             if server is not None:
-                server.report(error, time.perf_counter() - start)
+                server.report(in_words(error), time.perf_counter() - start)
             raise
         if server is not None and (pulled.changed or count % 10 == 0):
             server.report(pulled, time.perf_counter() - start)

@@ -113,8 +113,12 @@ class FsspecStore:
             yield
         except FileNotFoundError as error:
             raise FetchError(f"{self.location} has no such file: {error}", status=404) from error
-        except OSError as error:
-            raise FetchError(f"{self.location} cannot be read or written: {error}", status=0) from error
+        except Exception as error:  # each implementation has errors of its own: botocore's are no OSError
+            raise FetchError(
+                f"{self.location} cannot be read or written: {error}",
+                hint="are its credentials and endpoint set?",
+                status=0,
+            ) from error
 
 
 def open_place(location: str) -> OciStore | FsspecStore:

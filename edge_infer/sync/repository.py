@@ -43,11 +43,13 @@ class Offered(NamedTuple):
         revision: Its newest revision document.
         history: The ones before, the newest first.
         stage: The step of its roll-out; None where it is for all.
+        sequence: Its number.
     """
 
     revision: str
     history: tuple[str, ...]
     stage: Stage | None
+    sequence: int
 
     @property
     def bases(self) -> list[str]:
@@ -168,7 +170,8 @@ class Repository:
         if target is None:
             return None
         custom: Any = target.unrecognized_fields.get("custom", {})
-        return Offered(target.hashes["sha256"], tuple(custom.get("history", ())), stage_of(custom))
+        history = tuple(custom.get("history", ()))
+        return Offered(target.hashes["sha256"], history, stage_of(custom), int(custom.get("sequence", 0)))
 
     def models(self) -> list[str]:
         """List the models that are offered."""

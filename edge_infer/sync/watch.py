@@ -38,7 +38,7 @@ def watch(
         interval_s: The mean time between two looks; each wait is between half and one and a half of it.
         stop: Set to end; at once, if `wake` is set after it.
         on_update: Told each change.
-        on_error: Told each failure. A full disk is one too; the next look tries again.
+        on_error: Told each failure, whatever it was: a full disk and too little memory too. The next look tries again.
         wake: Set to look soon; whoever gives it sets it to end too.
         is_listening: Whether something sets it when the store changes: looks in between are rarer then.
     """
@@ -54,14 +54,21 @@ def watch(
             failures = 0  # in order: the version is for others
             if on_error is not None:
                 on_error(error)
-        except (EdgeInferError, OSError) as error:
+        except Exception as error:  # whatever it was, the next look may do: a thread that ends here ends in silence
             failures += 1
             if on_error is not None:
-                on_error(error if isinstance(error, EdgeInferError) else EdgeInferError(str(error)))
+                on_error(in_words(error))
         rarer = LISTENING if failures == 0 and is_listening() else 1
         if bell.wait(wait_s(interval_s * rarer, failures, random.random())) and not stop.is_set():
             bell.clear()
             stop.wait(random.random() * SPREAD_S)
+
+
+def in_words(error: Exception) -> EdgeInferError:
+    """Return an error as one of ours."""
+    if isinstance(error, EdgeInferError):
+        return error
+    return EdgeInferError(str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}")
 
 
 def wait_s(interval_s: float, failures: int, chance: float) -> float:

@@ -66,7 +66,7 @@ def on_engine(page: BrowserPage, model: bytes, body: str) -> Any:
 
 def images(bundle: Path) -> tuple[list[Any], list[list[float]]]:
     """Give golden images, and what LiteRT makes of them natively."""
-    with edge_infer.load(bundle, backend="litert", arrays="tensor") as session:
+    with edge_infer.load(bundle, backend="litert", variant="tflite/fp32", arrays="tensor") as session:
         examples = [inputs["image"] for inputs, _ in session.bundle.examples()[:4]]
         return [one.tolist()[0] for one in examples], [
             session.run({"image": one})["logits"].tolist()[0] for one in examples
@@ -80,7 +80,7 @@ def test_the_page_gives_the_numbers_of_native_litert(
     given, expected = images(digits_bundle)
     page = open_page(f"{server}/blank.html")
 
-    report = page.evaluate(_OPEN, options)
+    report = page.evaluate(_OPEN, {"variant": "tflite/fp32", **options})
     found = page.evaluate(_RUN, given)
 
     assert (report["engine"], report["variant"], report["threads"]) == ("litert-web", "tflite/fp32", len(options) + 1)
@@ -100,7 +100,7 @@ def test_a_browser_without_relaxed_simd_gets_the_compatible_build(
     page.do(lambda page: page.route("**/src/worker.js", without))
     page.do(lambda page: page.context.on("request", lambda request: asked.append(request.url)))
 
-    report = page.evaluate(_OPEN, {"threads": 2})
+    report = page.evaluate(_OPEN, {"variant": "tflite/fp32", "threads": 2})
     found = page.evaluate(_RUN, given)
 
     assert any("litert_wasm_compat_internal.wasm" in url for url in asked)

@@ -178,15 +178,13 @@ def test_an_old_copy_of_the_store_is_refused(page: BrowserPage, publisher: Publi
 
 def test_a_page_that_could_not_take_a_version_goes_by_the_halt(page: BrowserPage, publisher: Publisher) -> None:
     opened(page)
-    packs = publisher.folder / "packs"
-    packs.rename(packs.with_name("old"))
-    packs.mkdir()
     bundle = write_version(publisher.bundles / "2", 2)
     publish(bundle, Repository(publisher.folder), publisher.keys, share=WHOLE - 1)
-    shutil.move(packs, packs.with_name("new"))
+    packs = publisher.folder / "packs"
+    packs.rename(packs.with_name("away"))
     with pytest.raises(EdgeInferError, match="packs/"):
         updated(page)
-    shutil.move(packs.with_name("new"), packs)
+    packs.with_name("away").rename(packs)
     Repository(publisher.folder).stage("linear", 0, publisher.keys)
 
     assert updated(page)["update"]["version"] == "1"

@@ -280,3 +280,23 @@ def test_colour_is_left_out_where_it_is_not_wanted(bundle: Path) -> None:
 def test_debug_shows_the_traceback() -> None:
     assert "Traceback" in edge_infer("--debug", "info", "missing.onnx").stderr
     assert "Traceback" in edge_infer("info", "missing.onnx", "--debug").stderr
+
+
+def test_an_error_that_nobody_foresaw_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from edge_infer import cli
+
+    def fail(*_: object, **_options: object) -> None:
+        raise KeyError("h_in")
+
+    monkeypatch.setattr(cli.cli, "main", fail)
+    monkeypatch.setattr(sys, "argv", ["edge-infer", "backends"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    assert "KeyError: 'h_in'" in (said := capsys.readouterr().err)
+    assert "--debug shows the traceback" in said
+    monkeypatch.setattr(sys, "argv", ["edge-infer", "backends", "--debug"])
+    with pytest.raises(KeyError):
+        cli.main()

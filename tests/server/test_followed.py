@@ -15,6 +15,7 @@ import edge_infer
 from edge_infer.errors import EdgeInferError, FetchError, TrialError
 from edge_infer.live import LiveSession, trial
 from edge_infer.server.app import create_app
+from edge_infer.server.repository import ModelRepository
 from edge_infer.server.store.followed import Followed, is_store, models_of
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.server.thread import ServerThread
@@ -23,7 +24,7 @@ from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.follow import Server, follow, server_of
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import SIZE, Publisher, weights, write_version
+from tests.sync.conftest import SIZE, Answer, Host, Publisher, weights, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,6 +155,53 @@ def test_a_host_of_plain_files_is_looked_at_in_intervals(publisher: Publisher, t
 
         assert not told.has_events
         assert not told.is_halted(1, 1)
+
+
+@pytest.mark.parametrize(("status", "has"), [(502, True), (504, True), (404, False), (501, False)])
+def test_a_proxy_that_fails_once_does_not_end_events(
+    publisher: Publisher, tmp_path: Path, status: int, has: bool
+) -> None:
+    stop, wake = Event(), Event()
+    web = Host(publisher.folder)
+
+    def change(_path: str, answer: Answer) -> Answer:
+        stop.set()
+        return answer._replace(status=status)
+
+    web.change = change
+    serving = Thread(target=web.server.serve_forever, kwargs={"poll_interval": 0.02})
+    serving.start()
+    told = Server(web.url, DeviceStore(tmp_path / "device"), "linear")
+    told.listen(wake, stop).join(30)
+    web.server.shutdown()
+    serving.join()
+    web.server.server_close()
+
+    assert told.has_events == has
+
+
+def test_stopping_does_not_wait_for_a_pull_that_hangs(
+    publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge_infer.server.store.followed.STOP_S", 0.1)
+    followed = Followed([str(publisher.folder)], root=tmp_path / "kept")
+    hung, go_on = Event(), Event()
+
+    def hang(_model: object) -> Pulled:
+        hung.set()
+        go_on.wait()
+        raise FetchError("late")
+
+    monkeypatch.setattr(followed, "_pull", hang)
+    followed.start(ModelRepository({}))
+    hung.wait(30)
+    ending = Thread(target=followed.stop, daemon=True)
+    ending.start()
+    ending.join(20)
+    is_over = not ending.is_alive()
+    go_on.set()
+
+    assert is_over
 
 
 def test_following_ends_at_once_while_it_listens(publisher: Publisher, host: str, tmp_path: Path) -> None:

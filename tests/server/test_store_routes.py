@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 from hashlib import sha256
@@ -12,10 +13,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from edge_infer.errors import InputError, StoreError
 from edge_infer.server.app import create_app
 from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.server.settings import Settings
-from edge_infer.server.store.fleet import Fleet
+from edge_infer.server.store.fleet import MAX_MODELS, Fleet
 from edge_infer.server.store.page import render
 from edge_infer.server.store.reports import Report
 from edge_infer.server.store.routes import HostedStore
@@ -122,7 +124,7 @@ def test_a_server_that_stops_lets_listeners_go(publisher: Publisher) -> None:
 
 def test_a_report_is_on_the_fleet_page_and_survives_the_server(host: str, publisher: Publisher, tmp_path: Path) -> None:
     assert post(host, report(method="delta", bytes_moved=10, bytes_full=100))[0] == 200
-    assert post(host, report(device="d2", result="trial_failed", error="<b>bad</b>", wanted=2))[0] == 200
+    assert post(host, report(device="d2", result="trial_failed", error="<b>bad</b>", wanted=1))[0] == 200
 
     fleet = get(f"{host}/sync/v1/fleet")
     with urlopen(f"{host}/fleet") as response:
@@ -141,9 +143,54 @@ def test_a_token_keeps_strangers_out(publisher: Publisher) -> None:
         assert post(server.url, report())[0] == 401
         assert post(server.url, report(), Authorization="Bearer secre")[0] == 401
         assert post(server.url, report(), Authorization="Bearer secret")[0] == 200
+        for path in ("fleet", "sync/v1/fleet"):
+            with pytest.raises(HTTPError, match="401"):
+                urlopen(f"{server.url}/{path}")
+            for shown in ("Bearer secret", f"Basic {base64.b64encode(b'me:secret').decode()}"):
+                with urlopen(Request(f"{server.url}/{path}", headers={"Authorization": shown})) as response:
+                    assert b"d1" in response.read()
 
 
-def test_a_roll_out_that_fails_is_halted_by_stage(host: str) -> None:
+def test_reports_of_what_the_store_never_published_are_refused(host: str) -> None:
+    assert post(host, report(model="other"))[0] == 400
+    assert post(host, report(wanted=2))[0] == 400
+    assert post(host, report(sequence=2**53 - 1))[0] == 400
+    assert get(f"{host}/sync/v1/fleet")["devices"] == 0
+
+
+def test_one_device_neither_fills_the_database_nor_erases_the_trials_of_others() -> None:
+    fleet = Fleet()
+    for number in range(3):
+        fleet.add(Report(f"d{number}", "linear", wanted=2, stage=1, result="trial_failed"))
+    for step in range(1, 40):
+        fleet.add(Report("d9", "linear", wanted=2, stage=step))
+        fleet.add(Report("d9", "linear", wanted=2**53 - step))
+
+    assert [(halt.failed, halt.tried) for halt in fleet.halts()] == [(3, 3)]
+    assert fleet._database.execute("SELECT count(*) FROM trials WHERE device = 'd9'").fetchone()[0] == 8
+
+
+def test_reports_name_a_bounded_number_of_models() -> None:
+    fleet = Fleet()
+    for number in range(MAX_MODELS):
+        fleet.add(Report("d1", f"model{number}"))
+
+    with pytest.raises(InputError, match="1000 other models"):
+        fleet.add(Report("d1", "one-more"))
+    fleet.add(Report("d2", "model1"))
+    assert len(fleet) == MAX_MODELS + 1
+
+
+def test_what_is_no_database_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, but long enough to be read as one" * 9)
+
+    for path in (tmp_path / "text", tmp_path / "none" / "fleet.sqlite"):
+        with pytest.raises(StoreError, match="cannot keep what devices report"):
+            Fleet(path)
+
+
+def test_a_roll_out_that_fails_is_halted_by_stage(host: str, publisher: Publisher) -> None:
+    publisher.publish(2)
     for number in range(20):
         post(host, report(device=f"good{number}", wanted=2, stage=1, sequence=2))
     for number in range(2):

@@ -114,12 +114,14 @@ def test_watch_goes_on_after_a_failure() -> None:
         if looks[0] == 2:
             raise OSError("No space left on device")
         if looks[0] == 3:
+            raise MemoryError("none left")
+        if looks[0] == 4:
             stop.set()
         raise FetchError("down")
 
     watch(look, interval_s=0.001, stop=stop, on_error=errors.append)
 
-    assert [str(error) for error in errors] == ["down", "No space left on device", "down"]
+    assert [str(error) for error in errors] == ["down", "No space left on device", "MemoryError: none left", "down"]
     assert isinstance(errors[0], SyncError)
 
 

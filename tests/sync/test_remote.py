@@ -186,6 +186,25 @@ def test_what_is_no_place_in_a_registry_is_refused(location: str) -> None:
         OciStore(location)
 
 
+def test_a_bucket_without_credentials_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import s3fs
+
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    for name in ("SHARED_CREDENTIALS_FILE", "CONFIG_FILE"):
+        monkeypatch.setenv(f"AWS_{name}", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    place = FsspecStore("s3://nobodys/models")
+
+    with pytest.raises(FetchError, match="credentials"):
+        place.names()
+    with pytest.raises(FetchError, match="credentials"):
+        place.read("tuf/timestamp.json", 100)
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
 def test_a_scheme_that_nobody_knows_is_refused() -> None:
     with pytest.raises(StoreError, match="cannot be opened"):
         open_place("nowhere://bucket/store")

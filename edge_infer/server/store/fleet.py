@@ -7,6 +7,8 @@ import time
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.errors import InputError, StoreError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -18,7 +20,9 @@ MAX_DEVICES = 100_000
 HALT_FAILURES = 3
 #: ... and they are so large a share of those that tried.
 HALT_SHARE = 0.05
-_KEPT_SEQUENCES = 8
+#: The most models that reports may name where no store says which there are.
+MAX_MODELS = 1000
+_KEPT_TRIALS = 8
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS devices (
@@ -32,6 +36,7 @@ CREATE TABLE IF NOT EXISTS totals (
 CREATE TABLE IF NOT EXISTS trials (
     model TEXT, sequence INTEGER, stage INTEGER, device TEXT, failed INTEGER,
     PRIMARY KEY (model, sequence, stage, device)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_device ON trials (device, model, sequence);
 """
 _COLUMNS = (
     "device, model, kind, version, sequence, wanted, stage, bundle, method, result, error, bytes_moved, bytes_full, "
@@ -55,25 +60,39 @@ class Fleet:
     Args:
         path: A database file that outlives the server; None for memory.
         max_devices: How many are remembered.
+
+    Raises:
+        StoreError: The file cannot be opened, or is no such database.
     """
 
     def __init__(self, path: Path | None = None, *, max_devices: int = MAX_DEVICES) -> None:
         self._max_devices = max_devices
         self._lock = Lock()
-        self._database = sqlite3.connect(":memory:" if path is None else path, check_same_thread=False)
-        self._database.row_factory = sqlite3.Row
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.executescript(_SCHEMA)
-        self._count = self._database.execute("SELECT count(*) FROM devices").fetchone()[0]
+        try:
+            self._database = sqlite3.connect(":memory:" if path is None else path, check_same_thread=False)
+            self._database.row_factory = sqlite3.Row
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            self._database.executescript(_SCHEMA)
+            self._count = self._database.execute("SELECT count(*) FROM devices").fetchone()[0]
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"`{path}` cannot keep what devices report: {error}",
+                hint="--fleet FILE, in a folder that can be written",
+            ) from error
 
     def add(self, report: Report, *, now_s: float | None = None) -> None:
-        """Take a report."""
+        """Take a report.
+
+        Raises:
+            InputError: It names one model more than are remembered.
+        """
         seen = time.time() if now_s is None else now_s
         with self._lock, self._database as database:
             known = database.execute(
                 "SELECT 1 FROM devices WHERE device = ? AND model = ?", (report.device, report.model)
             ).fetchone()
+            self._check_model(database, report.model)
             database.execute(
                 f"INSERT OR REPLACE INTO devices ({_COLUMNS}, seen) VALUES ({', '.join('?' * 16)})", (*report, seen)
             )
@@ -91,17 +110,28 @@ class Fleet:
                 ),
             )
             if report.result in ("ok", "trial_failed") and report.wanted:
+                mine = (report.model, report.device)
                 database.execute(
-                    "INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?)",
-                    (report.model, report.wanted, report.stage, report.device, int(report.result == "trial_failed")),
+                    "DELETE FROM trials WHERE model = ? AND device = ? AND sequence = ?", (*mine, report.wanted)
                 )
                 database.execute(
-                    "DELETE FROM trials WHERE model = ? AND sequence <= ?",
-                    (report.model, report.wanted - _KEPT_SEQUENCES),
+                    "INSERT INTO trials (model, device, sequence, stage, failed) VALUES (?, ?, ?, ?, ?)",
+                    (*mine, report.wanted, report.stage, int(report.result == "trial_failed")),
+                )
+                database.execute(
+                    "DELETE FROM trials WHERE model = ?1 AND device = ?2 AND sequence NOT IN (SELECT sequence FROM "
+                    "trials WHERE model = ?1 AND device = ?2 ORDER BY sequence DESC LIMIT ?3)",
+                    (*mine, _KEPT_TRIALS),
                 )
             self._count += known is None
             if self._count > self._max_devices:
                 self._forget(database)
+
+    def _check_model(self, database: sqlite3.Connection, model: str) -> None:
+        if database.execute("SELECT 1 FROM totals WHERE model = ?", (model,)).fetchone() is None:
+            count = database.execute("SELECT count(*) FROM totals").fetchone()[0]
+            if count >= MAX_MODELS:
+                raise InputError(f"Reports named {MAX_MODELS} other models already", hint="edge-infer serve STORE")
 
     def _forget(self, database: sqlite3.Connection) -> None:
         """Forget a hundredth of the devices, so that this is rare."""

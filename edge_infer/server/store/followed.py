@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from threading import Event, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import SyncError
@@ -29,6 +30,8 @@ _MAX_METADATA_BYTES = 5_000_000
 #: How often a store in a folder is looked at, in seconds; one behind a URL at most so often, or when it tells.
 LOOK_EVERY_S = 5.0
 LOOK_AWAY_EVERY_S = 60.0
+#: How long pulls that are under way are waited for at the end, in seconds.
+STOP_S = 10.0
 
 
 def is_store(location: str) -> bool:
@@ -120,12 +123,13 @@ class Followed:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """End following."""
+        """End following; a pull that hangs is left behind, its folder is whole at any moment."""
+        deadline = monotonic() + STOP_S
         self._stop.set()
         for wake in self._wakes:
             wake.set()
         for thread in self._threads:
-            thread.join()
+            thread.join(max(deadline - monotonic(), 0))
 
     def _follow(self, model: _Model, repository: ModelRepository, wake: Event) -> None:
         def changed(pulled: Pulled) -> None:

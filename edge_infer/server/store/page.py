@@ -36,7 +36,7 @@ def render(fleet: Fleet, *, now_s: float | None = None) -> str:
     versions, totals, failing = fleet.versions(), fleet.totals(), fleet.failing()
     body = [_cards(len(fleet), versions, totals, len(failing)) if len(fleet) else _EMPTY]
     body += [_halted(halt) for halt in fleet.halts()]
-    body += [_model(name, versions) for name in dict.fromkeys(row["model"] for row in versions)]
+    body += [_model(name, rows) for name, rows in _by_model(versions).items()]
     if failing:
         body.append(_devices("Failures", failing, now_s))
     if len(fleet):
@@ -63,7 +63,7 @@ def _halted(halt: Halt) -> str:
 
 
 def _cards(count: int, versions: list[dict[str, Any]], totals: list[dict[str, Any]], failing: int) -> str:
-    newest = {name: max(row["sequence"] for row in versions if row["model"] == name) for name in _names(versions)}
+    newest = {name: max(row["sequence"] for row in rows) for name, rows in _by_model(versions).items()}
     on_newest = sum(row["devices"] for row in versions if row["sequence"] == newest[row["model"]] > 0)
     moved, full = (sum(row[name] for row in totals) for name in ("bytes_moved", "bytes_full"))
     saved = f"{1 - moved / full:.0%}" if full else "-"
@@ -85,12 +85,14 @@ def _cards(count: int, versions: list[dict[str, Any]], totals: list[dict[str, An
     )
 
 
-def _names(versions: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(row["model"] for row in versions))
+def _by_model(versions: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in versions:
+        found.setdefault(row["model"], []).append(row)
+    return found
 
 
-def _model(name: str, versions: list[dict[str, Any]]) -> str:
-    rows = [row for row in versions if row["model"] == name]
+def _model(name: str, rows: list[dict[str, Any]]) -> str:
     count = sum(row["devices"] for row in rows)
     spans, legend = [], []
     for i, row in enumerate(rows[:8]):

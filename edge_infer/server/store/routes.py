@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +40,8 @@ class HostedStore(NamedTuple):
     Attributes:
         folder: The store whose files it hosts; None for none.
         fleet: The database of what devices report; None to keep it in memory.
-        token: What a device must show to report, as `Authorization: Bearer TOKEN`; empty where anybody may.
+        token: What must be shown to report and to read what was reported, as `Authorization: Bearer TOKEN` or as a
+            browser's password; empty where anybody may.
     """
 
     folder: Path | None = None
@@ -101,19 +103,41 @@ class StoreRoutes:
         }
         if request.method == "OPTIONS":
             return Response(None, 204, public)
-        expected = f"Bearer {self._hosted.token}"
-        if self._hosted.token and not hmac.compare_digest(
-            request.headers.get("authorization", "").encode(), expected.encode()
-        ):
-            error = InputError("This server takes reports from its own devices only", hint="--report-token TOKEN")
-            response = json_answer(error.to_json(), NO_STORE | public)
-            response.status_code = 401
-            return response
+        if not self._may(request):
+            return _strange("This server takes reports from its own devices only", public)
         length = request.headers.get("content-length", "")
         declared = int(length) if length.isdecimal() else -1
         report = Report.from_bytes(await read_body(request.receive, declared, MAX_REPORT_BYTES))
-        await to_thread.run_sync(self.fleet.add, report)
+        await to_thread.run_sync(self._take, report)
         return json_answer({"halts": await self._halts(report.model)}, NO_STORE | public)
+
+    def _take(self, report: Report) -> None:
+        """Take a report, where the store that is hosted here can have led to it."""
+        if self._hosted.folder is not None:
+            from edge_infer.sync.repository import Repository
+
+            offered = Repository(self._hosted.folder).offered(report.model)
+            if offered is None:
+                raise InputError(f"The store has no model `{report.model}`", hint="edge-infer publish BUNDLE STORE")
+            if max(report.wanted, report.sequence) > offered.sequence:
+                raise InputError(
+                    f"The report names a version of `{report.model}` that was not published",
+                    hint=f"the newest has the number {offered.sequence}",
+                )
+        self.fleet.add(report)
+
+    def _may(self, request: Request) -> bool:
+        """Tell whether a request shows the token: a device as a bearer, a browser as the password."""
+        if not self._hosted.token:
+            return True
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        shown = given.encode()
+        if kind.lower() == "basic":
+            try:
+                shown = base64.b64decode(shown, validate=True).partition(b":")[2]
+            except ValueError:
+                return False
+        return kind.lower() in ("basic", "bearer") and hmac.compare_digest(shown, self._hosted.token.encode())
 
     async def advice(self, request: Request) -> Response:
         """Tell which roll-outs fail; devices that ask do not begin them."""
@@ -122,8 +146,10 @@ class StoreRoutes:
     async def _halts(self, model: str | None) -> list[dict[str, object]]:
         return [halt._asdict() for halt in await to_thread.run_sync(self.fleet.halts, model)]
 
-    async def state(self, _request: Request) -> Response:
+    async def state(self, request: Request) -> Response:
         """Describe the fleet as JSON."""
+        if not self._may(request):
+            return _strange("This server shows its fleet to who has its token only")
         document = {
             "devices": len(self.fleet),
             "versions": await to_thread.run_sync(self.fleet.versions),
@@ -134,10 +160,21 @@ class StoreRoutes:
         }
         return json_answer(document, NO_STORE)
 
-    async def page(self, _request: Request) -> Response:
+    async def page(self, request: Request) -> Response:
         """Show the fleet."""
+        if not self._may(request):
+            return _strange(
+                "This server shows its fleet to who has its token only", {"WWW-Authenticate": 'Basic realm="fleet"'}
+            )
         text = await to_thread.run_sync(lambda: render(self.fleet))
         return HTMLResponse(text, headers={**NO_STORE, "Content-Security-Policy": _CSP})
+
+
+def _strange(message: str, headers: dict[str, str] | None = None) -> Response:
+    error = InputError(message, hint="Authorization: Bearer TOKEN, the one of --report-token")
+    response = json_answer(error.to_json(), NO_STORE | (headers or {}))
+    response.status_code = 401
+    return response
 
 
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what only tests need: Chromium, a container registry, torch, and environments with the old tflite-runtime and with tritonclient.
+# Installs what only tests need: Chromium, a container registry, torch, and environments with the old tflite-runtime,
+# with tritonclient and with schemathesis.
 # Quick when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -41,4 +42,10 @@ if [ ! -e .bench/triton/ready ]; then
   .venv/bin/uv venv -q --clear .bench/triton
   .venv/bin/uv pip install -q --python .bench/triton/bin/python 'tritonclient[http]' numpy
   touch .bench/triton/ready
+fi
+
+# schemathesis brings a web client and a hypothesis of its own.
+if [ ! -x .bench/schemathesis/bin/schemathesis ]; then
+  .venv/bin/uv venv -q --clear .bench/schemathesis
+  .venv/bin/uv pip install -q --python .bench/schemathesis/bin/python 'schemathesis==4.32.5'
 fi

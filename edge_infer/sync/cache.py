@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from warnings import warn
 
-from edge_infer.errors import InputError, SyncError
+from edge_infer.errors import BackendError, EdgeInferError, InputError, SyncError
 from edge_infer.sync.device import DeviceStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SCHEME = "edge+"
+# Two processes that start at once bring the same model: the second waits for what the first brings.
+_PATIENCE_S = 60.0
 
 
 def plain_address(address: str) -> str:
@@ -68,12 +70,13 @@ def bring(address: str, trial: Callable[[Path], None]) -> DeviceStore:
         raise BackendUnavailable("Signed stores need what is not installed", hint="pip install 'edge-infer[sync]'")
     from edge_infer.sync.client import pull, split_address
 
-    device = DeviceStore(folder_of(plain))
+    device = DeviceStore(folder_of(plain), patience_s=_PATIENCE_S)
     store, model = split_address(plain)
     try:
         pull(store, model, device, trial)
-    except SyncError as error:
+    except (SyncError, BackendError, OSError) as error:
         if device.record().active is None:
             raise
-        warn(f"{error.message}; the version of the last time is used", RuntimeWarning, stacklevel=4)
+        said = error.message if isinstance(error, EdgeInferError) else str(error)
+        warn(f"{said}; the version of the last time is used", RuntimeWarning, stacklevel=4)
     return device

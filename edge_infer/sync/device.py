@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FORMAT = 1
+_LOCK_POLL_S = 0.05
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 
 
@@ -74,10 +75,12 @@ class DeviceStore:
     Args:
         folder: Where it lies; made when first written to.
         disk: How it is changed; tests cut the power there.
+        patience_s: How long to wait for another process that updates it.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], disk: Disk | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], disk: Disk | None = None, *, patience_s: float = 0.0) -> None:
         self.folder = Path(folder)
+        self.patience_s = patience_s
         self.disk = disk or Disk()
         self.blobs = self.folder / "blobs"
         self.partial = self.folder / "partial"
@@ -167,17 +170,25 @@ class DeviceStore:
         """Hold the folder alone; the lock goes with the process, however it ends.
 
         Raises:
-            StoreError: Another process holds it.
+            StoreError: Another process holds it, for longer than `patience_s`.
         """
         import fcntl
+        from time import monotonic, sleep
 
         for folder in (self.folder, self.blobs, self.partial, self.folder / "versions"):
             folder.mkdir(parents=True, exist_ok=True)
+        deadline = monotonic() + self.patience_s
         with (self.folder / "lock").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StoreError(f"`{self.folder}` is in use by another update", hint="wait for it to end") from error
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if monotonic() < deadline:
+                        sleep(_LOCK_POLL_S)
+                        continue
+                    message = f"`{self.folder}` is in use by another update"
+                    raise StoreError(message, hint="wait for it to end") from error
+                break
             yield
 
     def write(self, record: Record) -> None:

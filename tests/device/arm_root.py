@@ -212,7 +212,7 @@ def _install_wheels(arm: Arm, version: str, site: Path) -> None:
 
 def _settle(root: Path) -> None:
     """Do what installation scripts would have done, as far as anything here needs it."""
-    for name in ("proc", "sys", "dev", "tmp", "root", "work", "etc"):
+    for name in ("proc", "sys", "dev", "tmp", "root", "tree", "etc"):
         (root / name).mkdir(exist_ok=True)
     shell = root / "usr/bin/sh"
     if not shell.exists():

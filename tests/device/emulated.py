@@ -118,7 +118,7 @@ def prepare(shared: Path) -> None:
     edge_infer(*slim, "-o", shared / "slim-zip", "--zipapp")
     (shared / "expected.json").write_text(json.dumps(computed_here(bundle)), "utf-8")
     subprocess.run(
-        [sys.executable, "-m", "compileall", "-q", "-s", str(tree), "-p", "/work/tree", str(tree)], check=True
+        [sys.executable, "-m", "compileall", "-q", "-s", str(tree), "-p", "/tree/tree", str(tree)], check=True
     )
 
 
@@ -162,11 +162,11 @@ def run_suite(command: list[str], name: str, shared: Path) -> tuple[int, str, fl
     """Run the tests of a machine; return the exit status, what was printed, and the seconds."""
     machine = MACHINES[name]
     arm = ARMS[machine.arm]
-    python = ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "/work/tree"]
-    python += ["-c", "/work/tree/pyproject.toml", "--durations=5"]
+    python = ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "/tree/tree"]
+    python += ["-c", "/tree/tree/pyproject.toml", "--durations=5"]
     for test in _DESELECTED:
         python += ["--deselect", test]
-    tests = [f"/work/tree/{test}" for test in machine.tests]
+    tests = [f"/tree/tree/{test}" for test in machine.tests]
     places = [str(CACHE / machine.arm), str(CACHE / f"qemu-{arm.qemu}-static"), str(shared)]
     start = time.monotonic()
     try:

@@ -58,10 +58,11 @@ for core in 0 1 2 3; do
   echo 600000 >"$place/cpufreq/cpuinfo_min_freq"
 done
 mount --rbind /dev "$root/dev"
-mount --bind "$shared" "$root/work"
+mkdir -p "$root/tree"
+mount --bind "$shared" "$root/tree"
 
 chroot=$(command -v chroot)
 env -i QEMU_CPU="$cpu" HOME=/tmp LANG=C.UTF-8 TERM=dumb CI=1 PATH=/opt/site/bin:/usr/bin \
   LD_LIBRARY_PATH=/usr/lib/arm-linux-gnueabihf/blas:/usr/lib/arm-linux-gnueabihf/lapack \
-  PYTHONPATH=/work/tree:/work/tree/converters/src:/opt/site PYTHONDONTWRITEBYTECODE=1 PI_MACHINE="$machine" \
+  PYTHONPATH=/tree/tree:/tree/tree/converters/src:/opt/site PYTHONDONTWRITEBYTECODE=1 PI_MACHINE="$machine" \
   "$chroot" "$root" "$@"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -197,6 +196,11 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     assert left(tmp_path) == ["old"]
 
 
+def _heed_ctrl_c() -> None:
+    """Undo what a process inherits that was started in the background of a shell: it ignores the interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     """The metric of the user is where it waits: the interrupt comes when it is reached."""
@@ -208,7 +212,12 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 
     command = [sys.executable, "-m", "edge_infer", *arguments]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_ctrl_c,
     ) as running:
         assert running.stdout is not None
         assert running.stderr is not None

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def _heed_ctrl_c() -> None:
+    """Undo what a process inherits that was started in the background of a shell: it ignores the interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Run the command in a folder; give the process, its URL, and its first line."""
@@ -36,7 +41,13 @@ def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     environment.pop("DISPLAY", None)
     with subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=_heed_ctrl_c,
     ) as process:
         try:
             assert process.stdout is not None

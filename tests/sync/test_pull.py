@@ -373,3 +373,21 @@ class TestOverHttp:
         finally:
             ended.set()
         assert device.record().active is None
+
+
+def test_a_second_process_waits_for_the_first_one_s_update(tmp_path: Path) -> None:
+    from threading import Timer
+
+    first, second = DeviceStore(tmp_path / "d"), DeviceStore(tmp_path / "d", patience_s=60)
+    with (
+        pytest.raises(StoreError, match="in use by another update"),
+        first.locked(),
+        DeviceStore(tmp_path / "d").locked(),
+    ):
+        pass
+
+    held = first.locked()
+    held.__enter__()
+    Timer(0.2, lambda: held.__exit__(None, None, None)).start()
+    with second.locked():
+        pass

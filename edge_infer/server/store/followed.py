@@ -8,7 +8,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import SyncError
+from edge_infer.errors import BackendError, SyncError
 from edge_infer.live import trial
 from edge_infer.sync.cache import folder_of
 from edge_infer.sync.client import pull, split_address
@@ -91,7 +91,7 @@ class Followed:
             for one in names:
                 store, name = split_address(one)
                 folder = folder_of(one) if root is None else root / name
-                kept = DeviceStore(folder)
+                kept = DeviceStore(folder, patience_s=STOP_S)
                 url = server_of(store)
                 self._models.append(
                     _Model(one, name, kept, Server(url, kept, name, token=token, kind="server") if url else None)
@@ -107,10 +107,10 @@ class Followed:
         for model in self._models:
             try:
                 self._pull(model)
-            except SyncError as error:
+            except (SyncError, BackendError, OSError) as error:
                 if model.device.record().active is None:
                     raise
-                log.warning("%s: %s; the version of the last time is served", model.address, error.message)
+                log.warning("%s: %s; the version of the last time is served", model.address, error)
             found[model.name] = model.device.active()
         return found
 

@@ -22,7 +22,7 @@ from edge_infer.registry import get_backend
 MACHINE = os.environ.get("PI_MACHINE", "")
 #: Of each machine: its name in Python, the bits of a pointer, the part number in /proc/cpuinfo.
 FACTS = {"pi5": ("aarch64", 64, "0xd0b"), "pi4": ("aarch64", 64, "0xd08"), "pi2": ("armv7l", 32, "0xc07")}
-WORK = Path("/work")
+WORK = Path("/tree")
 BUNDLE = WORK / "digits.bundle"
 
 pytestmark = [

@@ -152,7 +152,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
     torch.manual_seed(0)
 
-    class Net(torch.nn.Module):
+    class Net(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # torch comes after the types
         def __init__(self) -> None:
             super().__init__()
             self.head = torch.nn.Linear(6, 3)

@@ -243,7 +243,7 @@ def test_python_runs_it_synchronously_without_jspi(python: PagePython, server: s
     found = python.run(
         """
 import edge_infer
-with await edge_infer.load_async(url, backend="litert-web") as session:
+with await edge_infer.load_async(url, variant="tflite/fp32") as session:
     results = [session.run({"image": [image]})["logits"].tolist()[0] for image in images]
     found = [results, session.report().engine, session.report().engine_version, edge_infer.platform.can_suspend()]
 found

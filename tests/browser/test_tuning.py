@@ -17,7 +17,7 @@ def test_a_page_measures_its_variants_and_loads_the_best(python: PagePython, ser
         """
 import edge_infer
 from edge_infer import remembered
-tuning = edge_infer.tune(url, max_time_s=0.2)
+tuning = edge_infer.tune(url, max_time_s=0.2, backend="ort-web")
 with edge_infer.load(url) as session:
     report = session.report()
 remembered._IN_PAGE.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -209,6 +209,18 @@ def test_python_has_every_option_of_the_command() -> None:
     assert wanted <= set(inspect.signature(convert).parameters)
 
 
-def test_a_recipe_beside_other_options_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"target": "web"},
+        {"max_latency_ratio": 1.0},
+        {"calibrate": "mse"},
+        {"prune_dead_channels": True},
+        {"keep_names": True},
+        {"cache": False},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_a_recipe_beside_other_options_is_refused(tmp_path: Path, option: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="`recipe` says what to make, and so do other arguments"):
-        convert(tmp_path / "m.onnx", tmp_path / "m.bundle", recipe=Recipe(), target="web")
+        convert(tmp_path / "m.onnx", tmp_path / "m.bundle", recipe=Recipe(), **option)

@@ -83,7 +83,7 @@ def convert(
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
         recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
-            `tflite_io`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
+            `tflite_io`, `keep_names`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -99,8 +99,10 @@ def convert(
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
     ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
-    asked = (format, precision, metric, max_loss, min_sqnr, max_size, shape, opset, tflite_io)
-    if recipe is not None and (keep_all or target != "any" or any(value is not None for value in asked)):
+    asked = (format, precision, metric, max_loss, min_sqnr, max_size, max_latency_ratio, shape, opset, tflite_io)
+    switched = keep_all or keep_names or prune_dead_channels or not cache
+    is_asked = switched or target != "any" or calibrate != "minmax" or any(value is not None for value in asked)
+    if recipe is not None and is_asked:
         raise InputError(
             "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
         )

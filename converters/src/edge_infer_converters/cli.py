@@ -36,7 +36,7 @@ _FILE = click.Path(path_type=Path)
     type=click.Choice(["minmax", "percentile", "mse", "auto"]),
     default="minmax",
     show_default=True,
-    help="How static int8 of ONNX finds its ranges, those of TFLite being the true ones; auto takes what measures best.",
+    help="How static int8 of ONNX finds its ranges, those of TFLite being the true ones; auto takes the best.",
 )
 @click.option(
     "--eval", "evaluation", type=_FILE, metavar="FILE", help="Inputs to measure on; `labels` in it are right classes."

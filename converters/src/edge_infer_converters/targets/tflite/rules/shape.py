@@ -59,7 +59,7 @@ def padded(node: Node) -> None:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Unsupported(f"mode {mode}")
     given = node.needed_constant(1).reshape(-1) if node.has_input(1) else np.array(node.integers("pads", []))
-    fill = float(node.needed_constant(2).reshape(())) if node.has_input(2) else node.number("value", 0.0)
+    fill = node.needed_constant(2).reshape(()).item() if node.has_input(2) else node.number("value", 0.0)
     rank = len(node.shape())
     axes = [int(axis) % rank for axis in node.needed_constant(3)] if node.has_input(3) else list(range(rank))
     pairs = [(0, 0)] * rank

@@ -8,7 +8,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.formulas import Formula
-from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
+from edge_infer_converters.targets.tflite.graph import Layout, from_channels_last, to_channels_last
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, Unsupported, reshape
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
@@ -36,6 +36,9 @@ def transposed(node: Node) -> None:
     value = node.input(0, layout)
     if order == list(range(rank)):
         node.alias(value)
+        return
+    if rank > 2 and order == list(from_channels_last(rank)):
+        node.alias(value, Layout.CHANNELS_LAST)  # it has its channels last; who wants them first turns it
         return
     stored = node.stored("order", np.array(order, np.int32))
     node.graph.add("TRANSPOSE", [value, stored], [node.output()], schema.TransposeOptionsT())

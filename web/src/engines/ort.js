@@ -138,7 +138,7 @@ function dataOf(value) {
  * @returns {Promise<OrtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startOrtEngine({ base = new URL("../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress, kept } = {}) {
+export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress, kept } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const count = threads ?? defaultThreads();
   checkThreads(count);

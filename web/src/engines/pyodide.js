@@ -77,6 +77,7 @@ async def call(module, name, values):
 export class Python {
   /** @param {Pyodide} pyodide */
   constructor(pyodide) {
+    /** @type {import("pyodide").PyodideInterface} */
     this.pyodide = pyodide;
     const names = pyodide.toPy({});
     pyodide.runPython(BRIDGE, { globals: names, filename: "<bridge>" });

@@ -308,8 +308,9 @@ export class Session {
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told each line that Python prints; the
  *   console unless given.
- * @property {boolean} [keepImage] Whether, some seconds after the first start, an image of a fresh Python's memory (31 MB) is
- *   made in another worker and kept in the page's storage, so that the next starts are short; it is unless false.
+ * @property {boolean} [keepImage] Whether, some seconds after the first start, images of a fresh Python and engine (70 MB with
+ *   their files) are made in another worker and kept in the page's storage, so that the next starts are short; they are
+ *   unless false.
  */
 
 /**

@@ -50,7 +50,8 @@ async function handle(request, signal, onProgress) {
       const found = sessions.get(request.session);
       if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
       const before = found.opener.placement().fallbacks.length;
-      const results = await found.session.run(request.inputs, { outputs: request.outputs });
+      const options = { outputs: request.outputs, spare: transferable(request.inputs) };
+      const results = await found.session.run(request.inputs, options);
       const placed = found.opener.placement();
       return [{ results, placed: placed.fallbacks.length > before ? placed : undefined }, transferable(results)];
     }

@@ -78,7 +78,7 @@ export class LiteRtEngine {
  * @returns {Promise<LiteRtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startLiteRtEngine({ base = new URL("../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
+export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const wanted = threads ?? defaultThreads();
   checkThreads(wanted);

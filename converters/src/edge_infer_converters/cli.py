@@ -77,6 +77,13 @@ _FILE = click.Path(path_type=Path)
     help="Fix free dimensions of an input, ? leaving one free; may be repeated.",
 )
 @click.option(
+    "--layout",
+    type=click.Choice(["onnx", "nhwc"]),
+    default="onnx",
+    show_default=True,
+    help="The axes of images at both ends: as the model has them, or with the channels last, data included.",
+)
+@click.option(
     "--tflite-io",
     type=click.Choice(["float", "int8"]),
     help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
@@ -109,6 +116,7 @@ def convert(
     keep_names: bool,
     shapes: tuple[str, ...],
     opset: int | None,
+    layout: str,
     report: Path | None,
     prune_dead_channels: bool,
     keep_all: bool,
@@ -151,7 +159,7 @@ def convert(
             keep_all,
             budget,
             tuple(dict.fromkeys(targets)) or ("any",),
-            SourceOptions(parse_shapes(shapes), opset),
+            SourceOptions(parse_shapes(shapes), opset, layout),
             tflite_io or "",
             keep_names=keep_names,
             calibrate=calibrate,

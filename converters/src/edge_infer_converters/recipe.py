@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.budget import Budget
 from edge_infer_converters.places import PLACES
-from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.options import LAYOUTS, SourceOptions
 from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Recipe:
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
         targets: The kinds of place that the bundle is for, of `PLACES`.
-        source: What is asked of the source: fixed dimensions, another operator set.
+        source: What is asked of the source: fixed dimensions, another operator set, the layout of images.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
@@ -109,6 +109,7 @@ class Recipe:
         _check(self.precisions, WORDS, "Precision")
         _check((self.calibrate,), CALIBRATIONS, "Calibration")
         _check(self.targets, list(PLACES), "Target")
+        _check((self.source.layout,), LAYOUTS, "Layout")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
         for target in self.targets:
             if not any(self._wants(target, plan) for plan in _ALL):

@@ -14,6 +14,7 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, UnsupportedModel, listed
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.graphs import graphs_of, tensors_of
+from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
 from edge_infer_converters.steps.plain_outputs import to_plain_outputs
@@ -93,7 +94,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 
     Args:
         path: The `.onnx` file.
-        options: The dimensions to fix.
+        options: The dimensions to fix, and the layout of images.
 
     Raises:
         ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
@@ -125,6 +126,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
     _check_operators(proto, place)
     proto = fix_shapes(to_plain_outputs(proto), options.shapes)
+    if options.layout == "nhwc":
+        proto = to_channels_last(proto)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initializers]
     model = SourceModel(

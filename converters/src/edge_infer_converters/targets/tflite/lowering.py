@@ -9,6 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 from onnx import helper
 
 from edge_infer.errors import UnsupportedOperator
+from edge_infer_converters.targets.tflite import narrowing
 from edge_infer_converters.targets.tflite.graph import (
     Graph,
     Layout,
@@ -56,7 +57,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
     for node in model.nodes:
         view = Node(node, model, values)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
-        reason = reason or _foreign_type(node, model)
+        reason = reason or _foreign_type(node, model) or narrowing.reason(node, model)
         if not reason:
             try:
                 rules[node.op_type](view)

@@ -15,6 +15,7 @@ from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 from edge_infer_converters.targets.tflite import flatbuffer, metadata
 from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
+from edge_infer_converters.targets.tflite.narrowing import narrow
 from edge_infer_converters.targets.tflite.peephole import tidy
 from edge_infer_converters.targets.tflite.quantize.activations import to_int8
 from edge_infer_converters.targets.tflite.quantize.ranges import measure
@@ -194,6 +195,6 @@ def _integer_note(graph: Graph) -> str:
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
     try:
-        return lower(join_gelu(specialise(model)), RULES), False
+        return lower(join_gelu(narrow(specialise(model))), RULES), False
     except BatchDependent:
-        return lower(join_gelu(specialise(model, fixed_batch=True)), RULES), True
+        return lower(join_gelu(narrow(specialise(model, fixed_batch=True))), RULES), True

@@ -15,7 +15,18 @@ import zstandard
 
 from edge_infer.sync.pack import COPY, MAGIC, MAX_PREFIX, MAX_STEP, Frame, Step
 from edge_infer.sync.spans import Span, find_spans
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RAW, RESCALED, encode
+from edge_infer.sync.transforms import (
+    CODECS,
+    DIFFERENCES,
+    FLOATS,
+    GROUPED,
+    INTEGERS,
+    PLANES,
+    RATIOS,
+    RAW,
+    RESCALED,
+    encode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,7 +86,7 @@ class _Writer:
                 self._by_content.setdefault(_hash(view), _Old(self._number[path], 0, view))
         self._frames: list[Frame] = []
         self._payload: list[bytes] = []
-        self._open: dict[int, list[bytes]] = {codec: [] for codec in (RAW, PLANES, FLOATS, INTEGERS, RESCALED)}
+        self._open: dict[int, list[bytes]] = {codec: [] for codec in CODECS}
         self._planes: dict[int, list[int]] = {codec: [] for codec in self._open}
         self._prefix = -1
 
@@ -123,7 +134,7 @@ class _Writer:
             start = 0
             for length, width in pieces:
                 step = Step(codec, length, width)
-                if old is not None and codec in (FLOATS, INTEGERS, RESCALED):
+                if old is not None and codec in DIFFERENCES:
                     step = step._replace(base=old.base, offset=old.offset + at + start)
                 end = start + length
                 yield self._kept(step, encode(codec, width, new[start:end], before[start:end]))
@@ -135,7 +146,7 @@ class _Writer:
         if held and sum(map(len, held)) + len(data) > _FRAME_BYTES:
             self._close(step.codec)
         self._open[step.codec].append(data)
-        width = step.width if step.codec in (PLANES, FLOATS, INTEGERS) else 1
+        width = 1 if step.codec in (RAW, RESCALED) else step.width
         self._planes[step.codec] += [len(data) // width] * width
         return step
 
@@ -190,7 +201,7 @@ def _cheapest(span: Span, new: bytes, old: bytes) -> int:
     """Return the codec that makes a piece of a tensor smallest."""
     codecs = [RAW] if span.width == 1 else [RAW, PLANES]
     if old:
-        codecs += [FLOATS] if span.is_float else [INTEGERS, RESCALED] if span.width == 1 else [INTEGERS]
+        codecs += [FLOATS, GROUPED] if span.is_float else [INTEGERS, RESCALED] if span.width == 1 else [INTEGERS]
     length = min(len(new), _TRIAL_BYTES)
     sizes = {}
     for codec in codecs:
@@ -236,7 +247,7 @@ def _rescaled(new: bytes, old: bytes) -> list[tuple[int, int]]:
 def _level(codec: int, size: int) -> int:
     if size <= 2**18:
         return 19
-    return 3 if codec in (PLANES, FLOATS) else 12
+    return 3 if codec == PLANES else 12
 
 
 def _compressed(data: bytes, planes: list[int], level: int) -> bytes:

@@ -23,7 +23,7 @@ from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File
 from edge_infer.sync.spans import find_spans
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
+from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
 from tests import zoo
 from tests.sync.conftest import weights, write_version
 
@@ -52,9 +52,9 @@ def safetensors(tensors: dict[str, np.ndarray[Any, Any]]) -> bytes:
     return struct.pack("<Q", len(text)) + text + body
 
 
-@given(st.data(), st.sampled_from([RAW, PLANES, FLOATS, INTEGERS]), st.sampled_from([1, 2, 4, 8]))
+@given(st.data(), st.sampled_from([RAW, PLANES, FLOATS, INTEGERS, GROUPED]), st.sampled_from([1, 2, 4, 8]))
 def test_a_transform_is_undone_with_numpy_and_without(data: st.DataObject, transform: int, width: int) -> None:
-    if transform == FLOATS and width == 1:
+    if transform in (FLOATS, GROUPED) and width == 1:
         width = 2
     count = data.draw(st.integers(0, 20)) * width
     new, old = (data.draw(st.binary(min_size=count, max_size=count)) for _ in range(2))

@@ -20,6 +20,7 @@ from edge_infer.server.encodings import EncodedFiles
 from edge_infer.server.execution.engine import Engine, default_workers
 from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
 from edge_infer.server.inference import InferenceRoutes
+from edge_infer.server.ingestion.direct import DirectEndpoint
 from edge_infer.server.ingestion.endpoint import InferEndpoint
 from edge_infer.server.ingestion.events import EventEndpoint
 from edge_infer.server.ingestion.guard import DoorLimits
@@ -84,6 +85,7 @@ class Application:
     Attributes:
         engine: The models that are in memory.
         limits: What it takes.
+        direct: Answers common requests without ASGI, where `edge_infer.server.listener` listens.
     """
 
     def __init__(
@@ -100,6 +102,13 @@ class Application:
         self.limits = limits
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
+        self.direct = DirectEndpoint(
+            engine,
+            endpoint,
+            self._infer_targets,
+            is_cached=limits.cache_bytes > 0,
+            checks_origin=bool(cors_origins),
+        )
         self._events = events
         self._event_targets = Targets("/infer_stream")
         self._streams = streams

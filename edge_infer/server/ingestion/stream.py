@@ -16,20 +16,18 @@ import asyncio
 import json
 import logging
 from functools import partial
-from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.codec import FRAME
 from edge_infer.errors import EdgeInferError, QueueFull
-from edge_infer.server.execution.running import batch_key
 from edge_infer.server.ingestion.bodies import LARGE_BYTES
 from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.origins import check_origin
+from edge_infer.server.ingestion.waiting import submit
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
 from edge_infer.server.response.joining import joined
 from edge_infer.server.response.writing import octets, write_answer
-from edge_infer.server.scheduling.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -282,41 +280,19 @@ class _Stream:
             parser = self._parsers.of(model)
             if asked is None:
                 asked = parser.parse(body, json_length) if json_length else parser.parse_raw(body)
-            rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
-            timeout_s = asked.timeout_s or self._timeout_s
-            request = Request(
-                asked.inputs,
-                asked.outputs,
-                rows=rows,
-                key=key,
-                arrived=ticket.start,
+            submit(
+                model,
+                asked,
+                start=ticket.start,
                 finish=partial(self._finish, model, ticket, asked, json_length == 0),
-                priority=asked.priority or self._priority,
-                deadline=ticket.start + timeout_s if timeout_s else inf,
+                priority=self._priority,
+                timeout_s=self._timeout_s,
                 is_gone=self._left,
                 tenant=self._tenant,
             )
-            dispatcher.submit(model, request)
         except Exception as error:
             dispatcher.finished(model)
             self._fail(model, ticket, error)
-            return
-        if timeout_s:  # not before: a request that was refused has its answer
-            self._watch(request, timeout_s)
-
-    def _watch(self, request: Request, timeout_s: float) -> None:
-        """Answer in time though the model is busy; whichever answer comes first is sent."""
-        finish, is_open = request.finish, True
-
-        def once(result: Answer | EdgeInferError) -> None:
-            nonlocal is_open
-            if is_open:
-                is_open = False
-                timer.cancel()
-                finish(result)
-
-        timer = asyncio.get_running_loop().call_later(timeout_s, once, request.too_late())
-        request.finish = once
 
     def _left(self) -> bool:
         return self._is_gone

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.onnxruntime_api import OrtError
 from edge_infer.backends.onnxruntime_c_values import NUMBERS, Handle, copied, description, value_over
@@ -14,8 +13,10 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import ExecutionError, InputError
 from edge_infer.tensors import Tensor
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec

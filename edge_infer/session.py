@@ -279,6 +279,7 @@ class PreparedCall:
 
     def __init__(self, call: Call, check: InputChecker, arrays: str) -> None:
         self._call = call
+        self._write = call.write
         self._check = check
         self._arrays = arrays
         self._outputs: Any = None  # the call's buffers that `_presented` shows
@@ -305,7 +306,7 @@ class PreparedCall:
         call = self._call
         if inputs is not None:
             for name, value in self._check(inputs).items():
-                call.write(name, value)
+                self._write(name, value)
         call.run()
         if call.outputs is not self._outputs:
             self._outputs = call.outputs

@@ -25,7 +25,7 @@ _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 def open_session(
-    model: Path | bytes, file: str | None, *, device: str, options: Mapping[str, str]
+    model: str | bytes, file: str | None, *, device: str, options: Mapping[str, str]
 ) -> tuple[Any, Placement]:
     """Open a session.
 
@@ -71,7 +71,7 @@ def open_session(
                 settings.profile_file_prefix = stack.enter_context(TemporaryDirectory()) + os.sep
         with translated(f"load `{file}`", UnsupportedModel):
             session = onnxruntime.InferenceSession(
-                model if isinstance(model, bytes) else str(model),
+                model,
                 sess_options=settings,
                 providers=[*providers, _CPU],
                 enable_fallback=0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,6 +98,6 @@ def test_a_provider_that_does_not_start_is_an_error_and_no_silent_run_on_the_cpu
     monkeypatch.setattr(cuda, "check", lambda *_, **__: None)  # as where all looks well, and it fails all the same
 
     with pytest.warns(UserWarning, match="not in available provider names"), pytest.raises(CudaUnavailable) as caught:
-        open_session(Path(DIGITS), "digits.onnx", device="cuda", options={})
+        open_session(str(DIGITS), "digits.onnx", device="cuda", options={})
 
     assert caught.value.fault == "provider-refused"

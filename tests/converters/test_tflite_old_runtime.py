@@ -70,6 +70,8 @@ def test_static_int8_and_fp16_run_on_the_old_runtime(tmp_path: Path) -> None:
     image, language = graph_of(image_net()), graph_of(language_net())
     models = {
         "image fp16": (image.write("fp16").data, feeds_of(image_net(), 1)[0]),
+        "image int8x16": (image.write("int8x16", feeds_of(image_net())).data, feeds_of(image_net(), 1)[0]),
+        "language int8x16": (language.write("int8x16", ids()).data, ids(1)[0]),
         "image int8": (image.write("int8", feeds_of(image_net())).data, feeds_of(image_net(), 1)[0]),
         "language fp16": (language.write("fp16").data, ids(1)[0]),
         "language int8": (language.write("int8", ids()).data, ids(1)[0]),

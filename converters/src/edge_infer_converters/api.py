@@ -59,8 +59,8 @@ def convert(
         output: The folder to write.
         target: What the bundle is for: `web`, `pi`, `cuda`, `mcu`, `any`, or several of them.
         format: `onnx`, `tflite` or `both`; what the target reads unless given.
-        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int8-reduced`, `int4`, `mixed`, `auto`,
-            also with commas between; what suits the target unless given.
+        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int8-reduced`, `int8x16`, `int4`, `mixed`,
+            `auto`, also with commas between; what suits the target unless given.
         calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
             or images, or `package.module:function` that yields samples (`calibration.read_set`).
         calibrate: How static int8 of ONNX finds its ranges: `minmax`, `percentile`, `mse` or `auto`.

@@ -46,8 +46,9 @@ _FILE = click.Path(path_type=Path)
     "--precision",
     metavar="LIST",
     help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int8-reduced (for x86 CPUs without "
-    "VNNI), int4, mixed (searched: the smallest within the budget), or auto for what suits the target and mixed. "
-    "Default: what suits the target, any taking fp32,fp16,int8; with a budget, mixed too.",
+    "VNNI), int8x16 (TFLite: values in 16 bits), int4, mixed (searched: the smallest within the budget), or auto for "
+    "what suits the target and mixed. Default: what suits the target, any taking fp32,fp16,int8; with a budget, mixed "
+    "too.",
 )
 @click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")

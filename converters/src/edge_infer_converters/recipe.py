@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
 #: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
-#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI.
+#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI; `int8x16` has values of
+#: 16 bits beside weights of 8.
 INTERFACES = ("float", "int8")
-WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int4", "mixed", "auto")
+WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ _ALL = (
     VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
     VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
     VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
+    VariantPlan("tflite", "int8", "tflite/model_int8x16.tflite", ("pi", "mcu"), {}, "int8x16"),
     VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
     VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )

@@ -53,9 +53,10 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
         BatchDependent: The graph can be written for a fixed batch size only.
     """
     values = _Values(model)
+    read = frozenset((*model.outputs, *(name for node in model.nodes for name in node.input)))
     refused: dict[str, list[str]] = {}
     for node in model.nodes:
-        view = Node(node, model, values)
+        view = Node(node, model, values, read)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
         reason = reason or _foreign_type(node, model) or narrowing.reason(node, model)
         if not reason:
@@ -101,7 +102,7 @@ class Node:
         graph: Where operators are added.
     """
 
-    def __init__(self, node: onnx.NodeProto, model: Specialised, values: _Values) -> None:
+    def __init__(self, node: onnx.NodeProto, model: Specialised, values: _Values, read: frozenset[str]) -> None:
         self.name = node.name or node.output[0]
         self.op_type = node.op_type
         self.opset = model.opset
@@ -111,6 +112,7 @@ class Node:
         self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         self._model = model
         self._values = values
+        self._read = read
 
     # -- what it says --
 
@@ -245,8 +247,8 @@ class Node:
         return self._model.dtypes[self.outputs[index]]
 
     def gives(self, index: int) -> bool:
-        """Tell whether an optional output is wanted."""
-        return index < len(self.outputs) and bool(self.outputs[index])
+        """Tell whether an output is there and something reads it."""
+        return index < len(self.outputs) and self.outputs[index] in self._read
 
     def stored(self, suffix: str, value: np.ndarray) -> Tensor:
         """Make a constant that only the file holds."""

@@ -17,8 +17,9 @@ from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.targets.tflite.narrowing import narrow
 from edge_infer_converters.targets.tflite.peephole import tidy
-from edge_infer_converters.targets.tflite.quantize.activations import to_int8
+from edge_infer_converters.targets.tflite.quantize.activations import to_integers
 from edge_infer_converters.targets.tflite.quantize.ranges import measure
+from edge_infer_converters.targets.tflite.quantize.schemes import INT8, INT8X16
 from edge_infer_converters.targets.tflite.quantize.weights import CHOICES, store_weights
 from edge_infer_converters.targets.tflite.rules import RULES
 from edge_infer_converters.targets.tflite.specialise import specialise
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.targets.tflite.graph import Graph
+    from edge_infer_converters.targets.tflite.quantize.schemes import Scheme
 
-#: What a float graph can be written as: `int8` computes with integers, the others only store weights in fewer bits.
-WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
+#: What a float graph can be written as: `int8` and `int8x16` compute with integers, the others only store weights in
+#: fewer bits.
+WORDS = ("fp32", "fp16", "int8", "int8x16", "int8-dynamic", "int4", "mixed")
+_SCHEMES = {"int8": INT8, "int8x16": INT8X16}
 _TABLES_IN_INT8 = {"table": "int8", "matrix": "fp32", "filter": "fp32"}
 
 
@@ -131,17 +135,18 @@ class FloatGraph:
 
         Args:
             word: One of `WORDS`.
-            calls: For `int8`, inputs for single calls that give values their ranges.
-            integer_interface: For `int8`, whether float inputs and outputs become int8 too.
+            calls: For `int8` and `int8x16`, inputs for single calls that give values their ranges.
+            integer_interface: For these, whether float inputs and outputs become integers too.
 
         Raises:
             ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
         """
         graph, note = self.graph, ""
         with np.errstate(all="ignore"):
-            if word == "int8":
-                graph = to_int8(self.graph, measure(self.graph, calls), integer_interface=integer_interface)
-                note = _integer_note(graph)
+            if word in _SCHEMES:
+                scheme, ranges = _SCHEMES[word], measure(self.graph, calls)
+                graph = to_integers(self.graph, ranges, scheme, integer_interface=integer_interface)
+                note = _integer_note(graph, scheme)
                 graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads
             elif word != "fp32":
                 graph, counts = store_weights(self.graph, CHOICES[word])
@@ -179,17 +184,17 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} weight{'s' * (count > 1)} in {encoding}" for encoding, count in sorted(counts.items()))
 
 
-def _integer_note(graph: Graph) -> str:
+def _integer_note(graph: Graph, scheme: Scheme) -> str:
     """Say how much of a quantized graph computes in integers.
 
     Raises:
         ConversionError: Nothing does.
     """
     computing = [operator for operator in graph.operators if operator.code not in ("QUANTIZE", "DEQUANTIZE")]
-    integer = [one for one in computing if any(tensor.dtype == np.int8 for tensor in one.outputs)]
+    integer = [one for one in computing if any(tensor.dtype == scheme.dtype for tensor in one.outputs)]
     if not integer:
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
-    return f"{len(integer)} of {len(computing)} operators in int8"
+    return f"{len(integer)} of {len(computing)} operators in {scheme.name}"
 
 
 def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:

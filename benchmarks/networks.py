@@ -103,9 +103,7 @@ def token_encoder(words: int, width: int, depth: int, heads: int, length: int) -
     part = graph.add("Unsqueeze", mask, graph.constant(np.array([2], np.int64)))
     axes = graph.constant(np.array([1], np.int64))
     total = graph.add("ReduceSum", graph.add("Mul", x, part), axes, keepdims=0)
-    graph.nodes.append(
-        helper.make_node("Div", [total, graph.add("ReduceSum", part, axes, keepdims=0)], ["embedding"])
-    )
+    graph.nodes.append(helper.make_node("Div", [total, graph.add("ReduceSum", part, axes, keepdims=0)], ["embedding"]))
     names = ("input_ids", "attention_mask")
     return _transformer(
         graph,

@@ -1,4 +1,4 @@
-"""The rows of `serve.py` of connections that do nothing: whether they stay, what each costs, what others feel of them."""
+"""The rows of `serve.py` of idle connections: whether they stay, what each costs, what others feel of them."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def _allow(count: int) -> int:
     return min(count, hard - 500)
 
 
-async def _measure(
-    server: Server, count: int, rounds: int, seconds: float, *, is_listening: bool = False
-) -> _Figures:
+async def _measure(server: Server, count: int, rounds: int, seconds: float, *, is_listening: bool = False) -> _Figures:
     text = digits(DIGITS).raw().text()
     await closed_loop(server.port, text, 4, 0.5)
     calm = [p(await closed_loop(server.port, text, 16, seconds), 0.99) for _ in range(rounds)]

@@ -45,9 +45,7 @@ class Model(NamedTuple):
         ]
         head = json.dumps({"inputs": entries, "parameters": {"binary_data_output": True, **parameters}}).encode()
         body = b"".join((head, *(value.tobytes() for value in self.feeds.values())))
-        return Post(
-            self.place, body, {"Content-Type": OCTETS, "Inference-Header-Content-Length": str(len(head))}
-        )
+        return Post(self.place, body, {"Content-Type": OCTETS, "Inference-Header-Content-Length": str(len(head))})
 
     def json(self) -> Post:
         """Ask with JSON of the v2 protocol."""

@@ -1,4 +1,4 @@
-"""Closed loops for `serve.py` by `wrk`, which costs a tenth of what a client in Python does; Python where there is none.
+"""Closed loops for `serve.py` by `wrk`, which costs a tenth of a client in Python; the latter where there is none.
 
 `wrk` (https://github.com/wg/wrk, Debian's package `wrk`) runs one thread here: it shares the cores with the server.
 """

@@ -106,6 +106,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     type=click.FloatRange(0.1),
     help="How long a request's headers may take to come.",
 )
+@click.option("--otel", is_flag=True, help="Send a span of each request to the collector OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -158,6 +159,7 @@ def serve(
     max_connections: int,
     max_header_kb: int,
     header_timeout_s: float,
+    otel: bool,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -201,6 +203,11 @@ def serve(
     settings = read_settings(config) if config is not None else Settings()
     if fast_variant:
         settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
+    provider = None
+    if otel:
+        from edge_infer.server.response.spans import otlp_provider
+
+        provider = otlp_provider()
     batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan)
     app = create_app(
         models,
@@ -222,6 +229,7 @@ def serve(
         settings=settings,
         store=HostedStore(local[0] if local else None, fleet, report_token),
         cors_origins=cors_origins,
+        tracer_provider=provider,
     )
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
@@ -253,6 +261,8 @@ def serve(
             watchdog.close()
         if followed is not None:
             followed.stop()
+        if provider is not None:
+            provider.shutdown()  # it sends what it still has
     output.talk("Stopped")
 
 

@@ -34,6 +34,7 @@ from edge_infer.server.pages import PageRoutes, find_web_root
 from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
+from edge_infer.server.response.spans import Spans
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.settings import Settings, check_names
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
@@ -41,6 +42,7 @@ from edge_infer.server.store.routes import HostedStore, StoreRoutes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from opentelemetry.trace import TracerProvider
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: The headers that scripts of other origins may read.
@@ -166,6 +168,7 @@ def create_app(
     store: HostedStore | None = None,
     settings: Settings | None = None,
     cors_origins: Sequence[str] = (),
+    tracer_provider: TracerProvider | None = None,
 ) -> Application:
     """Make the application.
 
@@ -181,6 +184,7 @@ def create_app(
         store: The signed store to host, and where its devices report; None for none.
         settings: Pools, routes, variants and tenants.
         cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
+        tracer_provider: OpenTelemetry's; each request is a span then. None for none.
 
     Raises:
         InputError: The settings name a model or tenant that there is not.
@@ -200,6 +204,7 @@ def create_app(
     for name, canary in settings.canaries.items():
         engine.try_version(name, canary)
     parsers = Parsers()
+    spans = Spans(tracer_provider) if tracer_provider is not None else None
     endpoint = InferEndpoint(
         engine,
         limits.max_body_bytes,
@@ -208,9 +213,10 @@ def create_app(
         keys,
         cache_bytes=limits.cache_bytes,
         cache_ttl_s=limits.cache_ttl_s,
+        spans=spans,
     )
     headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
-    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys)
+    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys, spans)
     streams = StreamEndpoint(
         engine,
         parsers,
@@ -219,6 +225,7 @@ def create_app(
         origins=cors_origins,
         max_streams=limits.max_streams,
         max_in_flight=limits.max_in_flight,
+        spans=spans,
     )
     metrics = Metrics(engine, triton_names=triton_metric_names)
     assets = Assets(EncodedFiles(cache_folder))

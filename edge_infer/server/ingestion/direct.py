@@ -22,11 +22,12 @@ from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.waiting import submit
 from edge_infer.server.problems import problem_parts
 from edge_infer.server.response.packing import MIN_BYTES
-from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.written import Written, takes_long, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
+
+    from uvicorn.server import ServerState
 
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Longer bodies are read through the application, which slows the client down where they pile up.
 _MAX_BYTES = 4 * 2**20
+#: How many refusals are remembered as they are sent.
+_MAX_REFUSALS = 1024
 #: What may not be sent back in a header: https://www.rfc-editor.org/rfc/rfc9110#section-5.5
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
@@ -110,7 +113,7 @@ class DirectRequest:
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; what comes of it is not kept."""
         self._model.statistics.rejected(error.code)
-        self._send_error(error)
+        self._respond(*self._endpoint.refusal(error))
 
     def run(self) -> None:
         """Parse the body, which is complete, and queue the request."""
@@ -175,47 +178,42 @@ class DirectRequest:
         self._endpoint.keep(asyncio.get_running_loop().create_task(send()))
 
     def _send(self, written: Written) -> None:
-        model, total = self._model, perf_counter() - self._start
-        model.statistics.answered(written.timings, written.serialization_s, total, self._tenant.name)
-        written.headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total)))
-        self._endpoint.application.observe(model, self._head, written, self._start, self._path)
+        model = self._model
+        timing = self._endpoint.application.answered(model, self._head, written, self._start, self._path, self._tenant)
         model.dispatcher.finished(model)
-        self._respond(200, written.headers, written.body)
+        self._respond(200, lines_of([*written.headers, timing]), written.body)
 
     def _fail(self, error: Exception) -> None:
         expected = self._endpoint.application.failed(error, self._model, self._head, self._start, self._path)
         self._model.dispatcher.finished(self._model)
-        self._send_error(expected)
+        status, body, headers = problem_parts(expected)
+        self._respond(status, lines_of(headers), body)
 
-    def _send_error(self, error: EdgeInferError) -> None:
-        status, body, headers = problem_parts(error)
-        self._respond(status, headers, body)
-
-    def _respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes | memoryview) -> None:
+    def _respond(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_started = self.response_complete = True
         log_access("POST", self._path, status, len(body), self._start)
         protocol = self._protocol
         if self.disconnected or protocol.transport.is_closing():
             return
-        head, is_draining = self._head, self._endpoint.engine.is_draining
-        lines = [_STATUS_LINES[status]]
-        for name, value in protocol.server_state.default_headers:
-            lines += (name, b": ", value, b"\r\n")
-        for name, value in headers:
-            lines += (name, b": ", value, b"\r\n")
-        lines.append(self._endpoint.always)
+        head, endpoint = self._head, self._endpoint
+        is_draining = endpoint.engine.is_draining
+        lines = [_STATUS_LINES[status], endpoint.always(protocol.server_state), headers]
         if head.request_id:
             lines += (b"x-request-id: ", head.request_id, b"\r\n")
         if head.traceparent:
             lines += (b"traceparent: ", head.traceparent, b"\r\n")
         if is_draining or not self.keep_alive:
             lines.append(b"connection: close\r\n")
-        lines.append(b"content-length: %d\r\n\r\n" % len(body))
-        lines.append(body)  # type: ignore[arg-type]  # `join` takes any buffer
+        lines += (b"content-length: %d\r\n\r\n" % len(body), body)
         protocol.transport.write(b"".join(lines))
         if is_draining or not self.keep_alive:
             protocol.transport.close()
         protocol.on_response_complete()
+
+
+def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write headers as HTTP/1.1 does."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 
 class DirectEndpoint:
@@ -227,9 +225,6 @@ class DirectEndpoint:
         targets: Knows which paths ask a model.
         is_cached: Whether answers are kept: then all requests go through the application.
         checks_origin: Whether pages of other servers may ask: their answers have headers of their own.
-
-    Attributes:
-        always: The lines of the headers that every answer carries.
     """
 
     def __init__(
@@ -243,16 +238,17 @@ class DirectEndpoint:
     ) -> None:
         self.engine = engine
         self.application = application
-        self.always = b"".join(b"%s: %s\r\n" % pair for pair in application.headers)
+        self._ours = lines_of(application.headers)
+        self._always = b""
+        self._default: list[tuple[bytes, bytes]] = []
+        self._refusals: dict[str, tuple[int, bytes, bytes]] = {}
         self._targets = targets
         self._is_cached = is_cached
         self._checks_origin = checks_origin
         self._most = min(_MAX_BYTES, application.max_body_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(
-        self, protocol: GuardedProtocol, url: bytes, headers: list[tuple[bytes, bytes]]
-    ) -> DirectRequest | None:
+    def begin(self, protocol: GuardedProtocol, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectRequest | None:
         """Take a POST whose headers are complete, or refuse it.
 
         Args:
@@ -300,6 +296,24 @@ class DirectEndpoint:
             or (head.request_id and _CONTROL.search(head.request_id))
             or (head.traceparent and _CONTROL.search(head.traceparent))
         )
+
+    def always(self, state: ServerState) -> bytes:
+        """Return the lines of the headers that every answer carries; uvicorn makes a new list each second, the date."""
+        if state.default_headers is not self._default:
+            self._default = state.default_headers
+            self._always = lines_of(self._default) + self._ours
+        return self._always
+
+    def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes]:
+        """Return status, header lines and body of a refusal; under overload the same ones come again and again."""
+        key = f"{error.code} {error.message}"
+        found = self._refusals.get(key)
+        if found is None:
+            if len(self._refusals) >= _MAX_REFUSALS:
+                self._refusals.clear()
+            status, body, headers = problem_parts(error)
+            found = self._refusals[key] = (status, lines_of(headers), body)
+        return found
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it is done."""

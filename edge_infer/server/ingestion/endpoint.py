@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 
@@ -21,7 +21,7 @@ from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.keys import ApiKeys
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.waiting import ask, departure
-from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts
+from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
 from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.packing import MIN_BYTES, pack
 from edge_infer.server.response.timing import server_timing
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.response.spans import Spans
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class InferEndpoint:
         keys: Tells who asks.
         cache_bytes: The room for the answers of each model that may be sent again; 0 for none.
         cache_ttl_s: How long they may be.
+        spans: Tells a tracer of each request.
 
     Attributes:
         max_body_bytes: As given, as are `keys`.
@@ -70,7 +72,9 @@ class InferEndpoint:
         *,
         cache_bytes: int = 0,
         cache_ttl_s: float = 60.0,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._engine = engine
         self.max_body_bytes = max_body_bytes
         self.headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -107,10 +111,7 @@ class InferEndpoint:
             written = await self._infer(model, head, receive, start, tenant)
             written = await self.packed(written, head)
             body, headers = written.body, written.headers
-            total = perf_counter() - start
-            model.statistics.answered(written.timings, written.serialization_s, total, tenant.name)
-            headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total)))
-            self.observe(model, head, written, start, scope["path"])
+            headers.append(self.answered(model, head, written, start, scope["path"], tenant))
         except ClientDisconnect:
             return
         except Exception as error:
@@ -140,10 +141,23 @@ class InferEndpoint:
             error = InternalError("The server failed", hint="its log has the traceback; please report it")
         if model is not None:
             model.statistics.failed(error.code, perf_counter() - start)
+            if self._spans is not None:
+                traceparent = b"" if head is None else head.traceparent
+                self._spans.failed(model, path, traceparent, start, error, status_of(error))
         return error
 
-    def observe(self, model: LoadedModel, head: RequestHead, written: Written, start: float, path: str) -> None:
-        """Take note of a request that was answered."""
+    def answered(
+        self, model: LoadedModel, head: RequestHead, written: Written, start: float, path: str, tenant: Tenant
+    ) -> tuple[bytes, bytes]:
+        """Take note of a request that was answered, and return the header that says where its time went."""
+        total = perf_counter() - start
+        timings, serialization_s = written.timings, written.serialization_s
+        model.statistics.answered(timings, serialization_s, total, tenant.name)
+        if self._spans is not None:
+            self._spans.answered(
+                model, path, head.traceparent, start, timings, serialization_s, tenant.name, written.variant
+            )
+        return b"server-timing", server_timing(timings, serialization_s, total)
 
     async def packed(self, written: Written, head: RequestHead) -> Written:
         """Compress a large answer for a client that reads that, in a thread."""

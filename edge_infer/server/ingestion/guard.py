@@ -75,8 +75,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Forget it."""
         self._unwatch()
         super().connection_lost(exc)
-        if type(self.cycle) is DirectRequest:
-            self.cycle.leave()
+        cycle: Any = getattr(self, "cycle", None)
+        if type(cycle) is DirectRequest:
+            cycle.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and watch what is still to come."""
@@ -111,7 +112,10 @@ class GuardedProtocol(HttpToolsProtocol):
         """Count a header; those beyond the limit are not kept."""
         self._header_bytes += len(name) + len(value) + 4
         if self._header_bytes <= self._door.max_header_bytes:
-            super().on_header(name, value)
+            name = name.lower()
+            self.headers.append((name, value))
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         """Start the request, unless its headers were too long."""
@@ -138,7 +142,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _taken(self) -> DirectRequest | None:
         """Take the request if it is a common one that no other on this connection is before."""
-        parser, cycle = self.parser, self.cycle
+        cycle: RequestResponseCycle | None = self.cycle
+        parser = self.parser
         if (
             (cycle is not None and not cycle.response_complete)
             or self.expect_100_continue
@@ -153,7 +158,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body."""
-        cycle = self.cycle
+        cycle: Any = self.cycle
         if type(cycle) is DirectRequest:
             if not cycle.response_complete:
                 cycle.chunks.append(body)
@@ -164,7 +169,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """The request is whole."""
         self._is_in_body = False
         self._unwatch()
-        cycle = self.cycle
+        cycle: Any = self.cycle
         if type(cycle) is DirectRequest:
             if not cycle.response_complete:
                 cycle.run()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.keys import ApiKeys
     from edge_infer.server.ingestion.parsers import Parsers
     from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.response.spans import Spans
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
@@ -67,6 +68,7 @@ class StreamEndpoint:
         origins: The other servers whose pages may open streams.
         max_streams: How many streams there may be.
         max_in_flight: How many requests of one may be in flight.
+        spans: Tells a tracer of each request.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class StreamEndpoint:
         origins: Sequence[str] = (),
         max_streams: int = MAX_STREAMS,
         max_in_flight: int = MAX_IN_FLIGHT,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._engine = engine
         self._parsers = parsers
         self._headers = headers
@@ -114,7 +118,17 @@ class StreamEndpoint:
             return
         await send({"type": "websocket.accept"})
         stream = _Stream(
-            self._engine, self._parsers, target, head, tenant, receive, send, self._max_in_flight, self._parsing
+            self._engine,
+            self._parsers,
+            target,
+            head,
+            tenant,
+            receive,
+            send,
+            self._max_in_flight,
+            self._parsing,
+            scope["path"],
+            self._spans,
         )
         self._streams.add(stream)
         try:
@@ -163,7 +177,10 @@ class _Stream:
         send: Send,
         max_in_flight: int,
         parsing: asyncio.Semaphore,
+        path: str,
+        spans: Spans | None,
     ) -> None:
+        self._path, self._traceparent, self._spans = path, head.traceparent, spans
         self._engine = engine
         self._tenant = tenant
         self._parsers = parsers
@@ -325,6 +342,17 @@ class _Stream:
             return
         now = perf_counter()
         model.statistics.answered(result.timings, now - written_at, now - ticket.start, self._tenant.name)
+        if self._spans is not None:
+            self._spans.answered(
+                model,
+                self._path,
+                self._traceparent,
+                ticket.start,
+                result.timings,
+                now - written_at,
+                self._tenant.name,
+                result.variant,
+            )
         self._put(ticket, FRAME.pack(ticket.number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, ticket: _Ticket, error: Exception) -> None:

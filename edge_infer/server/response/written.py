@@ -29,13 +29,15 @@ class Written(NamedTuple):
         timings: Where its time went.
         serialization_s: How long it took to write.
         is_kept: Whether it may be sent again: one of the fast variant is not.
+        variant: What ran, where the model has several variants.
     """
 
-    body: bytes | memoryview
+    body: bytes
     headers: list[tuple[bytes, bytes]]
     timings: Timings
     serialization_s: float
     is_kept: bool = True
+    variant: str = ""
 
 
 def takes_long(asked: InferRequest, answer: Answer, *, is_raw: bool) -> bool:
@@ -48,11 +50,10 @@ def takes_long(asked: InferRequest, answer: Answer, *, is_raw: bool) -> bool:
 def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: Answer) -> Written:
     """Write an answer: octets for octets, else the protocol's JSON with the tensors that were asked for in binary."""
     start = perf_counter()
-    body: bytes | memoryview
     if head.is_raw and head.json_length is None and len(model.outputs) == 1:
         spec = model.outputs[0]
         value = answer.outputs[spec.name]
-        body = octets(value)
+        body = bytes(octets(value))
         headers = [
             (b"content-type", OCTETS.encode()),
             (b"tensor-datatype", DATATYPES[spec.dtype].encode()),
@@ -68,4 +69,4 @@ def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: An
     if answer.variant:
         headers.append((b"model-variant", answer.variant.encode()))
     is_kept = answer.variant in ("", model.variant)
-    return Written(body, headers, answer.timings, perf_counter() - start, is_kept)
+    return Written(body, headers, answer.timings, perf_counter() - start, is_kept, answer.variant)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DIGITS = Path(__file__).parents[1] / "examples/digits"
 MODEL = "model.onnx"
 TENSORS = "model.safetensors"
-#: Scales that all moved less than this count as a small drift. By 0.2 % a delta grows by a third, by 1 % to twice as much.
+#: Scales that moved less count as a small drift: by 0.2 % a delta grows by a third, by 1 % it is twice as large.
 SMALL_DRIFT = 0.005
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
 
+from edge_infer.sync.chunks import cut
 from edge_infer.sync.pack import COPY, MAGIC, MAX_PREFIX, MAX_STEP, Frame, Step
 from edge_infer.sync.spans import Span, find_spans
 from edge_infer.sync.transforms import (
@@ -75,9 +76,8 @@ class _Writer:
         self._by_name: dict[tuple[str, str, int, int], _Old] = {}
         for path in paths:
             view = memoryview(old[path])
-            for span, length in _pieces(find_spans(path, old), len(view)):
-                start = span.offset if span is not None else length[0]
-                one = _Old(self._number[path], start, view[start : start + length[1]])
+            for span, start, length in _pieces(find_spans(path, old), view):
+                one = _Old(self._number[path], start, view[start : start + length])
                 self._by_content.setdefault(_hash(one.data), one)
                 if span is not None:
                     for where in (path, ""):
@@ -104,13 +104,14 @@ class _Writer:
         whole = self._by_content.get(_hash(data))
         if whole is not None:
             return [Step(COPY, len(data), 1, whole.base, whole.offset)]
-        for span, (start, length) in _pieces(find_spans(path, files), len(data)):
+        for span, start, length in _pieces(find_spans(path, files), data):
             piece = data[start : start + length]
             same = self._by_content.get(_hash(piece))
             if same is not None:
                 _append(result, Step(COPY, length, 1, same.base, same.offset))
             elif span is None:
-                result += self._literal(bytes(piece))
+                for step in self._literal(bytes(piece)):
+                    _append(result, step)
             else:
                 for step in self._tensor(path, span, piece):
                     _append(result, step)
@@ -171,28 +172,23 @@ class _Writer:
         return self._frames, self._payload
 
 
-def _pieces(spans: list[Span], size: int) -> Iterator[tuple[Span | None, tuple[int, int]]]:
-    """Yield the whole file in order, tensors and what lies between them, each with (offset, length)."""
+def _pieces(spans: list[Span], data: memoryview) -> Iterator[tuple[Span | None, int, int]]:
+    """Yield the whole file in order, tensors and the chunks between them, each with offset and length."""
     at = 0
     for span in spans:
-        if span.offset > at:
-            yield None, (at, span.offset - at)
-        yield span, (span.offset, span.length)
+        yield from ((None, at + start, length) for start, length in cut(data[at : span.offset]))
+        yield span, span.offset, span.length
         at = span.offset + span.length
-    if at < size:
-        yield None, (at, size - at)
+    yield from ((None, at + start, length) for start, length in cut(data[at:]))
 
 
 def _append(steps: list[Step], step: Step) -> None:
-    """Add a step; a copy that goes on where the last one ended makes that one longer."""
-    last = steps[-1] if steps else None
-    if (
-        last is not None
-        and last.codec == step.codec == COPY
-        and last.base == step.base
-        and last.offset + last.length == step.offset
-    ):
-        steps[-1] = last._replace(length=last.length + step.length)
+    """Add a step; one that goes on where the last one ended makes that one longer."""
+    last = steps[-1] if steps else Step(PLANES, 0)
+    length = last.length + step.length
+    copies = last.codec == step.codec == COPY and (last.base, last.offset + last.length) == (step.base, step.offset)
+    if copies or (last.codec == step.codec == RAW and last.width == step.width and length <= MAX_STEP):
+        steps[-1] = last._replace(length=length)
     else:
         steps.append(step)
 

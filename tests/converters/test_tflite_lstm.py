@@ -1,8 +1,8 @@
-"""LSTM as TFLite's own operator where it can say it and the steps would weigh more; else the steps, or a refusal."""
+"""LSTM as TFLite's own operator where it can say it and no page must read it; else the steps, or a refusal."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -10,11 +10,16 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
-from edge_infer import parity
+import edge_infer
+from edge_infer import parity, tflite_model
 from edge_infer.errors import UnsupportedOperator
+from edge_infer_converters import convert
 from edge_infer_converters.targets.tflite import FloatGraph
 from tests import zoo
 from tests.converters.engines import run_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BUILTIN = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -72,8 +77,8 @@ def answers(data: bytes, calls: list[Arrays]) -> list[dict[str, Any]]:
     return [{name: np.array(value) for name, value in runner(**call).items()} for call in calls]
 
 
-def graph_of(model: bytes) -> FloatGraph:
-    return FloatGraph.of_onnx(onnx.load_from_string(model))
+def graph_of(model: bytes, *, for_page: bool = False) -> FloatGraph:
+    return FloatGraph.of_onnx(onnx.load_from_string(model), for_page=for_page)
 
 
 SAYABLE: dict[str, dict[str, Any]] = {
@@ -175,6 +180,27 @@ def test_half_precision_reaches_its_weights() -> None:
     assert len(written.data) < 0.6 * graph.nbytes
     wanted = [run_onnx(model, call) for call in calls]
     assert parity.judge(parity.compare(wanted, answers(written.data, calls)), "fp16").word == "ok"
+
+
+def test_a_file_for_the_page_has_no_variable_tensor() -> None:
+    """LiteRT.js refuses them."""
+    assert BUILTIN not in graph_of(recurrent(), for_page=True).write().operators
+    with pytest.raises(UnsupportedOperator, match=r"1025 steps.*or --target pi"):
+        graph_of(recurrent(steps=1025, hidden=2), for_page=True)
+
+
+@pytest.mark.parametrize(("targets", "is_builtin"), [("any", False), ("pi", True), (["pi", "any"], False)])
+def test_the_target_decides(tmp_path: Path, targets: list[str], is_builtin: bool) -> None:
+    proto = onnx.load_from_string(recurrent(steps=200, features=40, hidden=64, batch=1, outputs=("y",)))
+    proto.graph.output[0].CopyFrom(zoo.value("y", [200, 1, 1, 64]))
+    onnx.save(proto, tmp_path / "lstm.onnx")
+
+    convert(tmp_path / "lstm.onnx", tmp_path / "lstm.bundle", target=targets, precision="fp32", format="tflite")
+
+    with edge_infer.load(tmp_path / "lstm.bundle", self_test=True):
+        pass
+    data = (tmp_path / "lstm.bundle/tflite/model.tflite").read_bytes()
+    assert (BUILTIN in {one.code for one in tflite_model.read(data, "lstm").operators}) == is_builtin
 
 
 @pytest.mark.parametrize("op", ["GRU", "RNN"])

@@ -66,7 +66,8 @@ _ALL = (
     VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
     VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
     VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
-    VariantPlan("tflite", "int8", "tflite/model_int8x16.tflite", ("pi", "mcu"), {}, "int8x16"),
+    # For DSPs and microcontrollers: CPUs have no fast kernels for it.
+    VariantPlan("tflite", "int8", "tflite/model_int8x16.tflite", ("mcu",), {}, "int8x16"),
     VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
     VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )

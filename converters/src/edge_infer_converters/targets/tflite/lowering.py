@@ -41,12 +41,13 @@ class Unsupported(Exception):
     """A rule cannot write this node; the text says which of its settings."""
 
 
-def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
+def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = True) -> Graph:
     """Write a model as a TFLite graph.
 
     Args:
         model: The model with all shapes known.
         rules: One rule for each ONNX operator.
+        for_page: Whether LiteRT.js must read the file, which has no tensors that keep their value between calls.
 
     Raises:
         UnsupportedOperator: Some nodes have no rule, or settings that it cannot write; all of them are named.
@@ -56,7 +57,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
     read = frozenset((*model.outputs, *(name for node in model.nodes for name in node.input)))
     refused: dict[str, list[str]] = {}
     for node in model.nodes:
-        view = Node(node, model, values, read)
+        view = Node(node, model, values, read, for_page=for_page)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
         reason = reason or _foreign_type(node, model) or narrowing.reason(node, model)
         if not reason:
@@ -100,9 +101,12 @@ class Node:
         op_type: The ONNX operator.
         opset: The version of ONNX's operator set.
         graph: Where operators are added.
+        for_page: Whether LiteRT.js must read the file.
     """
 
-    def __init__(self, node: onnx.NodeProto, model: Specialised, values: _Values, read: frozenset[str]) -> None:
+    def __init__(
+        self, node: onnx.NodeProto, model: Specialised, values: _Values, read: frozenset[str], *, for_page: bool
+    ) -> None:
         self.name = node.name or node.output[0]
         self.op_type = node.op_type
         self.opset = model.opset
@@ -112,6 +116,7 @@ class Node:
         self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         self._model = model
         self._values = values
+        self.for_page = for_page
         self._read = read
 
     # -- what it says --

@@ -90,7 +90,7 @@ class FloatGraph:
         return len(self.write().data)
 
     @classmethod
-    def of_onnx(cls, model: onnx.ModelProto, name: str = "model") -> FloatGraph:
+    def of_onnx(cls, model: onnx.ModelProto, name: str = "model", *, for_page: bool = True) -> FloatGraph:
         """Turn an ONNX model into TFLite operators with the same tensor names, shapes and axis order.
 
         A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
@@ -99,6 +99,8 @@ class FloatGraph:
         Args:
             model: A float32 model; other free dimensions must be fixed first.
             name: What to call the graph.
+            for_page: Whether LiteRT.js must read the file. Else a long LSTM becomes TFLite's own operator, which keeps
+                its state in a variable tensor; LiteRT.js 2.5.3 refuses these.
 
         Raises:
             UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
@@ -107,7 +109,7 @@ class FloatGraph:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-            graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES))
+            graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES), for_page)
         tidy(graph)
         return cls(graph, name, is_batch_fixed=is_batch_fixed)
 
@@ -197,9 +199,10 @@ def _integer_note(graph: Graph, scheme: Scheme) -> str:
     return f"{len(integer)} of {len(computing)} operators in {scheme.name}"
 
 
-def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:
+def _lowered(model: onnx.ModelProto, for_page: bool) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
     try:
-        return lower(join_gelu(narrow(specialise(model))), RULES), False
+        return lower(join_gelu(narrow(specialise(model))), RULES, for_page=for_page), False
     except BatchDependent:
-        return lower(join_gelu(narrow(specialise(model, fixed_batch=True))), RULES), True
+        fixed = narrow(specialise(model, fixed_batch=True))
+        return lower(join_gelu(fixed), RULES, for_page=for_page), True

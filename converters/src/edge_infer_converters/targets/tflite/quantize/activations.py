@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,7 +94,11 @@ class _Quantizing:
             version=max(version, operator.version),
             options=_with_any_scale(operator.options),
         )
-        self.made.operators += [made, *after]
+        if scheme.flattens_rows and getattr(made.options, "keepNumDims", False):
+            self.made.operators += self._over_rows(made)
+        else:
+            self.made.operators.append(made)
+        self.made.operators += after
 
     def finish(self, *, integer_interface: bool) -> None:
         """Give the interface its types."""
@@ -201,6 +206,17 @@ class _Quantizing:
 
     # -- weights --
 
+    def _over_rows(self, operator: Operator) -> list[Operator]:
+        """Write a FULLY_CONNECTED over more than two axes as one over the rows of a matrix."""
+        value, (target,) = operator.inputs[0], operator.outputs
+        if value is None:
+            raise ValueError(f"{operator.code} without operands")
+        rows = _matrix(value, f"{value.name}/rows"), _matrix(target, f"{target.name}/rows")
+        options = copy(operator.options)
+        setattr(options, "keepNumDims", False)  # noqa: B010  untyped schema
+        dense = replace(operator, inputs=[rows[0], *operator.inputs[1:]], outputs=[rows[1]], options=options)
+        return [_reshaped(value, rows[0]), dense, _reshaped(rows[1], target)]
+
     def _weighted(self, operator: Operator) -> list[Tensor | None]:
         place, axis = WEIGHTS[operator.code]
         is_transposed = operator.code == "TRANSPOSE_CONV"
@@ -247,6 +263,21 @@ def _least(bias: Tensor | None, scale: float, scheme: Scheme) -> np.ndarray | No
         return None
     least: np.ndarray = np.abs(bias.data.astype(np.float64)) / scheme.largest_bias / scale
     return least
+
+
+def _matrix(tensor: Tensor, name: str) -> Tensor:
+    """Make a tensor of the same rows."""
+    width = tensor.shape[-1]
+    count = -1 if -1 in tensor.signature else prod(tensor.shape[:-1])
+    return replace(tensor, name=name, shape=(prod(tensor.shape[:-1]), width), signature=(count, width))
+
+
+def _reshaped(source: Tensor, target: Tensor) -> Operator:
+    dims = np.array(target.signature, np.int32)
+    options = schema.ReshapeOptionsT()
+    options.newShape = dims
+    shape = Tensor(f"{target.name}/shape", dims.shape, dims.shape, dims.dtype, dims)
+    return Operator("RESHAPE", [source, shape], [target], options)
 
 
 def _with_any_scale(options: object | None) -> object | None:

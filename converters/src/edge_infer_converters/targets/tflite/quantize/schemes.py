@@ -33,6 +33,8 @@ class Scheme:
         computing: Operators that compute with integers of any scales, by version.
         prescribed: Operators whose result has a scale and a zero point that the kernel prescribes, behind the version.
         weighted: Operators with weights, and the version that multiplies integers by them.
+        flattens_rows: Whether FULLY_CONNECTED takes matrices only: that of tflite-runtime 2.14 reads 16 bits of more
+            axes as if there were two, and gives other numbers without a word.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Scheme:
     computing: Mapping[str, int]
     prescribed: Mapping[str, tuple[int, float, int]]
     weighted: Mapping[str, int]
+    flattens_rows: bool = False
 
 
 INT8 = Scheme(
@@ -149,4 +152,5 @@ INT8X16 = Scheme(
     },
     prescribed={"LOGISTIC": (3, 1 / 32768, 0), "SOFTMAX": (3, 1 / 32768, 0), "TANH": (3, 1 / 32768, 0)},
     weighted={"CONV_2D": 4, "DEPTHWISE_CONV_2D": 5, "FULLY_CONNECTED": 7, "TRANSPOSE_CONV": 3},
+    flattens_rows=True,
 )

@@ -2,7 +2,7 @@
 
 TFLite has no GRU, and its LSTM takes no state as an input, gives no cell, and is not quantized with the rest: the steps
 are written out instead, over one dense layer that handles the input of all steps at once. Where they would weigh more
-than the weights, an LSTM that TFLite's operator can say becomes that (`rules.lstm`).
+than the weights, and no page must read the file, an LSTM that TFLite's operator can say becomes that (`rules.lstm`).
 """
 
 from __future__ import annotations
@@ -79,13 +79,15 @@ def recurrent(node: Node) -> None:
         raise Unsupported("a sequence of free length: fix it by --shape")
     _check(node, steps)
     weight_bytes = node.needed_constant(1).nbytes + node.needed_constant(2).nbytes
-    if count * steps * _STEP_BYTES > weight_bytes and lstm.is_sayable(node):
+    is_sayable = lstm.is_sayable(node)
+    if is_sayable and not node.for_page and count * steps * _STEP_BYTES > weight_bytes:
         lstm.builtin(node)
         return
     if steps > MAX_STEPS:
+        operator = ", or --target pi, which has TFLite's own LSTM" if is_sayable else ""
         raise Unsupported(
             f"a sequence of {steps} steps, each of which is written out, at most {MAX_STEPS}: cut it into parts that "
-            "hand their state on"
+            f"hand their state on{operator}"
         )
     value = node.input()
     if is_batch_first:

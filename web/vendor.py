@@ -25,8 +25,8 @@ REPOSITORY = WEB.parent
 VENDOR = WEB / "vendor"
 MODULES = WEB / "node_modules"
 
-#: The files to take from each npm package, by what they are for: path in the package -> path in `vendor/`. The npm package's
-#: own command, `bin/edge-infer-files.js`, reads the same list.
+#: The files to take from each npm package: path in the package -> path in `vendor/`. The npm package's own command,
+#: `bin/edge-infer-files.js`, reads the same list.
 ENGINE_FILES: dict[str, dict[str, str]] = {}
 for _files in json.loads((WEB / "engine-files.json").read_bytes()).values():
     for _package, _paths in _files.items():

@@ -132,7 +132,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     "--report-token",
     default="",
     envvar="EDGE_INFER_REPORT_TOKEN",
-    help="What devices must show to report, and people to read /fleet; default: anybody may.",
+    help="What devices must show to report, and people to read /fleet; default: this machine alone may.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
@@ -180,7 +180,7 @@ def serve(
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
     from edge_infer.server.ingestion.guard import DoorLimits
-    from edge_infer.server.listener import Tls, listen, url_of
+    from edge_infer.server.listener import Tls, is_local, listen, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
@@ -227,12 +227,14 @@ def serve(
         ),
         triton_metric_names=triton_metric_names,
         settings=settings,
-        store=HostedStore(local[0] if local else None, fleet, report_token),
+        store=HostedStore(local[0] if local else None, fleet, report_token, is_local(host)),
         cors_origins=cors_origins,
         tracer_provider=provider,
     )
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
+    if local and not report_token and not is_local(host):
+        output.warn("Other machines reach this server, so it takes no reports of devices", "--report-token TOKEN")
     tls = Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     listening = listen(host, port)
     url = url_of(listening, "http" if tls is None else "https")

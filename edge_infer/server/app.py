@@ -36,7 +36,7 @@ from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.response.spans import Spans
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.settings import Settings, check_names
+from edge_infer.server.settings import Settings, check_names, check_variants
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def create_app(
         tracer_provider: OpenTelemetry's; each request is a span then. None for none.
 
     Raises:
-        InputError: The settings name a model or tenant that there is not.
+        InputError: The settings name a model, a variant or a tenant that there is not.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -198,6 +198,7 @@ def create_app(
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
     settings = settings or Settings()
     check_names(settings, places)
+    check_variants(settings.fast_variants, places)
     keys = ApiKeys(settings.tenants)
     repository = ModelRepository(places, device, limits.batch, settings.fast_variants)
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)

@@ -8,6 +8,7 @@ import gc
 import signal
 import socket
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
@@ -60,6 +61,14 @@ def listen(host: str, port: int) -> socket.socket:
         found.close()
         raise _refused(host, port, error) from error
     return found
+
+
+def is_local(host: str) -> bool:
+    """Tell whether an address is reached from this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _refused(host: str, port: int, error: OSError) -> ServingError:

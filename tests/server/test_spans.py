@@ -7,7 +7,7 @@ import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -60,7 +60,7 @@ def times(span: ReadableSpan) -> tuple[int, int]:
 
 @pytest.mark.parametrize("headers", [{}, {"connection": "close"}], ids=["direct", "application"])
 def test_a_request_is_a_span_of_its_callers_trace_and_its_times_are_children(
-    server: ServerThread, exporter: InMemorySpanExporter, headers: dict[str, str]
+    server: ServerThread, exporter: InMemorySpanExporter, headers: dict[str, Any]
 ) -> None:
     Client(server.url)("/v2/models/tiny/ready")
     answer = ask(server, traceparent=f"00-{TRACE}-{PARENT}-01", **headers)

@@ -119,7 +119,7 @@ def _settings(choice: Choice, wishes: Opening) -> dict[str, str]:
     """Return what the engine is told: the bundle's own options, the program's, and the threads."""
     own = choice.variant.options.get(choice.backend, {})
     for key in own:
-        if key == "strict" or key.partition(".")[0] in ("user", "provider"):
+        if key in ("strict", "arena") or key.partition(".")[0] in ("user", "provider"):
             raise ManifestError(f"The variant `{choice.variant.id}` sets `{key}`, which only a program may", got=key)
     settings = {**_thread_option(choice), **own}
     if wishes.options is not None:

@@ -81,7 +81,8 @@ class OnnxRuntimeBackend:
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
         """Load a model; see `Backend.prepare`."""
         unfit: EdgeInferError | None = None
-        if device == "cpu" and options.get("provider", "cpu") == "cpu" and "numpy" not in sys.modules:
+        is_plain = options.get("provider", "cpu") == "cpu" and "arena" not in options
+        if device == "cpu" and is_plain and "numpy" not in sys.modules:
             from edge_infer.backends.onnxruntime_c import load_model
 
             try:

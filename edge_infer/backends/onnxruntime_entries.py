@@ -53,7 +53,7 @@ def session_entries(options: Mapping[str, str]) -> dict[str, str]:
             continue
         elif key.startswith(_BUNDLE_MAY_SET):
             entries[key] = value
-        elif key not in ("strict", "intra_op_threads") and key.partition(".")[0] != "provider":
+        elif key not in ("strict", "intra_op_threads", "arena") and key.partition(".")[0] != "provider":
             raise ManifestError(
                 f"The bundle sets `{key}` of onnxruntime, which is none that a bundle may set",
                 hint="OnnxRuntimeOptions(session_settings={...}) in the program that loads it",

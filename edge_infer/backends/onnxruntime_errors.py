@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     ErrorClass = type[UnsupportedModel | ExecutionError]
 
 # What ONNX Runtime's allocators and CUDA itself say when memory is short.
-_NO_MEMORY = ("failed to allocate memory", "out of memory", "cuda failure 2", "bad_alloc")
+_NO_MEMORY = (
+    "failed to allocate memory",
+    "out of memory",
+    "cuda failure 2",
+    "bad_alloc",
+    "is smaller than requested bytes",  # an arena with a bound (bfc_arena.cc)
+)
 # CUDA errors after which no call of the process succeeds any more: "sticky" ones of cudaError_t.
 _LOST = (
     "cuda failure 46:",  # devices unavailable

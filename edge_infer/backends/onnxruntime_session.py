@@ -58,6 +58,12 @@ def open_session(
     kind, _, index = device.partition(":")
     provider = options.get("provider", kind)
     providers, wanted = _providers(onnxruntime, provider, kind, int(index or 0), options)
+    if "arena" in options:
+        from edge_infer.backends import onnxruntime_arena
+
+        with translated(f"load `{file}`", UnsupportedModel):
+            onnxruntime_arena.share(onnxruntime, kind, int(index or 0), int(options["arena"]))
+        settings.add_session_config_entry(onnxruntime_arena.USE, "1")
     is_strict = wanted != _CPU and "strict" in options
     with contextlib.ExitStack() as stack:
         if wanted != _CPU:

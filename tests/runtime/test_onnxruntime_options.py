@@ -44,6 +44,10 @@ def test_typed_settings_become_the_engine_s_own_words() -> None:
         ({"memory_limit_mb": -1, "provider": "cuda"}, "expected 1 or more"),
         ({"engine_cache": "engines", "provider": "cuda"}, "a setting of the provider `tensorrt`"),
         ({"cuda_graph": True}, "a setting of the provider `cuda`"),
+        ({"memory_limit_mb": 64, "provider": "cpu"}, "a setting of the provider `cuda`"),
+        ({"shared_arena": True}, "a setting of the provider `cuda` or `cpu`"),
+        ({"shared_arena": True, "provider": "tensorrt"}, "a setting of the provider `cuda` or `cpu`"),
+        ({"stream": 1, "provider": "cpu"}, "a setting of the provider `cuda` or `tensorrt`"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_when_it_is_written(settings: dict[str, Any], message: str) -> None:

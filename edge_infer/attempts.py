@@ -172,7 +172,9 @@ def _check_budget(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes,
         ms = min(row.ms for row in rows if (row.variant, row.backend) == (best.variant.id, best.backend))
         if ms > budget_ms:
             raise BackendUnavailable(
-                f"`{best.variant.id}` by {best.backend} takes {ms:.3g} ms here, more than {budget_ms:g} ms", got=ms
+                f"`{best.variant.id}` by {best.backend} takes {ms:.3g} ms here, more than {budget_ms:g} ms",
+                hint="raise latency_budget_ms, or give fallback=URL of a server that has the model",
+                got=ms,
             )
 
 

@@ -235,7 +235,9 @@ class Bundle:
     def _entry(self, path: str) -> FileEntry:
         entry = self.manifest.files.get(path)
         if entry is None:
-            raise ManifestError(f"Bundle `{self.manifest.name}` has no file `{path}`", got=path)
+            raise ManifestError(
+                f"Bundle `{self.manifest.name}` has no file `{path}`", hint="convert the bundle again", got=path
+            )
         return entry
 
     def _checked(self, entry: FileEntry, data: bytes) -> bytes:
@@ -316,7 +318,9 @@ class _Archive:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise BundleError(f"`{location}` is not a zip: {error}") from error
+            raise BundleError(
+                f"`{location}` is not a zip: {error}", hint="download it again, or load the folder"
+            ) from error
 
     def read(self, path: str, limit: int) -> bytes:
         import zipfile
@@ -336,7 +340,9 @@ class _Archive:
             with self._zip.open(info) as file:
                 return file.read(limit)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise BundleError(f"`{path}` in `{self._location}` cannot be unpacked: {error}", path=path) from error
+            raise BundleError(
+                f"`{path}` in `{self._location}` cannot be unpacked: {error}", hint="download it again", path=path
+            ) from error
 
 
 class _Remote:

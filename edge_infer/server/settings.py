@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.bundle import Bundle
+from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
 from edge_infer.server.scheduling.shares import Tenant
@@ -110,6 +113,39 @@ def check_names(settings: Settings, models: Collection[str]) -> None:
             )
 
 
+def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path | Sequence[Path]]) -> None:
+    """Refuse fast variants that no version of their model has.
+
+    Args:
+        fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
+        models: Where each model lies. A bundle that cannot be read now is not asked: it may be written anew.
+
+    Raises:
+        InputError: There is no such variant; the message says where it is named.
+    """
+    known = {name: _variants(paths) for name, paths in models.items()}
+    for name, variant in fast_variants.items():
+        others = [one for one in known if one not in fast_variants] if name == "*" else [name]
+        readable = [ids for one in others if (ids := known.get(one))]
+        if readable and not any(variant in ids for ids in readable):
+            there_are = sorted(set().union(*readable))
+            raise InputError(
+                f"`{'--fast-variant' if name == '*' else f'models.{name}.fast_variant'}` is `{variant}`; "
+                f"there is {listed(there_are)}",
+                hint=did_you_mean(variant, there_are) or f"convert the model as {variant} too",
+                allowed=there_are,
+            )
+
+
+def _variants(paths: Path | Sequence[Path]) -> set[str]:
+    """Return the variants of all versions of a model, those that can be read."""
+    found: set[str] = set()
+    for path in paths if isinstance(paths, Sequence) else [paths]:
+        with suppress(EdgeInferError):
+            found |= {variant.id for variant in Bundle.open(path).manifest.variants}
+    return found
+
+
 def parse_canary(entry: Mapping[str, Any], where: str) -> Canary:
     """Parse `{"version": "2", "percent": 10}`.
 
@@ -126,7 +162,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
     for name, entry in entries.items():
         where = f"tenants.{name}"
         entry = _as_table(entry, where)
-        _refuse_unknown(entry, ("keys", "weight", "admin"), where)
+        _refuse_unknown(entry, ("keys", "weight", "admin", "metrics"), where)
         if not name:
             raise InputError("A tenant has an empty name", hint="[tenants.shop]")
         keys = entry.get("keys")
@@ -139,10 +175,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
         weight = _number(entry, "weight", where, 1e6) if "weight" in entry else 1.0
         if not weight:
             raise InputError(f"`{where}.weight` is 0", hint="leave the tenant out")
-        is_admin = entry.get("admin", False)
-        if not isinstance(is_admin, bool):
-            raise InputError(f"`{where}.admin` is neither true nor false", hint="admin = true")
-        tenants[Tenant(name, weight, is_admin)] = digests
+        tenants[Tenant(name, weight, _flag(entry, "admin", where), _flag(entry, "metrics", where))] = digests
     return tenants
 
 
@@ -222,6 +255,13 @@ def _number(entry: Mapping[str, Any], key: str, where: str, most: float) -> floa
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise InputError(f"`{where}.{key}` is no number from 0 to {most:g}", hint=f"{key} = 1")
     return float(value)
+
+
+def _flag(entry: Mapping[str, Any], key: str, where: str) -> bool:
+    value = entry.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"`{where}.{key}` is neither true nor false", hint=f"{key} = true")
+    return value
 
 
 def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:

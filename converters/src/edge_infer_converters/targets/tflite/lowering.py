@@ -9,6 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 from onnx import helper
 
 from edge_infer.errors import UnsupportedOperator
+from edge_infer_converters.targets.tflite import narrowing
 from edge_infer_converters.targets.tflite.graph import (
     Graph,
     Layout,
@@ -40,23 +41,25 @@ class Unsupported(Exception):
     """A rule cannot write this node; the text says which of its settings."""
 
 
-def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
+def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = True) -> Graph:
     """Write a model as a TFLite graph.
 
     Args:
         model: The model with all shapes known.
         rules: One rule for each ONNX operator.
+        for_page: Whether LiteRT.js must read the file, which has no tensors that keep their value between calls.
 
     Raises:
         UnsupportedOperator: Some nodes have no rule, or settings that it cannot write; all of them are named.
         BatchDependent: The graph can be written for a fixed batch size only.
     """
     values = _Values(model)
+    read = frozenset((*model.outputs, *(name for node in model.nodes for name in node.input)))
     refused: dict[str, list[str]] = {}
     for node in model.nodes:
-        view = Node(node, model, values)
+        view = Node(node, model, values, read, for_page=for_page)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
-        reason = reason or _foreign_type(node, model)
+        reason = reason or _foreign_type(node, model) or narrowing.reason(node, model)
         if not reason:
             try:
                 rules[node.op_type](view)
@@ -98,9 +101,12 @@ class Node:
         op_type: The ONNX operator.
         opset: The version of ONNX's operator set.
         graph: Where operators are added.
+        for_page: Whether LiteRT.js must read the file.
     """
 
-    def __init__(self, node: onnx.NodeProto, model: Specialised, values: _Values) -> None:
+    def __init__(
+        self, node: onnx.NodeProto, model: Specialised, values: _Values, read: frozenset[str], *, for_page: bool
+    ) -> None:
         self.name = node.name or node.output[0]
         self.op_type = node.op_type
         self.opset = model.opset
@@ -110,6 +116,8 @@ class Node:
         self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         self._model = model
         self._values = values
+        self.for_page = for_page
+        self._read = read
 
     # -- what it says --
 
@@ -244,8 +252,8 @@ class Node:
         return self._model.dtypes[self.outputs[index]]
 
     def gives(self, index: int) -> bool:
-        """Tell whether an optional output is wanted."""
-        return index < len(self.outputs) and bool(self.outputs[index])
+        """Tell whether an output is there and something reads it."""
+        return index < len(self.outputs) and self.outputs[index] in self._read
 
     def stored(self, suffix: str, value: np.ndarray) -> Tensor:
         """Make a constant that only the file holds."""

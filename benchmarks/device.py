@@ -17,7 +17,6 @@ import compileall
 import json
 import math
 import os
-import platform
 import resource
 import shutil
 import statistics
@@ -25,9 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from table import publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -351,46 +351,20 @@ def main() -> None:
         rows = start_rows(contenders, starts)
         rows.append(size_row(made, folder))
         rows += least_memory_rows(contenders, folder)
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.device",
-            "--latency",
-            json.dumps({k: str(v) for k, v in made.items()}),
-        ]
+        command = [sys.executable, __file__, "--latency", json.dumps({k: str(v) for k, v in made.items()})]
         command += ["--quick"] if arguments.quick else []
         run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         rows += json.loads(run.stdout)
-        versions = {name: version(name) for name in ("edge-infer", "onnxruntime", "ai-edge-litert", "numpy")}
-        versions["python"] = platform.python_version()
-        versions |= {
-            side.name: subprocess.run(
-                [*side.command, "-c", f"from importlib.metadata import version; print(version({side.name.lower()!r}))"],
-                capture_output=True,
-                text=True,
-                check=False,
-            ).stdout.strip()
-            for side in contenders
-            if side.name in ("tflite-runtime", "tract", "OpenVINO")
-        }
-    result = {"versions": versions, "cpu": cpu_name(), "rows": rows}
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"{result['cpu']}, {', '.join(f'{name} {number}' for name, number in versions.items())}")
-    for one in rows:
-        met = {True: "yes", False: "NO", None: "-"}[one["met"]]
-        target = "-" if one["target"] is None else str(one["target"])
-        print(
-            f"| {one['name']} | {one['metric']} | {one['ours']:g} | {one['peer_name']} | {one['peer']:g} "
-            f"| {one['ratio']:g} | {target} | {met} | {one['spread']} |"
-        )
+        named = ("tflite-runtime", "tract", "OpenVINO")
+        versions = {side.name: _version_of(side) for side in contenders if side.name in named}
+    packages = ("edge-infer", "onnxruntime", "ai-edge-litert", "numpy")
+    publish(rows, packages, as_json=arguments.json, versions=versions)
 
 
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.is_file() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()
+def _version_of(side: Side) -> str:
+    """Ask a peer's environment for its version."""
+    code = f"from importlib.metadata import version; print(version({side.name.lower()!r}))"
+    return subprocess.run([*side.command, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import json
 import os
 import platform
 import re
@@ -34,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "converters/src")]
 
 from networks import encoder, mobilenet_v2  # noqa: E402  beside this file
+from table import publish  # noqa: E402  beside this file
 
 import edge_infer  # noqa: E402
 from edge_infer import OnnxRuntimeOptions  # noqa: E402
@@ -325,18 +325,13 @@ def main() -> None:
         rows += server_rows(
             Path(folder) / f"encoder_{width}_x_{depth}_fp32.onnx", device, 2, 3.0 if chosen.quick else 10.0
         )
-    document = {
-        "versions": {"edge-infer": edge_infer.__version__, "onnxruntime": onnxruntime.__version__},
-        "cpu": f"{platform.machine()}, {os.cpu_count()} cores; {device}",
-        "rows": rows,
-    }
-    if chosen.json:
-        print(json.dumps(document, indent=1))
-        return
-    for one in rows:
-        mark = "met" if one["met"] else "MISSED"
-        sides = f"{one['ours']:>10} | {one['peer_name']:28} {one['peer'] or '':>10}"
-        print(f"{one['name']:46} {sides} | {one['ratio']} ({one['target']}) {mark} {one['spread']}")
+    publish(
+        rows,
+        (),
+        as_json=chosen.json,
+        versions={"edge-infer": edge_infer.__version__, "onnxruntime": onnxruntime.__version__},
+        cpu=f"{platform.machine()}, {os.cpu_count()} cores; {device}",
+    )
 
 
 if __name__ == "__main__":

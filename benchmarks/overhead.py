@@ -9,15 +9,12 @@ each round is taken, so that a machine whose speed drifts does not matter.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +22,8 @@ import numpy as np
 import onnxruntime
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from table import publish
 
 import edge_infer
 from tests import zoo
@@ -167,27 +166,7 @@ def main() -> None:
             rows += run_rows(name, path, feeds, rounds, seconds)
     rows.append(start_row(starts))
 
-    versions = {name: version(name) for name in ("edge-infer", "onnxruntime", "numpy")}
-    versions["python"] = platform.python_version()
-    result = {"versions": versions, "cpu": cpu_name(), "rows": rows}
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"{result['cpu']}, {', '.join(f'{name} {number}' for name, number in versions.items())}")
-    print(f"{'':<24}{'ours':>10}{'peer':>10}{'ratio':>8}{'value':>8}  {'metric':<14}{'target':>7}  met  spread")
-    for one in rows:
-        met = {True: "yes", False: "NO", None: "-"}[one["met"]]
-        target = "-" if one["target"] is None else f"{one['target']:g}"
-        print(
-            f"{one['name']:<24}{one['ours']:>10.1f}{one['peer']:>10.1f}{one['ratio']:>8.3f}{one['value']:>8.2f}  "
-            f"{one['metric']:<14}{target:>7}  {met:<3}  {one['spread']}"
-        )
-
-
-def cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.is_file() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor()
+    publish(rows, ("edge-infer", "onnxruntime", "numpy"), as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ The peers need environments of their own: see `serve_servers.py`. One that is no
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -27,6 +26,7 @@ from serve_idle import idle_rows, sse_rows
 from serve_overload import encoder_rows, mobilenet_rows, refusal_rows
 from serve_servers import peer_python
 from serve_wrk import WRK
+from table import publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,14 +61,7 @@ def main() -> None:
         if not peer_python(name).exists():
             print(f"no peer {name}: see serve_servers.py", file=sys.stderr)
     cpu = f"{platform.machine()}, {os.cpu_count()} cores, client on the same cores, load {os.getloadavg()[0]:.1f}"
-    if chosen.json:
-        print(json.dumps({"versions": versions(), "cpu": cpu, "rows": rows}, indent=1))
-        return
-    print(cpu, versions())
-    for one in rows:
-        mark = "met" if one["met"] else "MISSED"
-        sides = f"{one['ours']:>10} | {one['peer_name']:30} {one['peer']:>10}"
-        print(f"{one['name']:62} {sides} | {one['ratio']} ({one['target']}) {mark} {one.get('spread', '')}")
+    publish(rows, (), as_json=chosen.json, versions=versions(), cpu=cpu)
 
 
 def versions() -> dict[str, str]:

@@ -17,7 +17,6 @@ import argparse
 import hashlib
 import io
 import json
-import platform
 import resource
 import shutil
 import subprocess
@@ -34,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import sync_models as models
+from table import publish
 
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
@@ -219,16 +219,8 @@ def main() -> None:
             else:
                 for pair in models.pairs(group, Path(folder)):
                     rows += rows_of(pair, Path(folder))
-    if arguments.json:
-        names = ("edge-infer", "zstandard", "numpy", "torch", "onnx", "onnxruntime", "fastcdc", "lz4")
-        versions = {name: _version(name) for name in names} | {"python": platform.python_version()}
-        print(json.dumps({"versions": versions, "cpu": platform.processor() or platform.machine(), "rows": rows}))
-        return
-    for one in rows:
-        share = f"{one['share']:>7.2%}" if "share" in one else "       "
-        ratio = f"{one['ratio']:.3f} x" if one["ratio"] is not None else "       "
-        goal = "" if one["target"] is None else f"target {one['target']:,} {'met' if one['met'] else 'MISSED'}"
-        print(f"{one['name']:52} {one['metric']:26} {one['ours']:>12,} {share}  {ratio} {one['peer_name']:24} {goal}")
+    names = ("edge-infer", "zstandard", "numpy", "torch", "onnx", "onnxruntime", "fastcdc", "lz4")
+    publish(rows, (), as_json=arguments.json, versions={name: _version(name) for name in names})
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     print(f"({memory:.0f} MB of memory for all of it)", file=sys.stderr)
 

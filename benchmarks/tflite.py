@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import argparse
 import collections
-import json
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import convert_models
+from table import publish
 
 from edge_infer import parity
 from edge_infer_converters.targets import tflite
@@ -335,21 +333,7 @@ def main() -> None:
     rows += quantized(rounds)
     rows += minilm(rounds)
     packages = ("edge-infer-converters", "onnx", "onnxruntime", "ai-edge-litert", "numpy")
-    versions = {name: version(name) for name in packages} | {"python": platform.python_version()}
-    info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.is_file() else []
-    result = {"versions": versions, "cpu": names[0].partition(":")[2].strip() if names else "", "rows": rows}
-    if arguments.json:
-        print(json.dumps(result, indent=2))
-        return
-    print(f"{result['cpu']}, {', '.join(f'{name} {number}' for name, number in versions.items())}")
-    for one in rows:
-        met = {True: "yes", False: "NO", None: "-"}[one["met"]]
-        print(
-            f"{one['name']:<28}{'-' if one['ours'] is None else one['ours']:>12} {one['metric']:<22}"
-            f"{one['peer'] or '-':>12} {one['peer_name']:<52}"
-            f"{one['target'] or '-':>10}  {met:<4}{one['spread']}"
-        )
+    publish(rows, packages, as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ in turn: what decides is not what is reported. The last row is what a remembered
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import statistics
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import networks
 from overhead import call_us
+from table import publish
 
 import edge_infer
-from edge_infer.processors import read_processor
 from edge_infer.values import present
 from edge_infer_converters import convert
 from edge_infer_converters.recipe import Recipe
@@ -124,19 +122,7 @@ def main() -> None:
         seconds = 2.0 if arguments.quick else 10.0
         rows = [gain_row(one, path, folder, seconds) for one, path in models(folder, arguments.quick).items()]
         rows.append(cold_row(folder / "digits.bundle", 5 if arguments.quick else 11))
-    document = {
-        "versions": {one: version(one) for one in ("edge-infer", "onnxruntime", "ai-edge-litert", "numpy")},
-        "cpu": read_processor().model,
-        "rows": rows,
-    }
-    if arguments.json:
-        print(json.dumps(document, indent=1))
-        return
-    for row in rows:
-        print(
-            f"{row['name']:36} {row['ratio']:6.3f}  ({row['spread']})  {row['ours_name']}: {row['ours']}, "
-            f"{row['peer_name']}: {row['peer']}{'' if row['met'] is not False else '  MISSED'}"
-        )
+    publish(rows, ("edge-infer", "onnxruntime", "ai-edge-litert", "numpy"), as_json=arguments.json)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,26 @@ def read_affinity(root: Path | str = _ROOT) -> int | None:
     return None
 
 
+def is_emulated(machine: str, root: Path | str = _ROOT) -> bool:
+    """Tell whether another kind of processor imitates the one that this process runs on, as qemu-user does.
+
+    The kernel says what it runs on itself (`kernel.arch`, Linux 6.1 and later; an older one says nothing).
+
+    Args:
+        machine: What the process is told, as `platform.machine()` says.
+        root: Where `/proc` is.
+    """
+    kernel = _text(f"{root}/proc/sys/kernel/arch").strip()
+    return bool(kernel) and _family(kernel) != _family(machine)
+
+
+def _family(machine: str) -> str:
+    """Return the name that 32- and 64-bit processors of a kind share."""
+    if machine.startswith(("arm", "aarch64")):
+        return "arm"
+    return "x86" if machine in ("x86_64", "amd64", "i386", "i486", "i586", "i686") else machine
+
+
 def usable_cpus() -> int:
     """Count the threads that can compute at once here: the affinity, or the quota where that is less; at least 1."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

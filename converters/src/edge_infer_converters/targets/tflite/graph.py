@@ -105,6 +105,7 @@ class Graph:
     outputs: list[Tensor] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     _names: set[str] = field(default_factory=set)
+    _numbers: dict[str, int] = field(default_factory=dict)
     _constants: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
 
     def reserve(self, names: Sequence[str]) -> None:
@@ -139,11 +140,12 @@ class Graph:
         self.operators.append(Operator(code, list(inputs), list(outputs), options, version))
 
     def _unique(self, name: str) -> str:
-        candidate, count = name, 1
+        candidate, count = name, self._numbers.get(name, 1)
         while candidate in self._names:
             count += 1
             candidate = f"{name}_{count}"
         self._names.add(candidate)
+        self._numbers[name] = count
         return candidate
 
 

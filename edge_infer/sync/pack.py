@@ -15,6 +15,7 @@ step but a copy is longer than 4 MiB, so that memory stays small. A pack without
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
@@ -77,10 +78,19 @@ def unpack(
         DeltaError: The pack is malformed, or does not give exactly these files.
     """
     header = _read_header(pack)
-    streams = _Streams(pack, header.frames, [base(digest) for digest in header.bases])
     if {path for path, _ in header.files} != set(files) or len(header.files) != len(files):
         raise DeltaError("The pack holds other files than the revision")
-    for path, steps in header.files:
+    with contextlib.closing(_Streams(pack, header.frames, [base(digest) for digest in header.bases])) as streams:
+        _make(header.files, files, streams, write)
+
+
+def _make(
+    made: list[tuple[str, list[Step]]],
+    files: Mapping[str, File],
+    streams: _Streams,
+    write: Callable[[str], Callable[[bytes | bytearray], object]],
+) -> None:
+    for path, steps in made:
         promised = files[path]
         if sum(step.length for step in steps) != promised.size:
             raise DeltaError(f"The pack makes another size of `{path}`", path=path)
@@ -148,6 +158,7 @@ def _numbers(entry: Any, count: int) -> list[int]:
 class _Streams:
     def __init__(self, pack: IO[bytes], frames: list[Frame], bases: list[Path]) -> None:
         self._bases = bases
+        self._open: tuple[int, IO[bytes] | None] = (-1, None)
         at = pack.tell()
         self._streams = {codec: _Stream(pack, bases) for codec in CODECS}
         for frame in frames:
@@ -163,10 +174,19 @@ class _Streams:
         old = self._base(step, 0, step.length) if step.codec in DIFFERENCES else b""
         yield decode(step.codec, step.width, self._streams[step.codec].take(step.length), old)
 
+    def close(self) -> None:
+        """Close the base file that is open."""
+        if self._open[1] is not None:
+            self._open[1].close()
+
     def _base(self, step: Step, start: int, length: int) -> bytes:
-        with self._bases[step.base].open("rb") as file:
-            file.seek(step.offset + start)
-            data = file.read(length)
+        number, file = self._open
+        if file is None or number != step.base:  # one at a time: steps of one file mostly follow one another
+            self.close()
+            file = self._bases[step.base].open("rb")
+            self._open = step.base, file
+        file.seek(step.offset + start)
+        data = file.read(length)
         if len(data) != length:
             raise DeltaError("The pack refers to bytes past the end of a base file")
         return data

@@ -39,6 +39,10 @@ _PLANE_BYTES = 2048
 # A run of int8 codes that may have a ratio of scales of its own; what its step takes in the header, compressed.
 _RUN_BYTES = 2048
 _STEP_BYTES = 8
+# Short steps are slow to decode: they must save a twentieth of the bytes.
+_RUNS_GAIN = 0.95
+# A decoder holds some times a step in memory, most where it sorts; shorter ones compress as well.
+_PIECE_BYTES = 2**20
 # Above this size a trial of a codec looks at the first bytes only.
 _TRIAL_BYTES = 2**18
 
@@ -131,7 +135,10 @@ class _Writer:
                 yield Step(COPY, len(new), 1, old.base, old.offset + at)
                 continue
             codec = _cheapest(span, new, before)
-            pieces = _rescaled(new, before) if codec == RESCALED else [(len(new), span.width)]
+            if codec == RESCALED:
+                pieces = _rescaled(new, before)
+            else:
+                pieces = [(min(_PIECE_BYTES, len(new) - i), span.width) for i in range(0, len(new), _PIECE_BYTES)]
             start = 0
             for length, width in pieces:
                 step = Step(codec, length, width)
@@ -237,7 +244,7 @@ def _rescaled(new: bytes, old: bytes) -> list[tuple[int, int]]:
             at += length
         return len(zstandard.ZstdCompressor(level=3).compress(b"".join(encoded))) + _STEP_BYTES * len(pieces)
 
-    return min(whole, runs, key=cost)
+    return runs if cost(runs) < _RUNS_GAIN * cost(whole) else whole
 
 
 def _level(codec: int, size: int) -> int:

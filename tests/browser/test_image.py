@@ -54,6 +54,16 @@ _EXCHANGE = """async (part) => {
     sealed.parts[part] = { bytes: 65536, sum: (Math.imul(a, 7) + Math.imul(b, 11) + Math.imul(c, 13) + d) | 0 };
     await write(seal, JSON.stringify(sealed));
 }"""
+_KEEP_OFFLINE = """async () => {
+    const { keepOffline, startPython, forgetOffline } = await import("/src/index.js");
+    const python = await startPython({ keepImage: false });
+    await keepOffline();
+    python.close();
+    const index = await (await caches.open("edge-infer-offline")).match("/.edge-infer/offline/index.json");
+    const pages = await index.json();
+    await forgetOffline();
+    return Object.values(pages).flatMap((files) => Object.keys(files)).map((url) => url.split("/").at(-1));
+}"""
 _KEPT = """async () => {
     const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("edge-infer");
     return (await Array.fromAsync(folder.keys())).filter((one) => one.startsWith("python-")).sort();
@@ -80,6 +90,10 @@ def test_python_starts_from_its_image_or_without_it(open_page: Callable[..., Bro
     assert first["answer"][:4] == second["answer"][:4] == _EXPECTED
     assert first["answer"][4] != second["answer"][4], "chance is not part of the image"
     assert not [url for url in asked if url.endswith((".wasm", ".zip"))], "what was kept is not fetched again"
+
+    kept = page.evaluate(_KEEP_OFFLINE)
+    needed = {"pyodide.asm.wasm", "python_stdlib.zip", "ort-wasm-simd-threaded.wasm"}
+    assert needed <= set(kept), "the page may lose the image while it is offline"
 
     page.console.clear()
     for damage, part, is_from_image in (

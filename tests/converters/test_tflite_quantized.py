@@ -366,6 +366,13 @@ def test_a_model_that_does_not_run_on_the_data_is_refused() -> None:
         graph_of(language_net()).write("int8", [{"ids": np.full((1, 8), 10_000)}])
 
 
+@pytest.mark.parametrize("word", ["int8", "int8x16"])
+def test_integers_without_data_are_refused(word: str) -> None:
+    """Every range would be unknown, and every step 1."""
+    with pytest.raises(ConversionError, match="needs inputs that give its values their ranges"):
+        graph_of(zoo.mlp()).write(word)
+
+
 def test_four_bits_choose_scales_of_least_error() -> None:
     """Among many small values one outlier must not make them all zero."""
     values = np.random.default_rng(0).normal(0, 1, (64, 256)).astype(np.float32)

@@ -34,6 +34,8 @@ export class Store {
     this.place = place;
     /** What the user of a page should know, such as that nothing can be kept. @type {string[]} */
     this.notices = notice ? [notice] : [];
+    /** Files that are never given up for others: those of an active version. @type {Set<string>} */
+    this.spared = new Set();
   }
 
   get kind() {
@@ -160,7 +162,7 @@ export class Store {
       return true;
     }
     const index = await this.index();
-    const others = Object.entries(index).filter(([name]) => name !== spared && names.has(name));
+    const others = Object.entries(index).filter(([name]) => name !== spared && !this.spared.has(name) && names.has(name));
     const [oldest] = others.sort(([, one], [, other]) => one.used - other.used);
     if (!oldest) return false;
     try {

@@ -137,7 +137,8 @@ function unwrap(answer) {
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
- * @returns {Promise<{python: Python, engines: Engine[], isFromImage: boolean}>}
+ * @returns {Promise<{python: Python, engines: Engine[], isFromImage: boolean, spared: string[]}>} `spared` are the addresses
+ *   of files that were not fetched, because the image has them.
  * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
  *   there is no such engine.
  */
@@ -164,7 +165,9 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   Object.assign(globalThis, { edgeInferRoot: root });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
   if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
-  return { python: new Python(pyodide), engines: started, isFromImage };
+  const files = ["pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip", "onnxruntime-web/ort-wasm-simd-threaded.wasm"];
+  const spared = (await image) ? files.map((file) => new URL(`vendor/${file}`, root).href) : [];
+  return { python: new Python(pyodide), engines: started, isFromImage, spared };
 }
 
 /** @typedef {import("./python-image.js").PythonImage} PythonImage */

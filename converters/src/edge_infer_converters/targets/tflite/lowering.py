@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 # Types that a file can hold, and that only CAST reads and writes.
 _NOT_COMPUTED = frozenset({"float16", "float64", "bfloat16"})
+# Types that are moved, and not computed with.
+_ONLY_MOVED = frozenset({"uint16", "uint32", "uint64"})
+_MOVING = frozenset(
+    {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+_WANTING_ELEMENTS = frozenset({"AveragePool", "ConvTranspose", "MatMul", "MaxPool"})
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 class BatchDependent(Exception):
@@ -59,7 +66,9 @@ def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = Tru
     for node in model.nodes:
         view = Node(node, model, values, read, for_page=for_page)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
-        reason = reason or _foreign_type(node, model) or narrowing.reason(node, model)
+        if node.op_type in _CONTROL_FLOW:
+            reason = "control flow"
+        reason = reason or _foreign_type(node, model) or _empty(node, model) or narrowing.reason(node, model)
         if not reason:
             try:
                 rules[node.op_type](view)
@@ -76,6 +85,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = Tru
             f"TFLite is not written for {len(refused)} kinds of operators: {said}"
             if len(refused) > 1
             else f"TFLite is not written for {said}",
+            hint="leave TFLite out by --format onnx, or write the model without them",
             operators=sorted(refused),
             nodes=dict(sorted(refused.items())),
         )
@@ -89,8 +99,20 @@ def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = Tru
 def _foreign_type(node: onnx.NodeProto, model: Specialised) -> str:
     """Name a type of a node's values that TFLite's kernels do not compute with."""
     found = {str(model.dtypes[name]) for name in (*node.input, *node.output) if name in model.dtypes}
-    foreign = sorted(found & _NOT_COMPUTED) if node.op_type != "Cast" else []
-    return f"elements of {foreign[0]}" if foreign else ""
+    if node.op_type == "Cast":
+        return ""
+    foreign = sorted(found & (_NOT_COMPUTED if node.op_type in _MOVING else _NOT_COMPUTED | _ONLY_MOVED))
+    return f"elements of {foreign[0]}: cast them to float32 or int32 in the model" if foreign else ""
+
+
+def _empty(node: onnx.NodeProto, model: Specialised) -> str:
+    """Name a value without elements of a node whose kernel LiteRT does not prepare for that; most it does."""
+    if node.op_type not in _WANTING_ELEMENTS:
+        return ""
+    for name in (*node.input, *node.output):
+        if name not in model.constants and 0 in model.signatures.get(name, ()):
+            return f"`{name}` has the shape {list(model.signatures[name])}, which holds nothing"
+    return ""
 
 
 class Node:

@@ -146,6 +146,10 @@ class FloatGraph:
         graph, note = self.graph, ""
         with np.errstate(all="ignore"):
             if word in _SCHEMES:
+                if not calls:
+                    raise ConversionError(
+                        f"{word} needs inputs that give its values their ranges: pass some as `calls`"
+                    )
                 scheme, ranges = _SCHEMES[word], measure(self.graph, calls)
                 graph = to_integers(self.graph, ranges, scheme, integer_interface=integer_interface)
                 note = _integer_note(graph, scheme)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from edge_infer_converters.targets.tflite.formulas import Formula
+from edge_infer_converters.targets.tflite.formulas import Formula, broadcast
 from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
 from edge_infer_converters.targets.tflite.lowering import Unsupported
 
@@ -87,9 +87,8 @@ def binary(node: Node) -> None:
         return
     for i, value in enumerate(values[1:], start=1):
         is_last = i == len(values) - 1
-        if not is_last and len({one.signature for one in values}) > 1:
-            raise Unsupported("more than two inputs of different shapes")
-        target = node.output(0, layout) if is_last else node.scratch(f"part{i}", value.signature)
+        signature = broadcast(values[0].signature, value.signature)
+        target = node.output(0, layout) if is_last else node.scratch(f"part{i}", signature)
         node.graph.add(code, [values[0], value], [target], options())
         values[0] = target
 

@@ -4,7 +4,20 @@
 
 A prepared call is measured against a raw session with IO binding over device tensors, captured in a CUDA graph on both
 sides; `run` from host arrays against a raw `run`. Both compute float32 without TensorFloat-32 (a row states what that
-costs). With `--device cpu` the script itself can be tried on a machine without a GPU: its figures then mean nothing.
+costs). With `--device cpu` the script itself can be tried on a machine without a GPU: its figures then mean nothing
+(`--quick` takes it some minutes there).
+
+On a GPU machine with nothing but Python, a driver and this checkout: bring the wheels from where there is a network, in
+parts if need be; `[cuda,cudnn]` may be left out where torch or the system has those of the same versions.
+
+    pip download -d wheels 'onnxruntime-gpu[cuda,cudnn]' onnx numpy pytest pytest-timeout click rich
+    pip download -d wheels fastapi uvicorn starlette msgspec prometheus-client ml-dtypes
+    tar c wheels | split -b 60M - wheels.part-
+
+There put them together once, and run everything that wants a GPU by one command:
+
+    cat wheels.part-* | tar x && python -m venv gpu && gpu/bin/pip install --no-index wheels/*.whl
+    gpu/bin/python benchmarks/gpu.py --json > gpu.json && gpu/bin/python -m pytest tests/gpu
 """
 
 from __future__ import annotations

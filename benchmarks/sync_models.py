@@ -1,21 +1,29 @@
-"""Pairs of an old and a new version of the digits CNN, changed as models are changed in earnest."""
+"""Pairs of an old and a new version of models, changed as models are changed in earnest."""
 
 from __future__ import annotations
 
-import json
-import struct
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx
+from sync_tensors import half, int8, read, safetensors, scales
 
 from edge_infer.sync.spans import Span, find_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sync_tensors import Tensors
 
 DIGITS = Path(__file__).parents[1] / "examples/digits"
 MODEL = "model.onnx"
 TENSORS = "model.safetensors"
+#: Scales that moved less count as a small drift: by 0.2 % a delta grows by a third, by 1 % it is twice as large.
+SMALL_DRIFT = 0.005
 
 
 class Pair(NamedTuple):
@@ -97,24 +105,9 @@ def fine_tuned(data: bytes, *, steps: int = 20, rate: float = 1e-4, last_only: b
     return with_weights(data, {name: one.detach().numpy() for name, one in parameters.items()})
 
 
-def safetensors(tensors: dict[str, tuple[str, np.ndarray]]) -> bytes:
-    """Write tensors, each with the format's word for its dtype, as one file."""
-    header: dict[str, Any] = {}
-    body = b""
-    for name, (kind, array) in tensors.items():
-        header[name] = {
-            "dtype": kind,
-            "shape": list(array.shape),
-            "data_offsets": [len(body), len(body) + array.nbytes],
-        }
-        body += array.tobytes()
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + body
-
-
 def as_half(data: bytes) -> bytes:
     """Write the weights of a model as fp16."""
-    return safetensors({span.name: ("F16", values_of(data, span).astype("<f2")) for span in float_spans(data)})
+    return safetensors(half({span.name: values_of(data, span) for span in float_spans(data)}))
 
 
 def as_int8(data: bytes, scales_of: bytes | None = None, *, factor: float = 1.0) -> bytes:
@@ -126,13 +119,8 @@ def as_int8(data: bytes, scales_of: bytes | None = None, *, factor: float = 1.0)
         factor: What the scales are multiplied by, as other calibration data would move them.
     """
     old = {span.name: values_of(scales_of or data, span) for span in float_spans(scales_of or data)}
-    tensors: dict[str, tuple[str, np.ndarray]] = {}
-    for span in float_spans(data):
-        scale = np.float32(np.abs(old[span.name]).max() / 127 * factor)
-        codes = np.clip(np.rint(values_of(data, span) / scale), -127, 127).astype(np.int8)
-        tensors[span.name] = ("I8", codes)
-        tensors[f"{span.name}.scale"] = ("F32", np.asarray([scale], "<f4"))
-    return safetensors(tensors)
+    by = {name: np.float32(np.abs(values).max() / 127) for name, values in old.items()}
+    return safetensors(int8({span.name: values_of(data, span) for span in float_spans(data)}, by, factor))
 
 
 def quantized(data: bytes) -> bytes:
@@ -167,49 +155,88 @@ def large(megabytes: int, seed: int, step: float = 0.0) -> bytes:
     values = np.random.default_rng(seed).normal(size=megabytes * 250_000).astype("<f4")
     if step:
         values = (values * (1 + step * np.random.default_rng(seed + 1).normal(size=values.shape))).astype("<f4")
-    return safetensors({"w": ("F32", values)})
+    return safetensors({"w": values})
 
 
 def as_codes(data: bytes) -> bytes:
     """Write the one tensor of `large` as int8."""
     (span,) = find_spans(TENSORS, {TENSORS: data})
-    return safetensors({"w": ("I8", np.clip(np.rint(values_of(data, span) * 30), -127, 127).astype(np.int8))})
+    return safetensors({"w": np.clip(np.rint(values_of(data, span) * 30), -127, 127).astype(np.int8)})
 
 
-def pairs(*, quick: bool) -> list[Pair]:
-    """List the pairs with their targets."""
+GROUPS = ("digits", "cnn", "mobilenet", "minilm", "large")
+
+
+def pairs(group: str, folder: Path) -> Iterator[Pair]:
+    """Make the pairs of one group, with their targets.
+
+    Args:
+        group: One of `GROUPS`: the digits model changed in every way, three fine-tuned networks, large tensors.
+        folder: Where files may be put.
+    """
+    if group == "digits":
+        yield from _digits()
+    elif group == "large":
+        yield Pair("64 MB moved by 1e-05, fp32", TENSORS, large(64, 0, 1e-5), large(64, 0))
+        old, new = (as_codes(large(64, 0, step)) for step in (0.0, 1e-3))
+        yield Pair("16 MB moved by 1e-03, int8", TENSORS, new, old)
+    else:
+        yield from _tuned(group, folder)
+
+
+def _tuned(group: str, folder: Path) -> Iterator[Pair]:
+    """Fine-tune a network by `sync_finetune.py`, in the environment that it needs; nothing where that is missing."""
+    python = Path(__file__).parents[1] / ".bench/minilm/bin/python" if group == "minilm" else Path(sys.executable)
+    script = str(Path(__file__).with_name("sync_finetune.py"))
+    done = python.exists() and subprocess.run([str(python), script, group, str(folder)], capture_output=True, text=True)
+    if not done or done.returncode:
+        why = done.stderr.strip().splitlines()[-1] if done else f"{python} is missing"
+        print(f"without {group}: {why}; see sync_finetune.py", file=sys.stderr)
+        return
+    old, new = (read((folder / f"{word}.safetensors").read_bytes()) for word in ("old", "new"))
+    bounds = {"fp32": 0.45, "fp16": 0.32, "small": 0.14, "rescaled": 0.2} if group != "mobilenet" else {}
+
+    def pair(word: str, bound: str, after: Tensors, before: Tensors) -> Pair:
+        data = safetensors(after)
+        target = bounds[bound] * len(data) if bounds else None
+        return Pair(f"{group} tuned, {word}", TENSORS, data, safetensors(before), target)
+
+    yield pair("fp32", "fp32", new, old)
+    yield pair("fp16", "fp16", half(new), half(old))
+    for per_channel in (False, True):
+        frozen, own = (scales(one, per_channel=per_channel) for one in (old, new))
+        drift = max(float(np.abs(own[name] / frozen[name] - 1).max()) for name in own)
+        word, before = f"int8 by {'channel' if per_channel else 'tensor'}", int8(old, frozen)
+        yield pair(f"{word}, frozen scales", "small", int8(new, frozen), before)
+        small = "small" if drift < SMALL_DRIFT else "rescaled"
+        yield pair(f"{word}, own scales (drift {drift:.1%})", small, int8(new, own), before)
+        for factor in (1.05, 1.2):
+            yield pair(f"{word}, scales x {factor}", "rescaled", int8(new, frozen, factor), before)
+
+
+def _digits() -> Iterator[Pair]:
     first = (DIGITS / "digits.onnx").read_bytes()
     small = 8000.0
-    found = [
-        Pair("metadata only", MODEL, first + b"\x1a\x04note", first, small),  # ModelProto.domain
-        Pair("tensors in another order", MODEL, reordered(first), first, small),
-        Pair("another opset", MODEL, other_opset(first), first, small),
-    ]
+    yield Pair("metadata only", MODEL, first + b"\x1a\x04note", first, small)  # ModelProto.domain
+    yield Pair("tensors in another order", MODEL, reordered(first), first, small)
+    yield Pair("another opset", MODEL, other_opset(first), first, small)
+    for step in (1e-5, 1e-4, 1e-3):
+        yield Pair(f"all moved by {step:g}, fp32", MODEL, drifted(first, step), first)
     try:
         last, full = fine_tuned(first, last_only=True), fine_tuned(first)
     except ImportError:
-        last = full = None
-    if last is not None and full is not None:
-        spans = float_spans(first)
-        changed = sum(
-            span.length for span in spans if values_of(first, span).tobytes() != values_of(last, span).tobytes()
-        )
-        half, codes = as_half(first), as_int8(first)
-        found += [
-            Pair("last layer tuned, 20 steps, fp32", MODEL, last, first, 0.6 * changed + 5000),
-            Pair("fine-tuned, 20 steps, fp32", MODEL, full, first, 0.45 * len(first)),
-            Pair("fine-tuned, 20 steps, fp16", TENSORS, as_half(full), half, 0.32 * len(half)),
-            Pair("fine-tuned, int8, frozen scales", TENSORS, as_int8(full, first), codes, 0.14 * len(codes)),
-            Pair("fine-tuned, int8, own scales", TENSORS, as_int8(full), codes, 0.14 * len(codes)),
-            Pair("fine-tuned, int8, scales + 5 %", TENSORS, as_int8(full, first, factor=1.05), codes, 0.2 * len(codes)),
-            Pair("fine-tuned, int8, scales + 20 %", TENSORS, as_int8(full, first, factor=1.2), codes, 0.2 * len(codes)),
-        ]
-        old, new = quantized(first), quantized(full)
-        found.append(Pair("fine-tuned, int8 by convert", MODEL, new, old, 0.2 * len(old)))
-    for step in (1e-5, 1e-4, 1e-3):
-        found.append(Pair(f"all moved by {step:g}, fp32", MODEL, drifted(first, step), first))
-    if not quick:
-        found.append(Pair("64 MB moved by 1e-05, fp32", TENSORS, large(64, 0, 1e-5), large(64, 0)))
-        old, new = (as_codes(large(64, 0, step)) for step in (0.0, 1e-3))
-        found.append(Pair("16 MB moved by 1e-03, int8", TENSORS, new, old))
-    return found
+        print("without digits tuned: torch is not installed", file=sys.stderr)
+        return
+    spans = float_spans(first)
+    changed = sum(span.length for span in spans if values_of(first, span).tobytes() != values_of(last, span).tobytes())
+    before, codes = as_half(first), as_int8(first)
+    yield Pair("digits last layer tuned, fp32", MODEL, last, first, 0.6 * changed + 5000)
+    yield Pair("digits tuned, fp32", MODEL, full, first, 0.45 * len(first))
+    yield Pair("digits tuned, fp16", TENSORS, as_half(full), before, 0.32 * len(before))
+    yield Pair("digits tuned, int8, frozen scales", TENSORS, as_int8(full, first), codes, 0.14 * len(codes))
+    yield Pair("digits tuned, int8, own scales", TENSORS, as_int8(full), codes, 0.14 * len(codes))
+    for factor in (1.05, 1.2):
+        moved = as_int8(full, first, factor=factor)
+        yield Pair(f"digits tuned, int8, scales x {factor}", TENSORS, moved, codes, 0.2 * len(codes))
+    old, new = quantized(first), quantized(full)
+    yield Pair("digits tuned, int8 by convert", MODEL, new, old, 0.2 * len(old))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 2**20
 _MAX_WORKERS = 64
+_MAX_MEMORY_MB = 2**20  # a tebibyte
 _DIGEST = "sha256:"
 
 
@@ -65,6 +66,7 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
     """
     _refuse_unknown(document, ("pools", "routes", "models", "tenants"), "the file")
     pools = {name: _pool(name, entry) for name, entry in _table(document, "pools").items()}
+    _check_bounds(pools)
     routes = document.get("routes", [])
     if not isinstance(routes, list):
         raise InputError("`routes` is no list of tables", hint="[[routes]]")
@@ -195,9 +197,31 @@ def _digest(key: object, where: str) -> bytes:
 def _pool(name: str, entry: object) -> Pool:
     where = f"pools.{name}"
     entry = _as_table(entry, where)
-    _refuse_unknown(entry, ("workers", "device"), where)
+    _refuse_unknown(entry, ("workers", "device", "memory_limit_mb"), where)
     workers = int(_number(entry, "workers", where, _MAX_WORKERS)) if "workers" in entry else 0
-    return Pool(workers, _text(entry, "device", where) if "device" in entry else "")
+    limit = int(_number(entry, "memory_limit_mb", where, _MAX_MEMORY_MB)) if "memory_limit_mb" in entry else 0
+    device = _text(entry, "device", where) if "device" in entry else ""
+    if limit and device.partition(":")[0] not in ("cpu", "cuda"):
+        raise InputError(
+            f"`{where}.memory_limit_mb` bounds the memory of a device, which `{where}.device` does not name",
+            hint='device = "cuda"',
+        )
+    return Pool(workers, device, limit)
+
+
+def _check_bounds(pools: Mapping[str, Pool]) -> None:
+    """Refuse two bounds of one device: its memory is one."""
+    found: dict[str, tuple[str, int]] = {}
+    for name, pool in pools.items():
+        if pool.memory_limit_mb:
+            kind, _, index = pool.device.partition(":")
+            other, limit = found.setdefault(f"{kind}:{index or 0}", (name, pool.memory_limit_mb))
+            if limit != pool.memory_limit_mb:
+                raise InputError(
+                    f"`pools.{name}.memory_limit_mb` is {pool.memory_limit_mb}, that of `pools.{other}` on the same "
+                    f"device {limit}: they share its memory",
+                    hint=f"memory_limit_mb = {max(limit, pool.memory_limit_mb)}",
+                )
 
 
 def _route(entry: object, i: int) -> Route:

@@ -262,12 +262,12 @@ class _Pull:
                 raise DeltaError(f"The pack needs a base file {digest[:12]} that is not here")
             return device.blob(digest)
 
-        def writer(path: str) -> Callable[[bytes], object]:
+        def writer(path: str) -> Callable[[bytes | bytearray], object]:
             offset = 0
             disk.remove(made[path])
             disk.write(made[path], b"")
 
-            def write(data: bytes) -> None:
+            def write(data: bytes | bytearray) -> None:
                 nonlocal offset
                 disk.write(made[path], data, offset)
                 offset += len(data)

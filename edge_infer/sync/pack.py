@@ -15,6 +15,7 @@ step but a copy is longer than 4 MiB, so that memory stays small. A pack without
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import struct
@@ -23,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import DeltaError, ManifestError
 from edge_infer.manifest import check_path
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RAW, RESCALED, decode
+from edge_infer.sync.transforms import CODECS, DIFFERENCES, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 MAGIC = b"EIPACK01"
 COPY = 0
-_CODECS = (RAW, PLANES, FLOATS, INTEGERS, RESCALED)
-_DIFFERENCES = (FLOATS, INTEGERS, RESCALED)
 #: The most bytes of one step or frame; a decoder needs a few times this much memory.
 MAX_STEP = 4 * 2**20
 #: A base file above this size is never a prefix: it would have to lie in memory.
@@ -65,7 +64,7 @@ def unpack(
     pack: IO[bytes],
     files: Mapping[str, File],
     base: Callable[[str], Path],
-    write: Callable[[str], Callable[[bytes], object]],
+    write: Callable[[str], Callable[[bytes | bytearray], object]],
 ) -> None:
     """Make the files of a pack.
 
@@ -79,10 +78,19 @@ def unpack(
         DeltaError: The pack is malformed, or does not give exactly these files.
     """
     header = _read_header(pack)
-    streams = _Streams(pack, header.frames, [base(digest) for digest in header.bases])
     if {path for path, _ in header.files} != set(files) or len(header.files) != len(files):
         raise DeltaError("The pack holds other files than the revision")
-    for path, steps in header.files:
+    with contextlib.closing(_Streams(pack, header.frames, [base(digest) for digest in header.bases])) as streams:
+        _make(header.files, files, streams, write)
+
+
+def _make(
+    made: list[tuple[str, list[Step]]],
+    files: Mapping[str, File],
+    streams: _Streams,
+    write: Callable[[str], Callable[[bytes | bytearray], object]],
+) -> None:
+    for path, steps in made:
         promised = files[path]
         if sum(step.length for step in steps) != promised.size:
             raise DeltaError(f"The pack makes another size of `{path}`", path=path)
@@ -120,7 +128,7 @@ def _read_header(pack: IO[bytes]) -> _Header:
     for frame in frames:
         if (
             not (0 < frame.stored <= 2 * MAX_STEP and 0 < frame.length <= MAX_STEP and -1 <= frame.base < len(bases))
-            or frame.codec not in _CODECS
+            or frame.codec not in CODECS
         ):
             raise DeltaError(f"The pack has a frame out of bounds: {list(frame)}")
     for _, steps in files:
@@ -130,9 +138,9 @@ def _read_header(pack: IO[bytes]) -> _Header:
 
 
 def _check_step(step: Step, bases: int) -> None:
-    from_base = step.codec in (COPY, *_DIFFERENCES)
+    from_base = step.codec in (COPY, *DIFFERENCES)
     if (
-        step.codec not in (COPY, *_CODECS)
+        step.codec not in (COPY, *CODECS)
         or step.length <= 0
         or step.offset < 0
         or (step.codec != COPY and step.length > MAX_STEP)
@@ -150,25 +158,35 @@ def _numbers(entry: Any, count: int) -> list[int]:
 class _Streams:
     def __init__(self, pack: IO[bytes], frames: list[Frame], bases: list[Path]) -> None:
         self._bases = bases
+        self._open: tuple[int, IO[bytes] | None] = (-1, None)
         at = pack.tell()
-        self._streams = {codec: _Stream(pack, bases) for codec in _CODECS}
+        self._streams = {codec: _Stream(pack, bases) for codec in CODECS}
         for frame in frames:
             self._streams[frame.codec].frames.append((at, frame))
             at += frame.stored
 
-    def made(self, step: Step) -> Iterator[bytes]:
+    def made(self, step: Step) -> Iterator[bytes | bytearray]:
         """Yield the bytes that a step makes."""
         if step.codec == COPY:
             for start in range(0, step.length, MAX_STEP):
                 yield self._base(step, start, min(MAX_STEP, step.length - start))
             return
-        old = self._base(step, 0, step.length) if step.codec in _DIFFERENCES else b""
+        old = self._base(step, 0, step.length) if step.codec in DIFFERENCES else b""
         yield decode(step.codec, step.width, self._streams[step.codec].take(step.length), old)
 
+    def close(self) -> None:
+        """Close the base file that is open."""
+        if self._open[1] is not None:
+            self._open[1].close()
+
     def _base(self, step: Step, start: int, length: int) -> bytes:
-        with self._bases[step.base].open("rb") as file:
-            file.seek(step.offset + start)
-            data = file.read(length)
+        number, file = self._open
+        if file is None or number != step.base:  # one at a time: steps of one file mostly follow one another
+            self.close()
+            file = self._bases[step.base].open("rb")
+            self._open = step.base, file
+        file.seek(step.offset + start)
+        data = file.read(length)
         if len(data) != length:
             raise DeltaError("The pack refers to bytes past the end of a base file")
         return data

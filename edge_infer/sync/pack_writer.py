@@ -13,9 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
 
+from edge_infer.sync.chunks import cut
 from edge_infer.sync.pack import COPY, MAGIC, MAX_PREFIX, MAX_STEP, Frame, Step
 from edge_infer.sync.spans import Span, find_spans
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RAW, RESCALED, encode
+from edge_infer.sync.transforms import (
+    CODECS,
+    DIFFERENCES,
+    FLOATS,
+    GROUPED,
+    INTEGERS,
+    PLANES,
+    RATIOS,
+    RAW,
+    RESCALED,
+    encode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +39,10 @@ _PLANE_BYTES = 2048
 # A run of int8 codes that may have a ratio of scales of its own; what its step takes in the header, compressed.
 _RUN_BYTES = 2048
 _STEP_BYTES = 8
+# Short steps are slow to decode: they must save a twentieth of the bytes.
+_RUNS_GAIN = 0.95
+# A decoder holds some times a step in memory, most where it sorts; shorter ones compress as well.
+_PIECE_BYTES = 2**20
 # Above this size a trial of a codec looks at the first bytes only.
 _TRIAL_BYTES = 2**18
 
@@ -64,9 +80,8 @@ class _Writer:
         self._by_name: dict[tuple[str, str, int, int], _Old] = {}
         for path in paths:
             view = memoryview(old[path])
-            for span, length in _pieces(find_spans(path, old), len(view)):
-                start = span.offset if span is not None else length[0]
-                one = _Old(self._number[path], start, view[start : start + length[1]])
+            for span, start, length in _pieces(find_spans(path, old), view):
+                one = _Old(self._number[path], start, view[start : start + length])
                 self._by_content.setdefault(_hash(one.data), one)
                 if span is not None:
                     for where in (path, ""):
@@ -75,7 +90,7 @@ class _Writer:
                 self._by_content.setdefault(_hash(view), _Old(self._number[path], 0, view))
         self._frames: list[Frame] = []
         self._payload: list[bytes] = []
-        self._open: dict[int, list[bytes]] = {codec: [] for codec in (RAW, PLANES, FLOATS, INTEGERS, RESCALED)}
+        self._open: dict[int, list[bytes]] = {codec: [] for codec in CODECS}
         self._planes: dict[int, list[int]] = {codec: [] for codec in self._open}
         self._prefix = -1
 
@@ -93,13 +108,14 @@ class _Writer:
         whole = self._by_content.get(_hash(data))
         if whole is not None:
             return [Step(COPY, len(data), 1, whole.base, whole.offset)]
-        for span, (start, length) in _pieces(find_spans(path, files), len(data)):
+        for span, start, length in _pieces(find_spans(path, files), data):
             piece = data[start : start + length]
             same = self._by_content.get(_hash(piece))
             if same is not None:
                 _append(result, Step(COPY, length, 1, same.base, same.offset))
             elif span is None:
-                result += self._literal(bytes(piece))
+                for step in self._literal(bytes(piece)):
+                    _append(result, step)
             else:
                 for step in self._tensor(path, span, piece):
                     _append(result, step)
@@ -119,11 +135,14 @@ class _Writer:
                 yield Step(COPY, len(new), 1, old.base, old.offset + at)
                 continue
             codec = _cheapest(span, new, before)
-            pieces = _rescaled(new, before) if codec == RESCALED else [(len(new), span.width)]
+            if codec == RESCALED:
+                pieces = _rescaled(new, before)
+            else:
+                pieces = [(min(_PIECE_BYTES, len(new) - i), span.width) for i in range(0, len(new), _PIECE_BYTES)]
             start = 0
             for length, width in pieces:
                 step = Step(codec, length, width)
-                if old is not None and codec in (FLOATS, INTEGERS, RESCALED):
+                if old is not None and codec in DIFFERENCES:
                     step = step._replace(base=old.base, offset=old.offset + at + start)
                 end = start + length
                 yield self._kept(step, encode(codec, width, new[start:end], before[start:end]))
@@ -135,7 +154,7 @@ class _Writer:
         if held and sum(map(len, held)) + len(data) > _FRAME_BYTES:
             self._close(step.codec)
         self._open[step.codec].append(data)
-        width = step.width if step.codec in (PLANES, FLOATS, INTEGERS) else 1
+        width = 1 if step.codec in (RAW, RESCALED) else step.width
         self._planes[step.codec] += [len(data) // width] * width
         return step
 
@@ -160,28 +179,23 @@ class _Writer:
         return self._frames, self._payload
 
 
-def _pieces(spans: list[Span], size: int) -> Iterator[tuple[Span | None, tuple[int, int]]]:
-    """Yield the whole file in order, tensors and what lies between them, each with (offset, length)."""
+def _pieces(spans: list[Span], data: memoryview) -> Iterator[tuple[Span | None, int, int]]:
+    """Yield the whole file in order, tensors and the chunks between them, each with offset and length."""
     at = 0
     for span in spans:
-        if span.offset > at:
-            yield None, (at, span.offset - at)
-        yield span, (span.offset, span.length)
+        yield from ((None, at + start, length) for start, length in cut(data[at : span.offset]))
+        yield span, span.offset, span.length
         at = span.offset + span.length
-    if at < size:
-        yield None, (at, size - at)
+    yield from ((None, at + start, length) for start, length in cut(data[at:]))
 
 
 def _append(steps: list[Step], step: Step) -> None:
-    """Add a step; a copy that goes on where the last one ended makes that one longer."""
-    last = steps[-1] if steps else None
-    if (
-        last is not None
-        and last.codec == step.codec == COPY
-        and last.base == step.base
-        and last.offset + last.length == step.offset
-    ):
-        steps[-1] = last._replace(length=last.length + step.length)
+    """Add a step; one that goes on where the last one ended makes that one longer."""
+    last = steps[-1] if steps else Step(PLANES, 0)
+    length = last.length + step.length
+    copies = last.codec == step.codec == COPY and (last.base, last.offset + last.length) == (step.base, step.offset)
+    if copies or (last.codec == step.codec == RAW and last.width == step.width and length <= MAX_STEP):
+        steps[-1] = last._replace(length=length)
     else:
         steps.append(step)
 
@@ -190,7 +204,7 @@ def _cheapest(span: Span, new: bytes, old: bytes) -> int:
     """Return the codec that makes a piece of a tensor smallest."""
     codecs = [RAW] if span.width == 1 else [RAW, PLANES]
     if old:
-        codecs += [FLOATS] if span.is_float else [INTEGERS, RESCALED] if span.width == 1 else [INTEGERS]
+        codecs += [FLOATS, GROUPED] if span.is_float else [INTEGERS, RESCALED] if span.width == 1 else [INTEGERS]
     length = min(len(new), _TRIAL_BYTES)
     sizes = {}
     for codec in codecs:
@@ -230,13 +244,13 @@ def _rescaled(new: bytes, old: bytes) -> list[tuple[int, int]]:
             at += length
         return len(zstandard.ZstdCompressor(level=3).compress(b"".join(encoded))) + _STEP_BYTES * len(pieces)
 
-    return min(whole, runs, key=cost)
+    return runs if cost(runs) < _RUNS_GAIN * cost(whole) else whole
 
 
 def _level(codec: int, size: int) -> int:
     if size <= 2**18:
         return 19
-    return 3 if codec in (PLANES, FLOATS) else 12
+    return 3 if codec == PLANES else 12
 
 
 def _compressed(data: bytes, planes: list[int], level: int) -> bytes:

@@ -33,11 +33,19 @@ class Stage(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """The revision document for a device: its sha256, its length where that is signed, the step's number or 0."""
+    """The revision document for a device.
+
+    Attributes:
+        sha256: Its sha256.
+        length: Its length where that is signed.
+        stage: The number of the roll-out's step; 0 for none.
+        is_fallback: Whether it is the one for devices that a roll-out has not reached.
+    """
 
     sha256: str
     length: int | None
     stage: int
+    is_fallback: bool = False
 
 
 def place_of(device: str, model: str, sequence: int) -> int:
@@ -71,9 +79,15 @@ def offered(target: TargetFile, model: str, device: str, taken: int) -> Offer:
     if taken >= sequence or place_of(device, model, sequence) < stage.share:
         return whole
     if stage.fallback:
-        return Offer(stage.fallback, None, 0)
-    raise NotReleasedError(
-        f"No version of `{model}` is released to this device yet", hint=f"edge-infer store stage STORE {model} all"
+        return Offer(stage.fallback, None, 0, is_fallback=True)
+    raise not_released(model)
+
+
+def not_released(model: str, word: str = "") -> NotReleasedError:
+    """Return the error of a device that waits for its turn; the word is what kind of version it waits for."""
+    return NotReleasedError(
+        f"No {word}version of `{model}` is released to this device yet",
+        hint=f"edge-infer store stage STORE {model} all",
     )
 
 

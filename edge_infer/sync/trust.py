@@ -18,7 +18,7 @@ from tuf.ngclient import FetcherInterface, Updater, UpdaterConfig
 
 from edge_infer.errors import ExpiredError, FetchError, RollbackError, SignatureError, SyncError
 from edge_infer.sync.revision import MAX_REVISION_BYTES, Revision
-from edge_infer.sync.stage import offered
+from edge_infer.sync.stage import not_released, offered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +125,10 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
     revision = Revision.from_bytes(data)
     if revision.model != model:
         raise SignatureError(f"The store gives model `{revision.model}` for `{model}`")
+    if offer.is_fallback and revision.sequence < floor.sequence:
+        raise not_released(
+            model, "newer "
+        )  # it took a version that was never for all, and the next one is not its turn
     seen = seen._replace(sequence=revision.sequence, time_s=revision.created)
     _refuse_older(seen._replace(time_s=floor.time_s), floor)
     bound = max(floor.time_s, revision.created)

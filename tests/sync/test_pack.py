@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from edge_infer.errors import DeltaError
+from edge_infer.sync.chunks import MAX_CHUNK, cut
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File
 from edge_infer.sync.spans import find_spans
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
+from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
 from tests import zoo
 from tests.sync.conftest import weights, write_version
 
@@ -52,9 +53,9 @@ def safetensors(tensors: dict[str, np.ndarray[Any, Any]]) -> bytes:
     return struct.pack("<Q", len(text)) + text + body
 
 
-@given(st.data(), st.sampled_from([RAW, PLANES, FLOATS, INTEGERS]), st.sampled_from([1, 2, 4, 8]))
+@given(st.data(), st.sampled_from([RAW, PLANES, FLOATS, INTEGERS, GROUPED]), st.sampled_from([1, 2, 4, 8]))
 def test_a_transform_is_undone_with_numpy_and_without(data: st.DataObject, transform: int, width: int) -> None:
-    if transform == FLOATS and width == 1:
+    if transform in (FLOATS, GROUPED) and width == 1:
         width = 2
     count = data.draw(st.integers(0, 20)) * width
     new, old = (data.draw(st.binary(min_size=count, max_size=count)) for _ in range(2))
@@ -227,3 +228,33 @@ def test_a_changed_name_moves_almost_nothing() -> None:
 
     assert len(write_pack(files, old)) < 2_000
     assert made(write_pack(files, old), files, old) == files
+
+
+class TestChunks:
+    """What is no tensor is cut where its content says so."""
+
+    @given(st.binary(max_size=200), st.integers(0, 3 * MAX_CHUNK))
+    def test_chunks_follow_one_another_and_are_the_data(self, some: bytes, length: int) -> None:
+        data = (some * (length // max(len(some), 1) + 1))[:length]
+
+        at = 0
+        for start, size in cut(memoryview(data)):
+            assert (start, 0 < size <= MAX_CHUNK) == (at, True)
+            at += size
+        assert at == len(data)
+
+    def test_bytes_that_were_inserted_change_the_chunks_around_them_alone(self) -> None:
+        data = np.random.default_rng(3).bytes(3_000_000)
+        first = {data[at : at + size] for at, size in cut(memoryview(data))}
+        other = data[:1_000_000] + b"inserted" + data[1_000_000:]
+
+        assert len([1 for at, size in cut(memoryview(other)) if other[at : at + size] not in first]) <= 3
+
+    def test_a_large_file_of_no_known_format_moves_what_changed_alone_under_another_name_too(self) -> None:
+        old = np.random.default_rng(4).bytes(12_000_000)  # too large to be a prefix
+        new = old[:5_000_000] + b"inserted" + old[5_000_000:8_000_000] + old[8_000_100:]
+
+        delta = write_pack({"vocabulary.bin": new}, {"words.bin": old})
+
+        assert len(delta) < 4 * MAX_CHUNK
+        assert made(delta, {"vocabulary.bin": new}, {"words.bin": old})["vocabulary.bin"] == new

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edge_infer.sync.pack_writer import write_pack
-from edge_infer.sync.transforms import FLOATS, INTEGERS, PLANES, RATIOS, RESCALED, encode
+from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RESCALED, encode
 
 PLACE = Path(__file__).with_name("vectors.json")
 #: Where integers wrap around and floats change their sign, for each width.
@@ -28,8 +28,8 @@ def transforms() -> list[dict[str, Any]]:
     for width in (1, 2, 4, 8):
         edges = b"".join((edge & (1 << 8 * width) - 1).to_bytes(width, "little") for edge in _EDGES)
         new, old = edges + random.bytes(9 * width), edges[::-1] + random.bytes(9 * width)
-        for transform in (PLANES, FLOATS, INTEGERS):
-            if (transform, width) == (FLOATS, 1):
+        for transform in (PLANES, FLOATS, INTEGERS, GROUPED):
+            if transform in (FLOATS, GROUPED) and width == 1:
                 continue
             data = encode(transform, width, new, old if transform != PLANES else b"")
             found.append(

@@ -6,7 +6,7 @@
  * hashes, so that a partial or damaged file never passes for a whole one.
  */
 
-import { openPlace } from "./places.js";
+import { PYTHON_IMAGE, openPlace } from "./places.js";
 import { goodBytes, transfer } from "./transfer.js";
 
 /** @typedef {import("./bundle.js").FileEntry} FileEntry */
@@ -21,8 +21,6 @@ import { goodBytes, transfer } from "./transfer.js";
 
 const INDEX = "index.json";
 const LOCK = "edge-infer";
-/** How the names of what `engines/python-image.js` keeps begin; it is the first to go. */
-export const PYTHON_IMAGE = "python-";
 // Storage is not exact to the byte: file systems round up.
 const MARGIN = 1.02;
 
@@ -36,6 +34,8 @@ export class Store {
     this.place = place;
     /** What the user of a page should know, such as that nothing can be kept. @type {string[]} */
     this.notices = notice ? [notice] : [];
+    /** Files that are never given up for others: those of an active version. @type {Set<string>} */
+    this.spared = new Set();
   }
 
   get kind() {
@@ -162,7 +162,7 @@ export class Store {
       return true;
     }
     const index = await this.index();
-    const others = Object.entries(index).filter(([name]) => name !== spared && names.has(name));
+    const others = Object.entries(index).filter(([name]) => name !== spared && !this.spared.has(name) && names.has(name));
     const [oldest] = others.sort(([, one], [, other]) => one.used - other.used);
     if (!oldest) return false;
     try {

@@ -153,7 +153,8 @@ async function start(url, from, signal, hint) {
   if (status === 416 || (status === 206 && begins !== from)) {
     // A server that misunderstands ranges is asked for the whole file.
     await response.body?.cancel();
-    return start(url, 0, signal, hint);
+    if (from > 0) return start(url, 0, signal, hint);
+    throw new InferError(`${url} answers with a range where the whole file was asked for`, "fetch_error", { hint, details: { url: url.href, status } });
   }
   if (!response.ok || !response.body) {
     throw new InferError(`${url} answers with status ${status}`, "fetch_error", { hint, details: { url: url.href, status } });

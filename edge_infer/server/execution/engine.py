@@ -202,13 +202,13 @@ class Engine:
 
     async def _load(self, place: _Place) -> LoadedModel:
         served, pool = place
-        device = self.table.pools[pool].device
+        device, limit = self.table.pools[pool].device, self.table.pools[pool].memory_limit_mb
         stamp = served.stamp()
         self._failures.pop(place, None)
         try:
             loop = asyncio.get_running_loop()
             while (
-                model := await loop.run_in_executor(self.repository.workers, served.loaded, pool, device)
+                model := await loop.run_in_executor(self.repository.workers, served.loaded, pool, device, limit)
             ).is_retired:
                 served.forget()  # it was unloaded and loaded again meanwhile
             if served.is_unloaded:

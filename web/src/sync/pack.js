@@ -2,7 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { sha256 } from "../sha256.js";
-import { COPY, FLOATS, INTEGERS, PLANES, RAW, RESCALED, decode } from "./transforms.js";
+import { CODECS, COPY, DIFFERENCES, decode } from "./transforms.js";
 import { unzstd } from "./zstd.js";
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
@@ -12,8 +12,6 @@ import { unzstd } from "./zstd.js";
 /** @typedef {{files: {path: string, steps: Step[]}[], bases: string[], frames: Frame[]}} Header */
 
 const MAGIC = "EIPACK01";
-const CODECS = [RAW, PLANES, FLOATS, INTEGERS, RESCALED];
-const DIFFERENCES = [FLOATS, INTEGERS, RESCALED];
 const MAX_STEP = 4 * 2 ** 20;
 const MAX_PREFIX = 8 * 2 ** 20;
 const MAX_HEADER = 64 * 2 ** 20;

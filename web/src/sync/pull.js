@@ -213,6 +213,8 @@ export class StoreModel {
     if (here.size === revision.files.length) return { files: here, method: "local", moved: 0, note: "" };
     let [note, moved] = ["", 0];
     const decoder = await openZstd(options.root);
+    // Without room the new version runs from memory: the old one stays whole for the next visit.
+    this.store.spared = new Set(record.active?.files.map(({ sha256 }) => sha256));
     for (const { pack, files: old } of [...(await this.usable(revision, record)), { pack: revision.pack, files: [] }]) {
       try {
         const bases = new Map(old.map((file) => [file.sha256, file]));

@@ -10,8 +10,8 @@ const WHOLE = 10_000;
  * @param {string} model
  * @param {string} device The device's name.
  * @param {number} sequence The highest sequence that it took.
- * @returns {Promise<{sha256: string, length: number, stage: number}>} The revision document that it shall take, and the
- *   number of the roll-out's step that offers it; 0 for none.
+ * @returns {Promise<{sha256: string, length: number, stage: number, isFallback?: boolean}>} The revision document that it
+ *   shall take, the number of the roll-out's step that offers it, 0 for none, and whether it is the one for all others.
  * @throws {InferError} `not_released`: none is meant for it yet.
  */
 export async function offered(target, model, device, sequence) {
@@ -22,8 +22,13 @@ export async function offered(target, model, device, sequence) {
   const digest = await sha256(new TextEncoder().encode(`${model}/${custom.sequence}/${device}`));
   const place = Math.floor((Number.parseInt(digest.slice(0, 8), 16) * WHOLE) / 2 ** 32);
   if (place < stage.share) return whole;
-  if (typeof stage.fallback === "string") return { sha256: stage.fallback, length: Number.MAX_SAFE_INTEGER, stage: 0 };
-  throw new InferError(`No version of \`${model}\` is released to this device yet`, "not_released", {
+  if (typeof stage.fallback === "string") return { sha256: stage.fallback, length: Number.MAX_SAFE_INTEGER, stage: 0, isFallback: true };
+  throw notReleased(model);
+}
+
+/** @param {string} model @param {string} [word] What kind of version is waited for. */
+export function notReleased(model, word = "") {
+  return new InferError(`No ${word}version of \`${model}\` is released to this device yet`, "not_released", {
     hint: "on the publisher: edge-infer store stage STORE MODEL all",
   });
 }

@@ -2,7 +2,9 @@
 
 import { InferError } from "../errors.js";
 
-export const [COPY, RAW, PLANES, FLOATS, INTEGERS, RESCALED] = [0, 1, 2, 3, 4, 5];
+export const [COPY, RAW, PLANES, FLOATS, INTEGERS, RESCALED, GROUPED] = [0, 1, 2, 3, 4, 5, 6];
+export const CODECS = [RAW, PLANES, FLOATS, INTEGERS, RESCALED, GROUPED];
+export const DIFFERENCES = [FLOATS, INTEGERS, RESCALED, GROUPED];
 const [MIN_RATIO, MAX_RATIO] = [2 ** 8, 2 ** 24];
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
@@ -17,15 +19,28 @@ const [MIN_RATIO, MAX_RATIO] = [2 ** 8, 2 ** 24];
  */
 export function decode(transform, width, data, old) {
   if (transform === RESCALED && width >= MIN_RATIO && width <= MAX_RATIO) return rescaled(width, data, old);
-  if (![RAW, PLANES, FLOATS, INTEGERS].includes(transform) || ![1, 2, 4, 8].includes(width)) {
+  if (transform === RESCALED || !CODECS.includes(transform) || ![1, 2, 4, 8].includes(width)) {
     throw wrong(`has the unknown transform ${transform} of width ${width}`);
   }
   if (transform === RAW) return data;
   if (data.length % width !== 0) throw wrong(`has ${data.length} bytes of elements of ${width}`);
   if (transform === PLANES) return joined(width, data);
   if (old.length !== data.length) throw wrong(`has a difference of ${data.length} bytes against ${old.length}`);
-  const isFloat = transform === FLOATS;
-  if (width === 1) return of8(data, old, isFloat);
+  const isFloat = transform !== INTEGERS;
+  if (width === 1 && isFloat) throw wrong("has floats of one byte");
+  if (transform === GROUPED) return grouped(width, data, old);
+  return difference(width, data, old, isFloat);
+}
+
+/**
+ * @param {number} width
+ * @param {Bytes} data
+ * @param {Bytes} old
+ * @param {boolean} isFloat
+ * @returns {Bytes}
+ */
+function difference(width, data, old, isFloat) {
+  if (width === 1) return of8(data, old);
   if (width === 2) return of16(data, aligned(old, 2), isFloat);
   if (width === 4) return of32(data, aligned(old, 4), isFloat);
   return of64(joined(8, data), aligned(old, 8), isFloat);
@@ -45,13 +60,39 @@ function wrong(what) {
 function rescaled(ratio, data, old) {
   if (old.length !== data.length) throw wrong(`has a difference of ${data.length} bytes against ${old.length}`);
   // One entry for each of the 256 codes that an old byte can be.
-  const table = Int8Array.from({ length: 256 }, (_, code) => {
-    const scaled = (Math.imul((code << 24) >> 24, ratio) + 0x8000) >> 16;
-    return Math.min(Math.max(scaled, -128), 127);
-  });
-  const result = new Uint8Array(data.length);
-  for (let i = 0; i < result.length; i++) result[i] = ((data[i] >> 1) ^ -(data[i] & 1)) + table[old[i]];
-  return result;
+  const scaled = Int32Array.from({ length: 256 }, (_, code) => Math.imul((code << 24) >> 24, ratio) + 0x8000);
+  const rounded = Uint8Array.from(scaled, (code) => Math.min(Math.max(code >> 16, -128), 127));
+  const turn = Uint8Array.from(scaled, (code) => (code & 0x8000 ? 255 : 0));
+  const [predicted, turns] = [new Uint8Array(old.length), new Uint8Array(old.length)];
+  for (let i = 0; i < old.length; i++) {
+    predicted[i] = rounded[old[i]];
+    turns[i] = turn[old[i]];
+  }
+  return of8(data, predicted, turns);
+}
+
+/**
+ * @param {number} width
+ * @param {Bytes} data
+ * @param {Bytes} old
+ * @returns {Bytes}
+ */
+function grouped(width, data, old) {
+  const count = data.length / width;
+  // A counting sort by the highest byte of the old elements without the sign.
+  const next = new Uint32Array(129);
+  for (let at = width - 1; at < old.length; at += width) next[(old[at] & 127) + 1]++;
+  for (let key = 1; key < 128; key++) next[key] += next[key - 1];
+  const place = new Uint32Array(count);
+  for (let i = 0, at = width - 1; i < count; i++, at += width) place[i] = next[old[at] & 127]++;
+  const Words = width === 2 ? Uint16Array : width === 4 ? Uint32Array : BigUint64Array;
+  const { buffer, byteOffset } = aligned(old, width);
+  const before = new Words(buffer, byteOffset, count);
+  const sorted = new Words(count);
+  for (let i = 0; i < count; i++) sorted[place[i]] = before[i];
+  const made = new Words(difference(width, data, new Uint8Array(sorted.buffer), true).buffer);
+  for (let i = 0; i < count; i++) sorted[i] = made[place[i]];
+  return new Uint8Array(sorted.buffer);
 }
 
 /**
@@ -80,11 +121,28 @@ function joined(width, data) {
 // In each loop: join the planes, undo the fold of the sign, add the old element, and, for floats, map both from and to
 // integers in the order of the floats. All browsers that run WebAssembly are little-endian.
 
-/** @param {Bytes} data @param {Bytes} old @param {boolean} isFloat */
-function of8(data, old, isFloat) {
-  if (isFloat) throw wrong("has floats of one byte");
+/**
+ * @param {Bytes} data
+ * @param {Bytes} old
+ * @param {Bytes} [turns] 255 where a difference has the other sign, else 0.
+ */
+function of8(data, old, turns = new Uint8Array(data.length)) {
   const result = new Uint8Array(data.length);
-  for (let i = 0; i < result.length; i++) result[i] = ((data[i] >> 1) ^ -(data[i] & 1)) + old[i];
+  // Four bytes at a time: their highest bits are added apart, so that no sum reaches into the next byte.
+  const [low, high, one, whole] = [0x7f7f7f7f, 0x80808080, 0x01010101, data.length >> 2];
+  const words = (/** @type {Bytes} */ { buffer, byteOffset }) => new Int32Array(buffer, byteOffset, whole);
+  const [folded, before, turned, sums] = [words(aligned(data, 4)), words(aligned(old, 4)), words(turns), words(result)];
+  for (let i = 0; i < whole; i++) {
+    const turn = turned[i];
+    const inverted = ((folded[i] >>> 1) & low) ^ Math.imul(folded[i] & one, 255) ^ turn;
+    const difference = ((inverted & low) + (turn & one)) ^ (inverted & high);
+    const base = before[i];
+    sums[i] = ((difference & low) + (base & low)) ^ ((difference ^ base) & high);
+  }
+  for (let i = 4 * whole; i < result.length; i++) {
+    const difference = (data[i] >> 1) ^ -(data[i] & 1);
+    result[i] = old[i] + (turns[i] ? -difference : difference);
+  }
   return result;
 }
 

@@ -7,7 +7,7 @@ import { InferError } from "../errors.js";
 import { sha256 } from "../sha256.js";
 import { parseRevision } from "./revision.js";
 import { requireSignatures, requireSigned } from "./signatures.js";
-import { offered } from "./stage.js";
+import { notReleased, offered } from "./stage.js";
 
 /** @typedef {import("./signatures.js").Metadata} Metadata */
 /** @typedef {import("./revision.js").Revision} Revision */
@@ -76,6 +76,8 @@ export async function newest(read, model, root, floor, { device = "", now_s = Da
   if (!target) throw new InferError(`The store has no model \`${model}\``, "fetch_error", { details: { status: 404 } });
   const offer = await offered(target, model, device, floor.sequence);
   const revision = await revisionOf(read, model, offer);
+  // It took a version that was never for all, and the next one is not its turn.
+  if (offer.isFallback && revision.sequence < floor.sequence) throw notReleased(model, "newer ");
   requireAtLeast("sequence", revision.sequence, floor.sequence);
   const bound = Math.max(floor.time_s, revision.created);
   for (const one of [signed, timestamp, snapshot, targets]) requireFresh(one._type, one, bound);

@@ -3,7 +3,8 @@
     python benchmarks/soak.py [--seconds 600]
 
 Good requests as octets, v2 JSON and v2 binary, bad ones, a WebSocket, steps as server-sent events, clients that leave,
-and a second model that is loaded and unloaded. It prints memory over time and exits with 1 where it grew by more than 2 % after the first fifth, or an answer was not what it must be.
+and a second model that is loaded and unloaded. It prints memory over time and exits with 1 where it grew by more than
+2 % after the first fifth, or an answer was not what it must be.
 `tests/server/test_faults.py` has a short form.
 """
 

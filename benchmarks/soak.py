@@ -2,8 +2,9 @@
 
     python benchmarks/soak.py [--seconds 600]
 
-Good and bad requests over HTTP, a stream, clients that leave and a model that is loaded and unloaded. It prints memory
-over time and exits with 1 where it grew by more than 2 % after the first fifth, or an answer was not what it must be.
+Good requests as octets, v2 JSON and v2 binary, bad ones, a WebSocket, steps as server-sent events, clients that leave,
+and a second model that is loaded and unloaded. It prints memory over time and exits with 1 where it grew by more than
+2 % after the first fifth, or an answer was not what it must be.
 `tests/server/test_faults.py` has a short form.
 """
 
@@ -11,13 +12,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import shutil
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import uvloop
 from serve_client import closed_loop, connect, post, stream_loop
+from serve_models import digits
 from serve_servers import DIGITS, ours, started
 
 _PLACE = "/v2/models/digits/infer"
@@ -27,6 +33,7 @@ _MOST_DRIFT = 0.02
 async def mixed(port: int, seconds: float) -> int:
     """Load the server for some seconds; return how many answers were not what they must be."""
     octets = np.full(64, 0.5, np.float32).tobytes()
+    model = digits(DIGITS)
     good = post(_PLACE, octets, "application/octet-stream")
     wrong = 0
 
@@ -48,12 +55,49 @@ async def mixed(port: int, seconds: float) -> int:
             leaving.transport.close()
             await asyncio.sleep(0.02)
 
+    async def reload() -> None:
+        """Load and unload the second model, and ask it: an answer is one, or says that it is unloaded."""
+        nonlocal wrong
+        end = time.perf_counter() + seconds
+        asked = post("/v2/models/other/infer", octets, "application/octet-stream")
+        while time.perf_counter() < end:
+            for what in ("load", "unload"):
+                connection = await connect(port)
+                path = f"/v2/repository/models/other/{what}"
+                wrong += await connection.send(post(path, b"", "application/json")) != 200
+                wrong += await connection.send(asked) != (200 if what == "load" else 404)
+                connection.transport.close()
+            await asyncio.sleep(0.2)
+
+    async def steps() -> None:
+        """Ask for steps as events, and read them to the end."""
+        nonlocal wrong
+        end = time.perf_counter() + seconds
+        document = json.loads(model.json().body) | {"parameters": {"steps": 5}}
+        text = post("/v2/models/digits/infer_stream", json.dumps(document).encode(), "application/json")
+        while time.perf_counter() < end:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(text)
+            answer = await reader.readuntil(b"event: end")
+            wrong += answer.count(b"event: step") != 5
+            writer.close()
+            await asyncio.sleep(0.02)
+
     await asyncio.gather(
+        reload(),
+        steps(),
         closed_loop(port, good, 8, seconds),
+        closed_loop(port, model.json().text(), 2, seconds),
+        closed_loop(port, model.binary().text(), 2, seconds),
         stream_loop(port, "/v2/models/digits/stream", octets, 40, 16, seconds),
         bad(),
     )
     return wrong
+
+
+def _other(folder: str) -> Path:
+    """Return a copy of the model, under another name."""
+    return Path(shutil.copyfile(DIGITS, Path(folder) / "other.onnx"))
 
 
 def main() -> None:
@@ -63,7 +107,7 @@ def main() -> None:
     step = max(1.0, chosen.seconds / 20)
     sizes: list[float] = []
     wrong = 0
-    with started(ours(DIGITS)) as server:
+    with tempfile.TemporaryDirectory() as folder, started(ours(DIGITS, str(_other(folder)))) as server:
         for i in range(20):
             wrong += uvloop.run(mixed(server.port, step))
             sizes.append(server.resident_bytes() / 2**20)

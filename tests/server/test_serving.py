@@ -105,12 +105,16 @@ def test_the_most_urgent_runs_first(tiny: Path, gate: Gate) -> None:
     ):
         waiting = [threads.submit(ask, server, 0.0)]
         assert gate.entered.wait(60)
+        # One that is urgent starts beside what runs; the next one finds that place taken.
+        gate.entered.clear()
+        waiting.append(threads.submit(ask, server, 4.0, x_priority="1"))
+        assert gate.entered.wait(60)
         for i, priority in enumerate(("255", "0", "1"), 1):
             waiting.append(threads.submit(ask, server, float(i), x_priority=priority))
             wait_until_queued(server, i)
         gate.open.set()
-        assert [future.result().status for future in waiting] == [200] * 4
-    assert gate.values == [0.0, 3.0, 2.0, 1.0]
+        assert [future.result().status for future in waiting] == [200] * 5
+    assert gate.values == [0.0, 4.0, 3.0, 2.0, 1.0]
 
 
 def test_a_full_queue_refuses_before_the_body_is_sent(tiny: Path, gate: Gate) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -17,6 +18,7 @@ from edge_infer.errors import InputError, StoreError
 from edge_infer.server.app import create_app
 from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.server.settings import Settings
+from edge_infer.server.store import events
 from edge_infer.server.store.fleet import MAX_MODELS, Fleet
 from edge_infer.server.store.page import render
 from edge_infer.server.store.reports import Report
@@ -125,6 +127,36 @@ def test_listeners_hear_of_what_is_published(host: str, publisher: Publisher) ->
         before = next_version()
         publisher.publish(2)
         assert next_version() == before + 1
+
+
+def test_a_listener_that_takes_nothing_is_let_go_and_the_others_hear(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_SLOW_S", 0.05)
+    monkeypatch.setattr(events, "_BEAT_S", 0.0)
+    heard: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # it never leaves
+
+    async def listens(message: Any) -> None:
+        heard.append(message["body"])
+
+    async def deaf(message: Any) -> None:
+        if b"retry" not in message["body"]:
+            await receive()
+
+    async def run() -> None:
+        hub = events.Events(publisher.folder, lambda: False)
+        slow = asyncio.create_task(hub.listen(receive, deaf))
+        well = asyncio.create_task(hub.listen(receive, listens))
+        await slow  # it is let go
+        while heard.count(b": still here\n\n") < 2:
+            await asyncio.sleep(0)
+        assert hub.listeners == 1
+        well.cancel()
+
+    asyncio.run(run())
 
 
 def test_a_server_that_stops_lets_listeners_go(publisher: Publisher) -> None:

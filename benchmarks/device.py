@@ -210,6 +210,21 @@ def call_us(function: Callable[[], Any], seconds: float) -> float:
     return min(samples)
 
 
+def floor(raw: Any, feeds: dict[str, Any]) -> Callable[[], Any]:
+    """Return the run below which no wrapper can get: bound beforehand, no input copied, nothing checked."""
+    binding = raw.io_binding()
+    held = [*feeds.values(), *raw.run(None, feeds)]
+    for node, buffer in zip((*raw.get_inputs(), *raw.get_outputs()), held, strict=True):
+        bind = binding.bind_input if node.name in feeds else binding.bind_output
+        bind(node.name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
+
+    def run() -> list[Any]:
+        raw.run_with_iobinding(binding)
+        return held  # which the engine knows by address only
+
+    return run
+
+
 def latency_rows(made: dict[str, Path], rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Measure prepared calls against a raw run, one thread each: by the C interface and by IO binding."""
     import edge_infer
@@ -244,19 +259,22 @@ def latency_rows(made: dict[str, Path], rounds: int, seconds: float) -> list[dic
             call = session.prepare(shapes)
             np.testing.assert_array_equal(call(feeds)[session.outputs[0].name], raw.run(None, feeds)[0])
             calls[label] = lambda call=call, feeds=feeds: call(feeds)
+        calls["floor"] = floor(raw, feeds)
         times: dict[str, list[float]] = {label: [] for label in calls}
         for function in calls.values():
             call_us(function, seconds / 2)
         for _ in range(rounds):
             for label, function in calls.items():
                 times[label].append(call_us(function, seconds))
-        for label in ("C interface", "IO binding"):
+        for label in ("C interface", "IO binding", "floor"):
             ratios = [a / b for a, b in zip(times[label], times["raw"], strict=True)]
             middle = statistics.median(ratios)
             text = f"{min(ratios):.2f} to {max(ratios):.2f}"
             ours, theirs = statistics.median(times[label]), statistics.median(times["raw"])
-            one = row(f"{name}: prepared, {label}", "us", ours, "onnxruntime run", theirs, target, text)
-            rows.append(one | {"ratio": round(middle, 3), "met": middle <= target})
+            what = "floor: the engine's own bound run" if label == "floor" else f"prepared, {label}"
+            one = row(f"{name}: {what}", "us", ours, "onnxruntime run", theirs, target, text)
+            met = None if label == "floor" else middle <= target
+            rows.append(one | {"ratio": round(middle, 3), "met": met, "target": None if met is None else target})
     return rows
 
 

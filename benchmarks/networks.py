@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 # Expansion, channels, repeats, stride of the first: table 2 of https://arxiv.org/abs/1801.04381.
 _BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -82,6 +82,38 @@ def mobilenet_v2(batch: int | str = 1) -> ModelProto:
 def encoder(width: int, depth: int, heads: int, length: int = 128) -> ModelProto:
     """Build a transformer encoder over embeddings, [batch, length, width] in and out: the cost of BERT and MiniLM."""
     graph = _Graph()
+    x = _blocks(graph, "embeddings", width, depth, heads, length)
+    graph.nodes.append(helper.make_node("Identity", [x], ["states"]))
+    shape = ["batch", length, width]
+    return _transformer(
+        graph,
+        [helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, shape)],
+        helper.make_tensor_value_info("states", TensorProto.FLOAT, shape),
+    )
+
+
+def token_encoder(words: int, width: int, depth: int, heads: int, length: int) -> ModelProto:
+    """Build an encoder from tokens and their mask to one vector, the mean over the tokens: the whole of MiniLM."""
+    graph = _Graph()
+    mask = graph.add("Cast", "attention_mask", to=TensorProto.FLOAT)
+    hidden = graph.add("Mul", graph.add("Sub", graph.constant(np.float32(1)), mask), graph.constant(np.float32(-1e4)))
+    hidden = graph.add("Unsqueeze", hidden, graph.constant(np.array([1, 2], np.int64)))
+    x = graph.add("Gather", graph.weight(words, width), "input_ids", axis=0)
+    x = _blocks(graph, graph.add("Add", x, graph.weight(length, width)), width, depth, heads, length, hidden)
+    part = graph.add("Unsqueeze", mask, graph.constant(np.array([2], np.int64)))
+    axes = graph.constant(np.array([1], np.int64))
+    total = graph.add("ReduceSum", graph.add("Mul", x, part), axes, keepdims=0)
+    graph.nodes.append(helper.make_node("Div", [total, graph.add("ReduceSum", part, axes, keepdims=0)], ["embedding"]))
+    names = ("input_ids", "attention_mask")
+    return _transformer(
+        graph,
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", length]) for name in names],
+        helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", width]),
+    )
+
+
+def _blocks(graph: _Graph, x: str, width: int, depth: int, heads: int, length: int, hidden_tokens: str = "") -> str:
+    """Add the layers of a transformer; `hidden_tokens` is added to the scores of attention."""
     scale = graph.constant(np.float32((width // heads) ** -0.5))
     split = graph.constant(np.array([0, length, heads, width // heads], np.int64))
     merge = graph.constant(np.array([0, length, width], np.int64))
@@ -97,22 +129,19 @@ def encoder(width: int, depth: int, heads: int, length: int = 128) -> ModelProto
     def per_head(x: str, order: list[int]) -> str:
         return graph.add("Transpose", graph.add("Reshape", dense(x, width, width), split), perm=order)
 
-    x = "embeddings"
     for _ in range(depth):
         scores = graph.add("MatMul", per_head(x, [0, 2, 1, 3]), per_head(x, [0, 2, 3, 1]))
-        weights = graph.add("Softmax", graph.add("Mul", scores, scale), axis=-1)
-        mixed = graph.add("MatMul", weights, per_head(x, [0, 2, 1, 3]))
+        scores = graph.add("Mul", scores, scale)
+        if hidden_tokens:
+            scores = graph.add("Add", scores, hidden_tokens)
+        mixed = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), per_head(x, [0, 2, 1, 3]))
         mixed = graph.add("Reshape", graph.add("Transpose", mixed, perm=[0, 2, 1, 3]), merge)
         x = norm(graph.add("Add", x, dense(mixed, width, width)))
         hidden = dense(x, width, 4 * width)
         x = norm(graph.add("Add", x, dense(graph.add("Gelu", hidden), 4 * width, width)))
-    graph.nodes.append(helper.make_node("Identity", [x], ["states"]))
-    shape = ["batch", length, width]
-    whole = helper.make_graph(
-        graph.nodes,
-        "encoder",
-        [helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("states", TensorProto.FLOAT, shape)],
-        graph.weights,
-    )
+    return x
+
+
+def _transformer(graph: _Graph, inputs: list[ValueInfoProto], output: ValueInfoProto) -> ModelProto:
+    whole = helper.make_graph(graph.nodes, "encoder", inputs, [output], graph.weights)
     return helper.make_model(whole, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import struct
 import time
+from collections import deque
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -87,31 +88,162 @@ class Outcome(NamedTuple):
     latency_s: float
 
 
+class _Caller(asyncio.Protocol):
+    """A connection of `Callers`: it tells each answer's status and time, by a plain call."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+        self._head = b""
+        self._left = -1
+        self._due = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def send(self, request: bytes, due: float) -> None:
+        """Send a request."""
+        self._due = due
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what came of an answer; the last byte ends it."""
+        if self._left < 0:
+            data = self._head + data if self._head else data
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                self._head = data
+                return
+            self._head = b""
+            start = data.lower().index(b"content-length:", 0, end + 2) + 15
+            self._status = int(data[9:12])
+            self._left = int(data[start : data.index(b"\r", start)]) - (len(data) - end - 4)
+        else:
+            self._left -= len(data)
+        if self._left <= 0:
+            self._left = -1
+            self._callers.answered(self, Outcome(self._status, time.perf_counter() - self._due))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """A request that was under way is answered with status 0."""
+        self._callers.lost(self)
+
+
+class Callers:
+    """Connections that send one request again and again, each without a task or a future: the client must cost little.
+
+    Args:
+        port: Of the server.
+        request: What to send.
+    """
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self._port = port
+        self._request = request
+        self._idle: list[_Caller] = []
+        self._busy: dict[_Caller, float] = {}
+        self._is_closed_loop_until = 0.0
+        self._opening = 0
+        self._waiting: deque[float] = deque()
+        self.outcomes: list[Outcome] = []
+
+    async def connect(self, count: int) -> None:
+        """Open connections."""
+        loop = asyncio.get_running_loop()
+        pairs = (loop.create_connection(lambda: _Caller(self), "127.0.0.1", self._port) for _ in range(count))
+        self._idle += [protocol for _, protocol in await asyncio.gather(*pairs)]
+
+    def _send(self, caller: _Caller, due: float) -> None:
+        self._busy[caller] = due
+        caller.send(self._request, due)
+
+    def answered(self, caller: _Caller, outcome: Outcome) -> None:
+        """Take note of an answer, and send what is due."""
+        self.outcomes.append(outcome)
+        del self._busy[caller]
+        now = time.perf_counter()
+        if now < self._is_closed_loop_until:
+            self._send(caller, now)
+        elif self._waiting:
+            self._send(caller, self._waiting.popleft())
+        else:
+            self._idle.append(caller)
+
+    def lost(self, caller: _Caller) -> None:
+        """Take note of a connection that the other side closed."""
+        due = self._busy.pop(caller, None)
+        if due is not None:
+            self.outcomes.append(Outcome(0, time.perf_counter() - due))
+        elif caller in self._idle:
+            self._idle.remove(caller)
+
+    async def keep(self, clients: int, seconds: float) -> None:
+        """Keep so many requests in flight for some seconds."""
+        await self.connect(clients - len(self._idle))
+        start = time.perf_counter()
+        self._is_closed_loop_until = start + seconds
+        for caller in [self._idle.pop() for _ in range(clients)]:
+            self._send(caller, start)
+        await asyncio.sleep(seconds)
+        await self._settle()
+
+    async def offer(self, rate: float, seconds: float, seed: int = 7, most: int = 1024) -> int:
+        """Send requests at Poisson times, whether or not earlier ones were answered; return how many.
+
+        Time counts from when each should have left: one that finds all `most` connections busy waits for one.
+        """
+        await self.connect(min(most, 256) - len(self._idle))
+        chance, count = random.Random(seed), 0
+        start = time.perf_counter()
+        due = start + chance.expovariate(rate)
+        while due < start + seconds:
+            now = time.perf_counter()
+            while due <= now and due < start + seconds:
+                count += 1
+                if self._idle:
+                    self._send(self._idle.pop(), due)
+                else:
+                    self._waiting.append(due)
+                due += chance.expovariate(rate)
+            missing = min(len(self._waiting), most - len(self._busy) - self._opening)
+            if missing > 0:
+                self._opening += missing
+                await self.connect(missing)
+                self._opening -= missing
+                while self._idle and self._waiting:
+                    self._send(self._idle.pop(), self._waiting.popleft())
+            # Not more often than a millisecond: each turn of a timer costs the server's cores as much as a request.
+            await asyncio.sleep(max(0.001, due - time.perf_counter()))
+        await self._settle()
+        return count
+
+    async def _settle(self) -> None:
+        """Wait until all was answered, half a minute at most."""
+        end = time.perf_counter() + 30
+        while (self._busy or self._waiting) and time.perf_counter() < end:
+            await asyncio.sleep(0.01)
+        self.outcomes += [Outcome(0, time.perf_counter() - due) for due in (*self._busy.values(), *self._waiting)]
+
+    def close(self) -> None:
+        """Hang up."""
+        for caller in (*self._idle, *self._busy):
+            caller.transport.close()
+
+
 async def open_loop(port: int, request: bytes, rate: float, seconds: float, seed: int = 7) -> list[Outcome]:
     """Send requests at Poisson times; time counts from when each should have left."""
-    outcomes: list[Outcome] = []
-    idle: list[Connection] = [await connect(port) for _ in range(32)]
-    chance = random.Random(seed)
-    start = time.perf_counter()
-    at, tasks = start, []
+    callers = Callers(port, request)
+    await callers.offer(rate, seconds, seed)
+    callers.close()
+    return callers.outcomes
 
-    async def one(due: float) -> None:
-        connection = idle.pop() if idle else await connect(port)
-        status = await connection.send(request)
-        outcomes.append(Outcome(status, time.perf_counter() - due))
-        if connection.is_open:
-            idle.append(connection)
 
-    while at < start + seconds:
-        at += chance.expovariate(rate)
-        delay = at - time.perf_counter()
-        if delay > 0:
-            await asyncio.sleep(delay)
-        tasks.append(asyncio.create_task(one(at)))
-    await asyncio.gather(*tasks)
-    for connection in idle:
-        connection.transport.close()
-    return outcomes
+async def flood(port: int, request: bytes, clients: int, seconds: float) -> list[Outcome]:
+    """Keep so many requests in flight, whatever the answers are; time counts from when each left."""
+    callers = Callers(port, request)
+    await callers.keep(clients, seconds)
+    callers.close()
+    return callers.outcomes
 
 
 def p(values: list[float], part: float) -> float:

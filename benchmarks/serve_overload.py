@@ -1,156 +1,212 @@
-"""The overload rows of `serve.py`: a compute-bound model at 0.8 and 4 times its capacity, priorities in a flood."""
+"""The rows of `serve.py` of models that compute for milliseconds: throughput, overload, priorities in a flood."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import statistics
 import tempfile
-import time
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import onnxruntime
 import uvloop
-from onnx import TensorProto, helper
-from serve_client import Outcome, closed_loop, open_loop, p, post
-from serve_servers import ours, started
+from serve_client import Callers, Outcome, open_loop, p
+from serve_models import encoder, mobilenet
+from serve_servers import ours, peer, started
 from serve_table import row
+from serve_wrk import load
 
-#: The width of the stand-in model's input and output.
-EDGE = 16
+if TYPE_CHECKING:
+    from serve_models import Model
+    from serve_servers import Server
 
-
-def dense(path: Path) -> Path:
-    """Write a model that takes some milliseconds: it stands in for an encoder."""
-    rng = np.random.default_rng(7)
-    sizes, name = [EDGE, *[1536] * 7, EDGE], "x"  # narrow ends, so that bodies are small beside the work
-    nodes, weights = [], []
-    for i, (rows, columns) in enumerate(pairwise(sizes)):
-        weight = (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
-        weights.append(helper.make_tensor(f"w{i}", TensorProto.FLOAT, weight.shape, weight.tobytes(), raw=True))
-        nodes += [
-            helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"]),
-            helper.make_node("Tanh", [f"m{i}"], [f"h{i}"]),
-        ]
-        name = f"h{i}"
-    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, ["batch", 64, EDGE]) for end in ("x", name)]
-    model = helper.make_model(
-        helper.make_graph(nodes, "dense", ends[:1], ends[1:], weights), opset_imports=[helper.make_opsetid("", 17)]
-    )
-    model.ir_version = 10
-    path.write_bytes(model.SerializeToString())
-    return path
+_URGENT = {"X-Priority": "1"}
 
 
-def ceiling(path: Path, seconds: float) -> float:
-    """Return the runs per second of onnxruntime alone, one thread a core."""
-    from threading import Thread
+class _Rounds:
+    """Figures of a model, round after round."""
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    model = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feeds = {"x": np.zeros((1, 64, EDGE), np.float32)}
-    counts, end = [], time.perf_counter() + seconds
+    def __init__(self) -> None:
+        self.values: dict[str, list[float]] = {}
 
-    def work() -> None:
-        count = 0
-        while time.perf_counter() < end:
-            model.run(None, feeds)
-            count += 1
-        counts.append(count)
+    def add(self, **figures: float) -> None:
+        """Take note of some figures of a round."""
+        for name, value in figures.items():
+            self.values.setdefault(name, []).append(value)
 
-    threads = [Thread(target=work) for _ in range(len(os.sched_getaffinity(0)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts) / seconds
+    def median(self, name: str) -> float:
+        """Return the median of the rounds."""
+        return statistics.median(self.values[name])
+
+    def spread(self, *names: str, scale: float = 1.0, unit: str = "") -> str:
+        """Show the least and the most of the rounds."""
+        found = (self.values[name] for name in names)
+        return " by ".join(f"{min(one) * scale:.3g} to {max(one) * scale:.3g}{unit}" for one in found)
 
 
-def overload_rows(seconds: float) -> list[dict[str, Any]]:
-    """What a compute-bound model does at 0.8 and at 4 times its capacity."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = dense(Path(folder) / "dense.onnx")
-        alone = ceiling(path, seconds)
-        body = np.zeros((1, 64, EDGE), np.float32).tobytes()
-        request = post("/v2/models/dense/infer", body, "application/octet-stream")
-        high = post("/v2/models/dense/infer", body, "application/octet-stream", "X-Priority: 1\r\n")
-        with started(ours(path)) as server:
-            uvloop.run(closed_loop(server.port, request, 4, 1.0))
-            capacity = len(uvloop.run(closed_loop(server.port, request, 16, seconds))) / seconds
-            busy = uvloop.run(open_loop(server.port, request, 0.8 * capacity, 2 * seconds))
-            flood = uvloop.run(open_loop(server.port, request, 4 * capacity, 2 * seconds))
-            unloaded = uvloop.run(open_loop(server.port, high, 0.1 * capacity, 2 * seconds))
+def _latencies(outcomes: list[Outcome], status: int) -> list[float]:
+    return [one.latency_s for one in outcomes if one.status == status]
 
-            async def both() -> tuple[list[Outcome], list[Outcome]]:
-                low = open_loop(server.port, request, 3 * capacity, 2 * seconds)
-                return await asyncio.gather(low, open_loop(server.port, high, 0.1 * capacity, 2 * seconds, seed=8))
 
-            low, urgent = uvloop.run(both())
-    at_busy = [one.latency_s for one in busy if one.status == 200]
-    accepted = [one.latency_s for one in flood if one.status == 200]
-    refused = [one.latency_s for one in flood if one.status == 503]
-    goodput = len(accepted) / (2 * seconds)
-    calm = [one.latency_s for one in unloaded if one.status == 200]
-    first = [one.latency_s for one in urgent if one.status == 200]
-    return [
+async def _mixed(server: Server, model: Model, capacity: float, seconds: float) -> tuple[list[Outcome], list[Outcome]]:
+    """Offer three times the capacity of plain requests and a tenth of it of urgent ones."""
+    plain, urgent = model.binary().text(), model.binary().text(_URGENT)
+    low = open_loop(server.port, plain, 3 * capacity, seconds)
+    return tuple(await asyncio.gather(low, open_loop(server.port, urgent, 0.1 * capacity, seconds, seed=8)))  # type: ignore[return-value]
+
+
+def _measure(model: Model, rounds: int, seconds: float, *, with_priority: bool) -> _Rounds:
+    figures = _Rounds()
+    post = model.binary()
+    text, urgent = post.text(), post.text(_URGENT)
+    with started(ours(model.path)) as server:
+        load(server.port, post, 4, 1.0)
+        for _ in range(rounds):
+            figures.add(alone=model.alone(seconds / 2))
+            done = load(server.port, post, 16, seconds)
+            figures.add(capacity=done.rps, client_us=done.client_s / done.count * 1e6)
+            capacity = done.rps
+            busy = uvloop.run(open_loop(server.port, text, 0.8 * capacity, seconds))
+            figures.add(busy=p(_latencies(busy, 200), 0.99), answered=len(_latencies(busy, 200)) / len(busy))
+            over = uvloop.run(open_loop(server.port, text, 4 * capacity, seconds))
+            accepted, refused = _latencies(over, 200), _latencies(over, 503)
+            figures.add(
+                over=p(accepted, 0.99),
+                goodput=len(accepted) / seconds / capacity,
+                refused=p(refused, 0.5),
+                refused_p99=p(refused, 0.99),
+                lost=len(over) - len(accepted) - len(refused),
+            )
+            if with_priority:
+                calm = uvloop.run(open_loop(server.port, urgent, 0.1 * capacity, 2 * seconds))
+                low, high = uvloop.run(_mixed(server, model, capacity, 2 * seconds))
+                figures.add(
+                    calm=p(_latencies(calm, 200), 0.99),
+                    calm_p50=p(_latencies(calm, 200), 0.5),
+                    urgent=p(_latencies(high, 200), 0.99),
+                    urgent_p50=p(_latencies(high, 200), 0.5),
+                    urgent_part=len(_latencies(high, 200)) / len(high),
+                    low=len(_latencies(low, 200)) / seconds / 2 / capacity,
+                )
+    return figures
+
+
+def _rows(model: Model, figures: _Rounds, throughput: float) -> list[dict[str, Any]]:
+    name = model.name
+    part = figures.median("capacity") / figures.median("alone")
+    rows = [
         row(
-            "dense c=16 raw",
+            f"{name} c=16 v2 binary",
             "requests/s",
-            capacity,
+            figures.median("capacity"),
             "onnxruntime alone, all cores",
-            alone,
-            ">= 0.88",
-            capacity >= 0.88 * alone,
+            figures.median("alone"),
+            f">= {throughput}",
+            part >= throughput,
+            spread=f"{figures.spread('capacity', 'alone')}; client {figures.median('client_us'):.0f} us a request",
         ),
-        row("dense at 0.8 capacity", "answered part", len(at_busy) / len(busy), "all", 1.0, "reported", True),
+        row(f"{name} at 0.8 capacity", "answered part", figures.median("answered"), "all", 1.0, "reported", True),
         row(
-            "dense overload 4x: accepted",
+            f"{name} overload 4x: accepted",
             "p99 s",
-            p(accepted, 0.99),
+            figures.median("over"),
             "p99 at 0.8 capacity",
-            p(at_busy, 0.99),
+            figures.median("busy"),
             "<= 2",
-            p(accepted, 0.99) <= 2 * p(at_busy, 0.99),
+            figures.median("over") <= 2 * figures.median("busy"),
+            spread=figures.spread("over", "busy", scale=1000, unit=" ms"),
         ),
         row(
-            "dense overload 4x: goodput",
-            "requests/s",
-            goodput,
+            f"{name} overload 4x: goodput",
+            "part",
+            figures.median("goodput"),
             "capacity",
-            capacity,
+            1.0,
             ">= 0.95",
-            goodput >= 0.95 * capacity,
+            figures.median("goodput") >= 0.95,
+            spread=figures.spread("goodput"),
         ),
         row(
-            "dense overload 4x: refusal",
+            f"{name} overload 4x: refusal",
             "p50 s",
-            p(refused, 0.5),
+            figures.median("refused"),
             "5 ms",
             0.005,
             "<= 1",
-            p(refused, 0.5) <= 0.005,
-            spread=f"p99 {p(refused, 0.99) * 1000:.1f} ms",
-        ),
-        row(
-            "dense priority 1 under a flood of 3x",
-            "p99 s",
-            p(first, 0.99),
-            "unloaded",
-            p(calm, 0.99),
-            "<= 1.5",
-            p(first, 0.99) <= 1.5 * p(calm, 0.99),
-            spread=f"p50 {p(first, 0.5) * 1000:.1f} by {p(calm, 0.5) * 1000:.1f} ms; {len(first)} of {len(urgent)}",
-        ),
-        row(
-            "dense: the low class still moves",
-            "answered",
-            sum(one.status == 200 for one in low),
-            "none",
-            1,
-            "> 0",
-            any(one.status == 200 for one in low),
+            figures.median("refused") <= 0.005,
+            spread=f"{figures.spread('refused', scale=1000, unit=' ms')}; "
+            f"p99 {figures.median('refused_p99') * 1e3:.1f} ms; "
+            f"{figures.median('lost'):.0f} neither answered nor refused",
         ),
     ]
+    if "urgent" in figures.values:
+        met = figures.median("urgent") <= 1.5 * figures.median("calm")
+        halves = f"p50 {figures.median('urgent_p50') * 1e3:.1f} by {figures.median('calm_p50') * 1e3:.1f} ms"
+        rows += [
+            row(
+                f"{name} priority 1 under a flood of 3x",
+                "p99 s",
+                figures.median("urgent"),
+                "unloaded",
+                figures.median("calm"),
+                "<= 1.5",
+                met,
+                spread=f"{figures.spread('urgent', 'calm', scale=1000, unit=' ms')}; {halves}; "
+                f"{figures.median('urgent_part'):.0%} answered",
+            ),
+            row(
+                f"{name}: the low class still moves",
+                "part",
+                figures.median("low"),
+                "capacity",
+                1.0,
+                "> 0",
+                figures.median("low") > 0,
+            ),
+        ]
+    return rows
+
+
+def encoder_rows(rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Measure the encoder: throughput, overload, priorities."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = encoder(Path(folder))
+        return _rows(model, _measure(model, rounds, seconds, with_priority=True), 0.88)
+
+
+def mobilenet_rows(rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Measure MobileNetV2, whose requests have 602 kB each."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = mobilenet(Path(folder))
+        return _rows(model, _measure(model, rounds, seconds, with_priority=False), 0.82)
+
+
+def refusal_rows(rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """What a refusal costs: the CPU of the event loop's thread for each, beside that of a handler that does nothing.
+
+    A queue of one request in front of an encoder is always full; its models run in other threads, which do not count.
+    The encoder computes on beside the null handler too: a thread that shares the machine's caches costs both alike.
+    """
+    mine: list[float] = []
+    null: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        model = encoder(Path(folder))
+        text = model.binary().text()
+        full = ours(model.path, "--max-queue-size", "1", "--workers", "1")
+        with started(full) as server, peer("null", Path(folder)) as other:
+            uvloop.run(_flood(server, text, 4, 1.0))
+            for _ in range(rounds):
+                mine.append(uvloop.run(_flood(server, text, 32, seconds)))
+                null.append(uvloop.run(_flood(other, text, 32, seconds, beside=server)))
+    a, b = statistics.median(mine), statistics.median(null)
+    spread = f"{min(mine):.0f} to {max(mine):.0f} by {min(null):.0f} to {max(null):.0f} us"
+    return [row("a refusal: CPU of the loop", "us", a, "null handler", b, "<= 1.1", a <= 1.1 * b, spread=spread)]
+
+
+async def _flood(server: Server, text: bytes, clients: int, seconds: float, beside: Server | None = None) -> float:
+    """Return the CPU microseconds of the event loop for an answer."""
+    callers, before = Callers(server.port, text), server.loop_s()
+    others = [] if beside is None else [Callers(beside.port, text)]
+    await asyncio.gather(callers.keep(clients, seconds), *(one.keep(1, seconds) for one in others))
+    for one in (callers, *others):
+        one.close()
+    return (server.loop_s() - before) / len(callers.outcomes) * 1e6

@@ -4,6 +4,10 @@
     uv venv .bench/mosec && uv pip install --python .bench/mosec mosec onnxruntime numpy
     uv venv .bench/litserve && uv pip install --python .bench/litserve litserve onnxruntime numpy
     uv venv .bench/mlserver && uv pip install --python .bench/mlserver mlserver onnxruntime numpy
+    uv venv .bench/pytriton && uv pip install --python .bench/pytriton nvidia-pytriton onnxruntime numpy
+
+pytriton is Triton's own core with its Python backend, whose stub must find the interpreter's own libpython: it is
+started with `LD_LIBRARY_PATH` at it. `null` is a handler that answers nothing, on the same uvicorn as we: the floor.
 
 Each peer batches up to 32 rows and waits at most 5 ms for them, as its own documentation says how; onnxruntime has one
 thread, as with us.
@@ -14,16 +18,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager, ExitStack
 
 ROOT = Path(__file__).parents[1]
 DIGITS = ROOT / "examples/digits/digits.onnx"
@@ -110,6 +118,44 @@ class Digits(MLModel):
         logits = self.model.run(None, {"image": image})[0]
         return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("logits", logits)])
 """
+_PYTRITON = """
+import sys, threading, signal
+import numpy as np, onnxruntime as ort
+from pytriton.decorators import batch
+from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
+from pytriton.triton import Triton, TritonConfig
+options = ort.SessionOptions()
+options.intra_op_num_threads = 1
+model = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+@batch
+def infer(image):
+    return {"logits": model.run(None, {"image": image})[0]}
+ports = dict(zip(("http_port", "grpc_port", "metrics_port"), map(int, sys.argv[2:5])))
+with Triton(config=TritonConfig(http_address="127.0.0.1", log_verbose=0, **ports)) as triton:
+    triton.bind(
+        model_name="digits",
+        infer_func=infer,
+        inputs=[Tensor(name="image", dtype=np.float32, shape=(1, 8, 8))],
+        outputs=[Tensor(name="logits", dtype=np.float32, shape=(10,))],
+        config=ModelConfig(max_batch_size=32, batcher=DynamicBatcher(max_queue_delay_microseconds=5000)),
+    )
+    triton.run()
+    print("ready", flush=True)
+    signal.sigwait({signal.SIGTERM})
+"""
+_NULL = """
+import sys
+import uvicorn
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"OK"})
+uvicorn.run(app, port=int(sys.argv[2]), log_level="error", access_log=False, server_header=False, lifespan="off",
+            proxy_headers=False)
+"""
+#: How each peer tells that it can answer; a peer that is not named here listens only then.
+_READY = {"pytriton": "/v2/models/digits/ready", "mlserver": "/v2/models/digits/ready"}
 
 
 class Server(NamedTuple):
@@ -123,15 +169,24 @@ class Server(NamedTuple):
         ticks = 0
         for process in (self.pid, *_children(self.pid)):
             try:
-                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+                ticks += _ticks(Path(f"/proc/{process}/stat"))
             except OSError:
                 continue
-            ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
+
+    def loop_s(self) -> float:
+        """Return the CPU seconds of its first thread: the event loop's, without those that run models."""
+        schedstat = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat")
+        return int(schedstat.read_text().split()[0]) / 1e9
 
     def resident_bytes(self) -> int:
         """Return the bytes of memory that it occupies."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _ticks(stat: Path) -> int:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def _children(pid: int) -> list[int]:
@@ -165,17 +220,43 @@ def ours(path: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "edge_infer", "serve", str(path), "--port", "0", "--log-format", "none", *options]
 
 
+def together(stack: ExitStack, contexts: Sequence[AbstractContextManager[Server]]) -> list[Server]:
+    """Start several servers at once: some take ten seconds."""
+    with ThreadPoolExecutor(len(contexts)) as threads:
+        starting = [threads.submit(context.__enter__) for context in contexts]
+    for context, future in zip(contexts, starting, strict=True):
+        if future.exception() is None:
+            stack.push(context)
+    return [future.result() for future in starting]
+
+
+def store_of(model: Path, folder: Path) -> Path:
+    """Publish a model in a new store, as its user does."""
+    store, keys, bundle = folder / "store", folder / "keys", folder / "model.bundle"
+    for arguments in (
+        ("convert", model, "-o", bundle),
+        ("store", "keys", "init", store, "--keys", keys),
+        ("publish", bundle, store, "--keys", keys),
+    ):
+        command = [sys.executable, "-m", "edge_infer", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    return store
+
+
 def peer_python(name: str) -> Path:
-    return ROOT / f".bench/{name}/bin/python"
+    return Path(sys.executable) if name == "null" else ROOT / f".bench/{name}/bin/python"
 
 
 @contextmanager
 def peer(name: str, folder: Path) -> Iterator[Server]:
-    """Run a peer on a free port, and wait until it listens."""
+    """Run a peer on a free port, and wait until it answers."""
     port, more, others = _free_ports(3)
     script = folder / f"{name}_server.py"
     python = str(peer_python(name))
-    command = [python, str(script), str(DIGITS), str(port)]
+    command = [python, str(script), str(DIGITS), str(port), str(more), str(others)]
+    environment = dict(os.environ)
     if name == "mlserver":
         (folder / "model.py").write_text(_MLSERVER.replace("PATH", repr(str(DIGITS))))
         ports = {"http_port": port, "grpc_port": more, "metrics_port": others}
@@ -188,21 +269,25 @@ def peer(name: str, folder: Path) -> Iterator[Server]:
         script.write_text(_MOSEC.replace("PATH", repr(str(DIGITS))))
         command = [python, str(script), "--port", str(port), "--address", "127.0.0.1"]
     else:
-        script.write_text({"fastapi": _FASTAPI, "litserve": _LITSERVE}[name])
-    log = (folder / f"{name}.log").open("wb")
-    with log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True) as process:
+        texts = {"fastapi": _FASTAPI, "litserve": _LITSERVE, "pytriton": _PYTRITON, "null": _NULL}
+        script.write_text(texts[name])
+    if name == "pytriton":
+        code = "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))"
+        library = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        environment |= {"LD_LIBRARY_PATH": library, "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
+    log = folder / f"{name}.log"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            command, stdout=file, stderr=file, cwd=folder, start_new_session=True, env=environment
+        ) as process,
+    ):
         try:
             end = time.monotonic() + _START_S
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                except OSError:
-                    if process.poll() is not None or time.monotonic() > end:
-                        raise SystemExit(
-                            f"{name} did not start: {(folder / f'{name}.log').read_text()[-2000:]}"
-                        ) from None
-                    time.sleep(0.1)
+            while not _answers(port, _READY.get(name, "")):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit(f"{name} did not start: {log.read_text()[-2000:]}")
+                time.sleep(0.1)
             yield Server(port, process.pid)
         finally:
             for child in _children(process.pid):
@@ -211,9 +296,20 @@ def peer(name: str, folder: Path) -> Iterator[Server]:
             process.wait(30)
 
 
-def _end(pid: int) -> None:
-    import signal
+def _answers(port: int, path: str) -> bool:
+    """Tell whether a server listens and, where there is a path, answers it with 200."""
+    try:
+        if not path:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return True
+        connection = HTTPConnection("127.0.0.1", port, timeout=1)
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
 
+
+def _end(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:

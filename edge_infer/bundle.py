@@ -7,17 +7,17 @@ and sha256 that the manifest gives.
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from edge_infer import platform
+from edge_infer.digests import sha256, sha256_of_file
 from edge_infer.errors import BundleError, IntegrityError, ManifestError
 from edge_infer.external_data import external_locations
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from edge_infer.codec import Example
 
@@ -51,7 +51,7 @@ class Bundle:
     @classmethod
     def of_server(cls, manifest: Manifest, url: str) -> Bundle:
         """Make the bundle of a model whose files stay on a server."""
-        return cls(manifest, _sha256(manifest.to_bytes()), url, _Remote(url))
+        return cls(manifest, sha256(manifest.to_bytes()), url, _Remote(url))
 
     @property
     def revision(self) -> str:
@@ -90,19 +90,20 @@ class Bundle:
                 return cls._from_bytes(platform.fetch(text), name, text)
             data = platform.fetch(_join(text, MANIFEST_NAME), MAX_MANIFEST_BYTES)
             return cls._from_manifest(data, text, _Remote(text))
-        path = Path(text)
-        if path.is_dir():
-            folder = _Folder(path)
+        if os.path.isdir(text):
+            folder = _Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
-        if not path.is_file():
+        if not os.path.isfile(text):
             raise BundleError(
                 f"There is no file or folder `{text}`", hint="edge-infer convert model.onnx -o model.bundle"
             )
-        if path.suffix in MODEL_FORMATS:
-            real = path.resolve()
-            bare = _BareFile(real.name, real.stat().st_size, lambda: _sha256_of_file(real))
-            return cls(_bare_manifest(bare, path.name), "", text, _Folder(real.parent))
-        return cls._from_bytes(path.read_bytes() if path.suffix == ".zip" else b"", path.name, text)
+        name = os.path.basename(text)
+        if _suffix(name) in MODEL_FORMATS:
+            real = os.path.realpath(text)
+            parent, own = os.path.split(real)
+            bare = _BareFile(own, os.path.getsize(real), lambda: sha256_of_file(real))
+            return cls(_bare_manifest(bare, name), "", text, _Folder(parent))
+        return cls._from_bytes(_read(text) if _suffix(name) == ".zip" else b"", name, text)
 
     @classmethod
     async def open_async(cls, source: str | os.PathLike[str]) -> Bundle:
@@ -118,7 +119,7 @@ class Bundle:
 
     @classmethod
     def _from_manifest(cls, data: bytes, location: str, source: _Source) -> Bundle:
-        return cls(Manifest.from_bytes(data), _sha256(data), location, source)
+        return cls(Manifest.from_bytes(data), sha256(data), location, source)
 
     @classmethod
     def _from_bytes(cls, data: bytes, name: str, location: str) -> Bundle:
@@ -126,13 +127,13 @@ class Bundle:
         if name.endswith(".zip"):
             archive = _Archive(data, location)
             return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive)
-        if Path(name).suffix not in MODEL_FORMATS:
+        if _suffix(name) not in MODEL_FORMATS:
             raise BundleError(
                 f"`{location}` is no bundle and no model; expected a folder, a .zip, or one of "
                 f"{', '.join(MODEL_FORMATS)}",
                 got=name,
             )
-        bare = _BareFile(name, len(data), lambda: _sha256(data))
+        bare = _BareFile(name, len(data), lambda: sha256(data))
         return cls(_bare_manifest(bare, name), "", location, _Memory({name: data}))
 
     # -- its files --
@@ -155,7 +156,7 @@ class Bundle:
             return self._checked(entry, await self._source.read_async(path, entry.size + 1))
         return self.read(path)
 
-    def model(self, variant: Variant) -> Path | bytes:
+    def model(self, variant: Variant) -> str | bytes:
         """Return a variant's model file, checked: its bytes, or its path where it is bare or has external data.
 
         Raises:
@@ -176,10 +177,10 @@ class Bundle:
             self._check_file(self._entry(path), self._source.path_of(path))
         model = self._source.path_of(variant.file)
         if variant.external:
-            self._check_external(variant, model.read_bytes())
+            self._check_external(variant, _read(model))
         return model
 
-    async def model_async(self, variant: Variant) -> Path | bytes:
+    async def model_async(self, variant: Variant) -> str | bytes:
         """Return a variant's model file as `model` does; a URL is fetched without blocking."""
         if isinstance(self._source, _Remote) and not variant.external:
             return await self.read_async(variant.file)
@@ -234,7 +235,9 @@ class Bundle:
     def _entry(self, path: str) -> FileEntry:
         entry = self.manifest.files.get(path)
         if entry is None:
-            raise ManifestError(f"Bundle `{self.manifest.name}` has no file `{path}`", got=path)
+            raise ManifestError(
+                f"Bundle `{self.manifest.name}` has no file `{path}`", hint="convert the bundle again", got=path
+            )
         return entry
 
     def _checked(self, entry: FileEntry, data: bytes) -> bytes:
@@ -242,18 +245,18 @@ class Bundle:
             raise self._mismatch(entry, "size", f"more than {entry.size}" if len(data) > entry.size else len(data))
         if isinstance(entry, _BareFile):
             return data
-        digest = _sha256(data)
+        digest = sha256(data)
         if digest != entry.sha256:
             raise self._mismatch(entry, "sha256", digest)
         return data
 
-    def _check_file(self, entry: FileEntry, path: Path) -> None:
-        size = path.stat().st_size
+    def _check_file(self, entry: FileEntry, path: str) -> None:
+        size = os.path.getsize(path)
         if size != entry.size:
             raise self._mismatch(entry, "size", size)
         if isinstance(entry, _BareFile):
             return
-        digest = _sha256_of_file(path)
+        digest = sha256_of_file(path)
         if digest != entry.sha256:
             raise self._mismatch(entry, "sha256", digest)
 
@@ -288,20 +291,21 @@ class _BareFile(FileEntry):
 
 
 class _Folder:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: str) -> None:
         self._root = root
 
-    def path_of(self, path: str) -> Path:
+    def path_of(self, path: str) -> str:
         """Return where a file lies, if it exists and is not a link that leaves the bundle."""
-        place = self._root.joinpath(*path.split("/"))
-        if not place.is_file():
-            raise _missing(path, str(self._root))
-        if not place.resolve().is_relative_to(self._root.resolve()):
+        place = os.path.join(self._root, *path.split("/"))
+        if not os.path.isfile(place):
+            raise _missing(path, self._root)
+        root = os.path.realpath(self._root)
+        if not os.path.realpath(place).startswith(os.path.join(root, "")):
             raise BundleError(f"`{path}` is a link that leaves the bundle `{self._root}`", path=path)
         return place
 
     def read(self, path: str, limit: int) -> bytes:
-        with self.path_of(path).open("rb") as file:
+        with open(self.path_of(path), "rb") as file:
             return file.read(limit)
 
 
@@ -314,7 +318,9 @@ class _Archive:
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
         except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise BundleError(f"`{location}` is not a zip: {error}") from error
+            raise BundleError(
+                f"`{location}` is not a zip: {error}", hint="download it again, or load the folder"
+            ) from error
 
     def read(self, path: str, limit: int) -> bytes:
         import zipfile
@@ -334,7 +340,9 @@ class _Archive:
             with self._zip.open(info) as file:
                 return file.read(limit)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise BundleError(f"`{path}` in `{self._location}` cannot be unpacked: {error}", path=path) from error
+            raise BundleError(
+                f"`{path}` in `{self._location}` cannot be unpacked: {error}", hint="download it again", path=path
+            ) from error
 
 
 class _Remote:
@@ -360,22 +368,18 @@ class _Memory:
 
 def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
     """Describe a model file without a manifest; the engine will tell its inputs and outputs."""
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122  the name may come from a URL
+    stem, suffix = os.path.splitext(name)
     format_ = MODEL_FORMATS[suffix]
     return Manifest(stem, "0", (), (), [Variant(f"{format_}/model", format_, "", entry.path)], [entry])
 
 
-def _sha256(data: bytes) -> str:
-    import hashlib  # costs 3 ms of start-up, which a bare model need not pay
-
-    return hashlib.sha256(data).hexdigest()
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1]
 
 
-def _sha256_of_file(path: Path) -> str:
-    import hashlib
-
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _missing(path: str, location: str) -> BundleError:
@@ -384,7 +388,7 @@ def _missing(path: str, location: str) -> BundleError:
 
 
 def _has_own_file(name: str) -> bool:
-    return name.endswith(".zip") or Path(name).suffix in MODEL_FORMATS
+    return name.endswith(".zip") or _suffix(name) in MODEL_FORMATS
 
 
 def _url_name(url: str) -> str:

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from math import prod
-from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, listed
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from typing import ClassVar
 
 
-class DType(StrEnum):
-    """The element types, spelt as numpy spells them. A `DType` is its name: `DType.FLOAT32 == "float32"`."""
+class _Members(type):
+    """What makes a class of named constants one that can be gone through; `enum` takes a device's start-up 4 ms."""
 
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-    INT4 = "int4"
-    UINT4 = "uint4"
-    INT8 = "int8"
-    UINT8 = "uint8"
-    INT16 = "int16"
-    UINT16 = "uint16"
-    INT32 = "int32"
-    UINT32 = "uint32"
-    INT64 = "int64"
-    UINT64 = "uint64"
-    BOOL = "bool"
-    STRING = "string"
+    def __iter__(cls) -> Iterator[DType]:
+        return iter(_MEMBERS.values())
 
-    @property
-    def bits(self) -> int:
-        """The bits of one element; 0 for strings, whose elements have no fixed size."""
-        return _BITS[self]
+    def __len__(cls) -> int:
+        return len(_MEMBERS)
 
-    @property
-    def buffer_format(self) -> str:
-        """The `struct` code that the buffer protocol uses for it; bfloat16 travels as `H`, 4-bit types as `B`."""
-        return _FORMATS[self]
+
+class DType(str, metaclass=_Members):
+    """The element types, spelt as numpy spells them. A `DType` is its name: `DType.FLOAT32 == "float32"`.
+
+    There is one object of each: `DType("float32") is DType.FLOAT32`, and `DType("float31")` is a ValueError.
+
+    Attributes:
+        bits: The bits of one element; 0 for strings, whose elements have no fixed size.
+        buffer_format: The `struct` code that the buffer protocol uses for it; bfloat16 travels as `H`, 4-bit types as
+            `B`.
+    """
+
+    __slots__ = ("bits", "buffer_format")
+
+    bits: int
+    buffer_format: str
+
+    FLOAT32: ClassVar[DType]
+    FLOAT64: ClassVar[DType]
+    FLOAT16: ClassVar[DType]
+    BFLOAT16: ClassVar[DType]
+    INT4: ClassVar[DType]
+    UINT4: ClassVar[DType]
+    INT8: ClassVar[DType]
+    UINT8: ClassVar[DType]
+    INT16: ClassVar[DType]
+    UINT16: ClassVar[DType]
+    INT32: ClassVar[DType]
+    UINT32: ClassVar[DType]
+    INT64: ClassVar[DType]
+    UINT64: ClassVar[DType]
+    BOOL: ClassVar[DType]
+    STRING: ClassVar[DType]
+
+    def __new__(cls, name: str) -> DType:  # noqa: PYI034  there is one object of each
+        """Return the dtype of this name."""
+        found = _MEMBERS.get(name)
+        if found is None:
+            raise ValueError(f"{name!r} is no dtype")
+        return found
+
+    def __repr__(self) -> str:
+        return f"DType.{self.upper()}"
+
+    def __reduce__(self) -> tuple[type[DType], tuple[str]]:
+        return DType, (str(self),)
 
     def nbytes(self, shape: Sequence[int]) -> int:
         """Count the bytes of a tensor of this dtype: `shape` in elements."""
-        return (prod(shape) * _BITS[self] + 7) // 8
+        return (prod(shape) * self.bits + 7) // 8
 
     @classmethod
     def parse(cls, name: object) -> DType:
@@ -53,51 +79,37 @@ class DType(StrEnum):
         Raises:
             InputError: The name is none of the known ones.
         """
-        try:
-            return cls(_ALIASES.get(str(name), str(name)))
-        except ValueError:
-            known = [str(member) for member in cls]
-            raise InputError(
-                f"DType `{name}` is not known; choose from {listed(known)}", dtype=str(name), allowed=known
-            ) from None
+        text = str(name)
+        found = _MEMBERS.get(_ALIASES.get(text, text))
+        if found is None:
+            known = list(_MEMBERS)
+            raise InputError(f"DType `{name}` is not known; choose from {listed(known)}", dtype=text, allowed=known)
+        return found
 
 
-_FORMATS = {
-    DType.FLOAT32: "f",
-    DType.FLOAT64: "d",
-    DType.FLOAT16: "e",
-    DType.BFLOAT16: "H",
-    DType.INT4: "B",
-    DType.UINT4: "B",
-    DType.INT8: "b",
-    DType.UINT8: "B",
-    DType.INT16: "h",
-    DType.UINT16: "H",
-    DType.INT32: "i",
-    DType.UINT32: "I",
-    DType.INT64: "q",
-    DType.UINT64: "Q",
-    DType.BOOL: "?",
-    DType.STRING: "",
-}
-_BITS = {
-    DType.FLOAT32: 32,
-    DType.FLOAT64: 64,
-    DType.FLOAT16: 16,
-    DType.BFLOAT16: 16,
-    DType.INT4: 4,
-    DType.UINT4: 4,
-    DType.INT8: 8,
-    DType.UINT8: 8,
-    DType.INT16: 16,
-    DType.UINT16: 16,
-    DType.INT32: 32,
-    DType.UINT32: 32,
-    DType.INT64: 64,
-    DType.UINT64: 64,
-    DType.BOOL: 8,
-    DType.STRING: 0,
-}
+_MEMBERS: dict[str, DType] = {}
+for _name, _bits, _format in (
+    ("float32", 32, "f"),
+    ("float64", 64, "d"),
+    ("float16", 16, "e"),
+    ("bfloat16", 16, "H"),
+    ("int4", 4, "B"),
+    ("uint4", 4, "B"),
+    ("int8", 8, "b"),
+    ("uint8", 8, "B"),
+    ("int16", 16, "h"),
+    ("uint16", 16, "H"),
+    ("int32", 32, "i"),
+    ("uint32", 32, "I"),
+    ("int64", 64, "q"),
+    ("uint64", 64, "Q"),
+    ("bool", 8, "?"),
+    ("string", 0, ""),
+):
+    _member = str.__new__(DType, _name)
+    _member.bits, _member.buffer_format = _bits, _format
+    _MEMBERS[_name] = _member
+    setattr(DType, _name.upper(), _member)
 # `object` and `<U5` are what numpy calls arrays of strings.
 _ALIASES = {"object": "string", "str": "string", "bool_": "bool"}
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import struct
 from math import prod
-from typing import Any
 
 from edge_infer.dtypes import DType
 from edge_infer.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def argmax(values: list[Any]) -> int:

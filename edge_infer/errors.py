@@ -38,7 +38,9 @@ crosses a worker or the wire as JSON (`to_json`) and is rebuilt there as the sam
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class EdgeInferError(Exception):

@@ -7,15 +7,14 @@ wrong answers. The classes are plain slotted ones: each dataclass would cost a d
 
 from __future__ import annotations
 
-from re import fullmatch
-from typing import TYPE_CHECKING, Any
-
 from edge_infer.dtypes import DType
 from edge_infer.errors import ManifestError, listed
 from edge_infer.tensors import TensorSpec
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
 SCHEMA_VERSION = "1.0"
 #: The file's name inside a bundle.
@@ -225,7 +224,7 @@ def _parse(document: Any) -> Manifest:
         )
     _refuse_reserved(document, _RESERVED, "manifest")
     name = _text(document, "name", "manifest")
-    if not fullmatch(_NAME, name):
+    if not _matches(_NAME, name):
         raise ManifestError(f"manifest: `name` is {name!r}, expected letters, digits, `.`, `_` and `-`", got=name)
 
     files: dict[str, FileEntry] = {}
@@ -267,7 +266,7 @@ def _parse_file(entry: Any, where: str) -> FileEntry:
     sha256 = _text(entry, "sha256", where)
     parts = _list(entry, "parts", where, optional=True)
     for digest in (sha256, *parts):
-        if not isinstance(digest, str) or not fullmatch(_HEX, digest):
+        if not isinstance(digest, str) or not _matches(_HEX, digest):
             raise ManifestError(f"{where}: {digest!r} is no sha256, expected 64 hexadecimal digits", got=digest)
     if parts and len(parts) != -(-size // PART_SIZE):
         raise ManifestError(
@@ -280,7 +279,7 @@ def _parse_variant(entry: Any, where: str, files: Mapping[str, FileEntry]) -> Va
     entry = _object(entry, where)
     _refuse_reserved(entry, _RESERVED_IN_VARIANT, where)
     id_ = _text(entry, "id", where)
-    if not fullmatch(_VARIANT_ID, id_):
+    if not _matches(_VARIANT_ID, id_):
         raise ManifestError(f"{where}: `id` is {id_!r}, expected something like `onnx/int8`", got=id_)
     options = _object(entry.get("options", {}), f"{where}.options")
     for backend, settings in options.items():
@@ -352,6 +351,12 @@ def _refuse_reserved(entry: Mapping[str, Any], reserved: Sequence[str], where: s
                 hint="pip install --upgrade edge-infer",
                 field=field,
             )
+
+
+def _matches(pattern: str, text: str) -> bool:
+    from re import fullmatch  # with a manifest, whose `json` needs it too; a bare model file does without
+
+    return fullmatch(pattern, text) is not None
 
 
 def _kind(value: Any) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from edge_infer import platform
-from edge_infer.backends.base import AsyncBackend
+from edge_infer.backends.base import loads_asynchronously
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, UnsupportedError, listed
+from edge_infer.records import Record
 from edge_infer.registry import get_backend
 from edge_infer.session import Session
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from edge_infer.backends.base import Array, EngineOptions, Runnable
     from edge_infer.bundle import Bundle
@@ -21,26 +21,10 @@ if TYPE_CHECKING:
     from edge_infer.select import Choice
 
 
-def open_session(
-    bundle: Bundle,
-    choice: Choice,
-    model: Path | bytes,
-    *,
-    strict: bool,
-    arrays: str,
-    asked: str,
-    fallbacks: Sequence[str] = (),
-    self_test: bool = False,
-    options: EngineOptions | None = None,
-    fallback: str | None = None,
-    latency_budget_ms: float | None = None,
-) -> Session:
-    """Make the session of one choice.
+class Opening(Record):
+    """What a session is to be besides its choice.
 
-    Args:
-        bundle: The bundle of the model.
-        choice: The variant, the engine, the device and the threads.
-        model: The variant's model file or its bytes.
+    Attributes:
         strict: Whether to raise where another device than the chosen one is used.
         arrays: What outputs are, as in `edge_infer.load`.
         asked: The device that the user asked for.
@@ -49,6 +33,26 @@ def open_session(
         options: Settings of the engine.
         fallback: The same model on a server, for what cannot be run here; None for nowhere.
         latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
+    """
+
+    strict: bool
+    arrays: str
+    asked: str
+    fallbacks: Sequence[str] = ()
+    self_test: bool = False
+    options: EngineOptions | None = None
+    fallback: str | None = None
+    latency_budget_ms: float | None = None
+
+
+def open_session(bundle: Bundle, choice: Choice, model: str | bytes, wishes: Opening) -> Session:
+    """Make the session of one choice.
+
+    Args:
+        bundle: The bundle of the model.
+        choice: The variant, the engine, the device and the threads.
+        model: The path of the variant's model file, or its bytes.
+        wishes: What else was asked for.
 
     Raises:
         UnsupportedModel: The engine cannot load it.
@@ -57,53 +61,26 @@ def open_session(
         InputError: The engine takes no number of threads; or there is nothing to test with.
         ExecutionError: The self-test did not give the golden outputs.
     """
-    settings = _settings(choice, options, strict=strict)
+    settings = _settings(choice, wishes)
     runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
-    _check_placement(choice, runnable, strict=strict)
-    _check_specs(bundle, choice, runnable)
-    runnable = _with_fallback(runnable, fallback, latency_budget_ms)
-    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
-    return _self_tested(session) if self_test else session
+    session = _session(bundle, choice, runnable, wishes)
+    return _self_tested(session) if wishes.self_test else session
 
 
-async def open_session_async(
-    bundle: Bundle,
-    choice: Choice,
-    *,
-    strict: bool,
-    arrays: str,
-    asked: str,
-    fallbacks: Sequence[str] = (),
-    self_test: bool = False,
-    options: EngineOptions | None = None,
-    fallback: str | None = None,
-    latency_budget_ms: float | None = None,
-) -> Session:
+async def open_session_async(bundle: Bundle, choice: Choice, wishes: Opening) -> Session:
     """Make the session of one choice as `open_session` does, in a page: start the engine, fetch and load the model.
-
-    Args:
-        bundle: The bundle of the model.
-        choice: The variant, the engine, the device and the threads.
-        strict: Whether to raise where another device than the chosen one is used.
-        arrays: What outputs are, as in `edge_infer.load`.
-        asked: The device that the user asked for.
-        fallbacks: What was tried before and failed, in words.
-        self_test: Whether to run the golden examples first and compare.
-        options: Settings of the engine.
-        fallback: The same model on a server, for what cannot be run here; None for nowhere.
-        latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
 
     Raises:
         The errors of `open_session`.
         UnsupportedError: There is a fallback, and the engine is one that only runs asynchronously.
     """
     backend = get_backend(choice.backend)
-    settings = _settings(choice, options, strict=strict)
+    settings = _settings(choice, wishes)
     await backend.start()
     model = await bundle.model_async(choice.variant)
     runnable: Runnable
-    if isinstance(backend, AsyncBackend):
-        if fallback is not None:
+    if loads_asynchronously(backend):
+        if wishes.fallback is not None:
             raise UnsupportedError(
                 f"`fallback` needs an engine that runs at once, `{choice.backend}` answers later",
                 hint="backend='ort-web'",
@@ -111,11 +88,16 @@ async def open_session_async(
         runnable = await backend.prepare_async(model, choice.variant, device=choice.device, options=settings)
     else:
         runnable = backend.prepare(model, choice.variant, device=choice.device, options=settings)
-    _check_placement(choice, runnable, strict=strict)
+    session = _session(bundle, choice, runnable, wishes)
+    return await _self_tested_async(session) if wishes.self_test else session
+
+
+def _session(bundle: Bundle, choice: Choice, runnable: Runnable, wishes: Opening) -> Session:
+    """Check what an engine has loaded, and make a session of it."""
+    _check_placement(choice, runnable, strict=wishes.strict)
     _check_specs(bundle, choice, runnable)
-    runnable = _with_fallback(runnable, fallback, latency_budget_ms)
-    session = Session(bundle, choice, runnable, arrays=arrays, asked=asked, fallbacks=fallbacks)
-    return await _self_tested_async(session) if self_test else session
+    runnable = _with_fallback(runnable, wishes.fallback, wishes.latency_budget_ms)
+    return Session(bundle, choice, runnable, arrays=wishes.arrays, asked=wishes.asked, fallbacks=wishes.fallbacks)
 
 
 def _with_fallback(runnable: Runnable, url: str | None, latency_budget_ms: float | None) -> Runnable:
@@ -133,18 +115,18 @@ def takes_threads(backend: str) -> bool:
     return bool(getattr(get_backend(backend), "takes_threads", False))
 
 
-def _settings(choice: Choice, options: EngineOptions | None, *, strict: bool) -> dict[str, str]:
+def _settings(choice: Choice, wishes: Opening) -> dict[str, str]:
     """Return what the engine is told: the bundle's own options, the program's, and the threads."""
     own = choice.variant.options.get(choice.backend, {})
     for key in own:
-        if key == "strict" or key.partition(".")[0] in ("user", "provider"):
+        if key in ("strict", "arena") or key.partition(".")[0] in ("user", "provider"):
             raise ManifestError(f"The variant `{choice.variant.id}` sets `{key}`, which only a program may", got=key)
     settings = {**_thread_option(choice), **own}
-    if options is not None:
-        settings |= options.settings()
+    if wishes.options is not None:
+        settings |= wishes.options.settings()
     if choice.threads is not None:
         settings["intra_op_threads"] = str(choice.threads)
-    if strict and (options is not None or choice.device.startswith("cuda")):
+    if wishes.strict and (wishes.options is not None or choice.device.startswith("cuda")):
         settings["strict"] = "1"
     return settings
 
@@ -163,7 +145,7 @@ def _check_placement(choice: Choice, runnable: Runnable, *, strict: bool) -> Non
     if placement.fallbacks:
         from warnings import warn
 
-        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=4)
+        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=6)
 
 
 def _thread_option(choice: Choice) -> dict[str, str]:
@@ -177,6 +159,8 @@ def _thread_option(choice: Choice) -> dict[str, str]:
             raise InputError(
                 f"Backend `{choice.backend}` takes no number of threads", hint="leave `threads` out", got=choice.threads
             )
+        return {}
+    if choice.threads is not None:
         return {}
     usable = platform.available_cpus()
     return {"intra_op_threads": str(usable)} if usable < (os.cpu_count() or 1) else {}

@@ -10,8 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from math import ceil
-from pathlib import Path
-from typing import NamedTuple
+
+from edge_infer.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What int8 and float kernels look for, as Linux spells it on x86 and on ARM.
 _FEATURES = (
@@ -20,11 +24,11 @@ _FEATURES = (
 )
 #: Features by which one instruction sums products of 8-bit numbers into 32 bits without saturation.
 DOT_PRODUCT = ("avx512_vnni", "avx_vnni", "asimddp", "i8mm", "amx_int8")
-_ROOT = Path("/")
+_ROOT = "/"
 _CGROUPS = "sys/fs/cgroup"
 
 
-class Processor(NamedTuple):
+class Processor(Record):
     """What the machine computes with.
 
     Attributes:
@@ -60,11 +64,11 @@ _ARM_PARTS = {
 }
 
 
-def read_processor(root: Path = _ROOT) -> Processor:
+def read_processor(root: Path | str = _ROOT) -> Processor:
     """Read `/proc/cpuinfo`; where there is none, know nothing."""
     fields: dict[str, str] = {}
     count = 0
-    for line in _text(root / "proc/cpuinfo").splitlines():
+    for line in _text(f"{root}/proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         key = key.strip().lower()
         count += key == "processor"
@@ -74,26 +78,26 @@ def read_processor(root: Path = _ROOT) -> Processor:
     return Processor(model, tuple(feature for feature in _FEATURES if feature in words), count)
 
 
-def read_quota(root: Path = _ROOT) -> float | None:
+def read_quota(root: Path | str = _ROOT) -> float | None:
     """Return how many CPUs' time the control groups of this process grant, such as 0.5; None where nothing limits it.
 
     It is the smallest of this group's and its parents': `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1.
     """
     found = []
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in _text(f"{root}/proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers == "":
-            found += [_quota_v2(folder) for folder in _upwards(root / _CGROUPS, path)]
+            found += [_quota_v2(folder) for folder in _upwards(f"{root}/{_CGROUPS}", path)]
         elif "cpu" in controllers.split(","):
-            found += [_quota_v1(folder) for folder in _upwards(root / _CGROUPS / "cpu", path)]
+            found += [_quota_v1(folder) for folder in _upwards(f"{root}/{_CGROUPS}/cpu", path)]
     limits = [quota for quota in found if quota is not None]
     return min(limits) if limits else None
 
 
-def read_affinity(root: Path = _ROOT) -> int | None:
+def read_affinity(root: Path | str = _ROOT) -> int | None:
     """Count the CPUs that this process may run on, from `/proc/self/status`; None where it does not say."""
-    for line in _text(root / "proc/self/status").splitlines():
+    for line in _text(f"{root}/proc/self/status").splitlines():
         if line.startswith("Cpus_allowed_list:"):
             ranges = [part.partition("-") for part in line.partition(":")[2].strip().split(",")]
             try:
@@ -103,6 +107,26 @@ def read_affinity(root: Path = _ROOT) -> int | None:
     return None
 
 
+def is_emulated(machine: str, root: Path | str = _ROOT) -> bool:
+    """Tell whether another kind of processor imitates the one that this process runs on, as qemu-user does.
+
+    The kernel says what it runs on itself (`kernel.arch`, Linux 6.1 and later; an older one says nothing).
+
+    Args:
+        machine: What the process is told, as `platform.machine()` says.
+        root: Where `/proc` is.
+    """
+    kernel = _text(f"{root}/proc/sys/kernel/arch").strip()
+    return bool(kernel) and _family(kernel) != _family(machine)
+
+
+def _family(machine: str) -> str:
+    """Return the name that 32- and 64-bit processors of a kind share."""
+    if machine.startswith(("arm", "aarch64")):
+        return "arm"
+    return "x86" if machine in ("x86_64", "amd64", "i386", "i486", "i586", "i686") else machine
+
+
 def usable_cpus() -> int:
     """Count the threads that can compute at once here: the affinity, or the quota where that is less; at least 1."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -110,20 +134,20 @@ def usable_cpus() -> int:
     return count if quota is None else max(1, min(count, ceil(quota)))
 
 
-def _upwards(mount: Path, path: str) -> list[Path]:
+def _upwards(mount: str, path: str) -> list[str]:
     """Return a group's folder and its parents' up to the mount; inside a container the mount is the group itself."""
     pieces = [piece for piece in path.split("/") if piece not in ("", "..")]
-    return [mount.joinpath(*pieces[:length]) for length in range(len(pieces), -1, -1)]
+    return ["/".join([mount, *pieces[:length]]) for length in range(len(pieces), -1, -1)]
 
 
-def _quota_v2(folder: Path) -> float | None:
-    quota, _, period = _text(folder / "cpu.max").strip().partition(" ")
+def _quota_v2(folder: str) -> float | None:
+    quota, _, period = _text(f"{folder}/cpu.max").strip().partition(" ")
     return _ratio(quota, period)
 
 
-def _quota_v1(folder: Path) -> float | None:
-    quota = _text(folder / "cpu.cfs_quota_us").strip()
-    return _ratio(quota, _text(folder / "cpu.cfs_period_us").strip()) if quota else None
+def _quota_v1(folder: str) -> float | None:
+    quota = _text(f"{folder}/cpu.cfs_quota_us").strip()
+    return _ratio(quota, _text(f"{folder}/cpu.cfs_period_us").strip()) if quota else None
 
 
 def _ratio(quota: str, period: str) -> float | None:
@@ -134,9 +158,10 @@ def _ratio(quota: str, period: str) -> float | None:
     return limit / whole if limit > 0 and whole > 0 else None
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     """Return a file's text; empty where it cannot be read."""
     try:
-        return path.read_text("utf-8", "replace")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""

@@ -6,13 +6,12 @@ own by the entry-point group `edge_infer.backends`.
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.platform import in_browser
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -30,6 +29,8 @@ _BUILT_IN = {
 # What can work in a page: the others have no build for Pyodide, and are not in what a page fetches of this package.
 _IN_PAGE = ("ort-web", "litert-web", "remote")
 _ENTRY_POINTS = "edge_infer.backends"
+_MADE: dict[str, Backend] = {}
+_FROM_OTHERS: dict[str, str] | None = None
 
 
 def backend_names() -> Iterator[str]:
@@ -38,13 +39,14 @@ def backend_names() -> Iterator[str]:
     yield from _from_other_distributions()
 
 
-@cache
 def get_backend(name: str) -> Backend:
     """Return the backend of this name; the same object each time.
 
     Raises:
         InputError: There is none.
     """
+    if name in _MADE:
+        return _MADE[name]
     places = _BUILT_IN if name in _BUILT_IN else _from_other_distributions()
     if name not in places or (in_browser() and places is _BUILT_IN and name not in _IN_PAGE):
         names = list(backend_names())
@@ -52,12 +54,14 @@ def get_backend(name: str) -> Backend:
             f"Backend `{name}` is not known; choose from {listed(names)}", hint=did_you_mean(name, names), allowed=names
         )
     module, _, attribute = places[name].partition(":")
-    backend: Backend = getattr(import_module(module), attribute)()
-    return backend
+    # Of two threads that make it at once, the first one's is taken by both.
+    return _MADE.setdefault(name, getattr(import_module(module), attribute)())
 
 
-@cache
 def _from_other_distributions() -> dict[str, str]:
-    from importlib.metadata import entry_points
+    global _FROM_OTHERS
+    if _FROM_OTHERS is None:
+        from importlib.metadata import entry_points
 
-    return {point.name: point.value for point in entry_points(group=_ENTRY_POINTS)}
+        _FROM_OTHERS = {point.name: point.value for point in entry_points(group=_ENTRY_POINTS)}
+    return _FROM_OTHERS

@@ -7,13 +7,16 @@ it may be of another version or damaged. In a page there is no such folder: ther
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import os
 
 from edge_infer import platform
+from edge_infer.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from typing import Any
 
 FORMAT = 1
 #: A larger file is not ours: a row takes some 200 bytes, a bundle has tens of them.
@@ -21,7 +24,7 @@ _MAX_BYTES = 2**20
 _IN_PAGE: dict[str, tuple[Measurement, ...]] = {}
 
 
-class Measurement(NamedTuple):
+class Measurement(Record):
     """How fast and how right one way of running a model is on this machine.
 
     Attributes:
@@ -58,9 +61,9 @@ def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
     """
     if platform.in_browser():
         return _IN_PAGE.get(_stem(name, revision), ())
-    path = file_of(name, revision)
+    path = _path_of(name, revision)
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError:
         return ()
@@ -75,7 +78,7 @@ def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         from warnings import warn
 
-        warn(f"Ignoring `{path}`, which is damaged ({error}): measure again", RuntimeWarning, stacklevel=4)
+        warn(f"Ignoring `{path}`, which is damaged ({error}): measure again", RuntimeWarning, stacklevel=6)
         return ()
     return rows if here else ()
 
@@ -104,12 +107,25 @@ def may_be_remembered(name: str) -> bool:
     """Tell whether anything was measured of a model of this name: a bare file, whose revision takes time to hash."""
     if platform.in_browser():
         return bool(_IN_PAGE)
-    return any(file_of(name, "").parent.glob(f"{name}-*.json"))
+    try:
+        return any(file.startswith(f"{name}-") for file in os.listdir(_folder()))
+    except OSError:
+        return False
 
 
 def file_of(name: str, revision: str) -> Path:
     """Return where the measurements of a model lie."""
-    return platform.cache_folder() / "measured" / f"{_stem(name, revision)}.json"
+    from pathlib import Path
+
+    return Path(_path_of(name, revision))
+
+
+def _folder() -> str:
+    return os.path.join(platform.cache_path(), "measured")
+
+
+def _path_of(name: str, revision: str) -> str:
+    return os.path.join(_folder(), f"{_stem(name, revision)}.json")
 
 
 def machine() -> dict[str, Any]:

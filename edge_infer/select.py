@@ -7,12 +7,12 @@ the model was measured on this machine, the fastest way that keeps its quality c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from edge_infer import platform
 from edge_infer.errors import BackendUnavailable, InputError, UnsupportedModel, did_you_mean, listed
+from edge_infer.records import Record
 from edge_infer.registry import backend_names, get_backend
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -42,7 +42,7 @@ _NOT_BY_ITSELF = ("webgpu",)
 _SAME_SPEED = 1.05
 
 
-class Choice(NamedTuple):
+class Choice(Record):
     """One way to run a bundle: which variant, by which backend, on which device.
 
     Attributes:
@@ -58,6 +58,10 @@ class Choice(NamedTuple):
     device: str
     threads: int | None = None
     why: str = ""
+
+    def is_way_of(self, other: Choice) -> bool:
+        """Tell whether another choice is the same variant, engine and device."""
+        return (self.variant, self.backend, self.device) == (other.variant, other.backend, other.device)
 
 
 def choices(
@@ -124,7 +128,7 @@ def choices(
                     choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
                     if candidate.precision in _EMULATED[place.partition(":")[0]]:
                         later.append(choice)
-                    elif first is None or choice[:3] != first[:3]:
+                    elif first is None or not choice.is_way_of(first):
                         is_found = True
                         yield choice
     yield from later

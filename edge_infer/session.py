@@ -5,19 +5,18 @@ A session's `run` may be called from any thread; a prepared call or a stream bel
 
 from __future__ import annotations
 
-from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from edge_infer import platform
-from edge_infer.backends.base import AsyncRunnable
+from edge_infer.backends.base import is_asynchronous
 from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.records import Record
 from edge_infer.registry import get_backend
 from edge_infer.tensors import Tensor
 from edge_infer.values import InputChecker, check_target, has_numpy, present
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from typing import Self
+    from typing import Any, Self
 
     from edge_infer.backends.base import Array, Call, Runnable
     from edge_infer.bundle import Bundle
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from edge_infer.tensors import TensorSpec
 
 
-class Report(NamedTuple):
+class Report(Record):
     """What a session really runs on.
 
     Attributes:
@@ -143,12 +142,12 @@ class Session:
     ) -> dict[str, Array]:
         """Run the model once as `run` does, without blocking the event loop: natively in a thread."""
         runnable = self._runnable or self._closed()
-        if not isinstance(runnable, AsyncRunnable):
-            return await platform.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
-        feeds = self._check(inputs)
-        names = self._output_names if outputs is None else self._known(outputs, self._output_names)
-        keep = self._check_places(names, into or {}, keep)
-        return present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
+        if is_asynchronous(runnable):
+            feeds = self._check(inputs)
+            names = self._output_names if outputs is None else self._known(outputs, self._output_names)
+            keep = self._check_places(names, into or {}, keep)
+            return present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
+        return await platform.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
 
     def _check_places(self, names: list[str], into: Mapping[str, Array], keep: Collection[str]) -> frozenset[str]:
         """Refuse buffers that do not fit their outputs, and names that are not computed; return those to keep."""
@@ -175,7 +174,7 @@ class Session:
         given = dict(shapes or {})
         for spec in self.inputs:
             wanted: Sequence[Any] = given.pop(spec.name, spec.shape)
-            shape = tuple(index(dim) for dim in wanted if hasattr(dim, "__index__"))
+            shape = tuple(dim.__index__() for dim in wanted if hasattr(dim, "__index__"))
             if len(shape) != len(wanted) or not spec.accepts(shape) or any(dim < 0 for dim in shape):
                 raise InputError(
                     f"Input `{spec.name}` is prepared for shape {tuple(wanted)}, expected numbers that fit {spec}",
@@ -280,6 +279,7 @@ class PreparedCall:
 
     def __init__(self, call: Call, check: InputChecker, arrays: str) -> None:
         self._call = call
+        self._write = call.write
         self._check = check
         self._arrays = arrays
         self._outputs: Any = None  # the call's buffers that `_presented` shows
@@ -306,7 +306,7 @@ class PreparedCall:
         call = self._call
         if inputs is not None:
             for name, value in self._check(inputs).items():
-                call.write(name, value)
+                self._write(name, value)
         call.run()
         if call.outputs is not self._outputs:
             self._outputs = call.outputs

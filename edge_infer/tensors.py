@@ -8,17 +8,16 @@ without a copy. Two 4-bit values share a byte, the first in the low half, as in 
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from edge_infer import elements
 from edge_infer.dtypes import DType
 from edge_infer.errors import InputError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Self
+    from typing import Any, Self
 
 
 Dim = int | str
@@ -398,7 +397,16 @@ def _ctypes_array(dtype: DType, shape: tuple[int, ...]) -> Any:
     return array
 
 
-# Bounded: a class for each shape takes some kB, and a growing cache has a new shape at each step.
-@lru_cache(maxsize=64)
+# A class for each shape seen lately. Bounded: it takes some kB, and a growing cache has a new shape at each step.
+_EXPORTING: dict[tuple[Any, DType, tuple[int, ...]], Any] = {}
+_MAX_EXPORTING = 64
+
+
 def _exporting(cls: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
-    return type(cls.__name__, (cls, _ctypes_array(dtype, shape)), {"__module__": cls.__module__})
+    key = (cls, dtype, shape)
+    made = _EXPORTING.get(key)
+    if made is None:
+        if len(_EXPORTING) >= _MAX_EXPORTING:
+            _EXPORTING.clear()
+        made = _EXPORTING[key] = type(cls.__name__, (cls, _ctypes_array(dtype, shape)), {"__module__": cls.__module__})
+    return made

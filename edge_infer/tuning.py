@@ -16,7 +16,7 @@ from edge_infer import platform
 from edge_infer.bundle import Bundle
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedModel
 from edge_infer.made_up import made_up_inputs
-from edge_infer.opening import open_session, takes_threads
+from edge_infer.opening import Opening, open_session, takes_threads
 from edge_infer.parity import FP32_MIN_SQNR_DB, compare, judge
 from edge_infer.quality import measured_quality
 from edge_infer.registry import get_backend
@@ -185,7 +185,7 @@ def _measure(
                 progress(f"{way.variant.id} by {way.backend} on {way.device}, threads: {way.threads or 'its own'}")
             try:
                 session = open_sessions.enter_context(
-                    open_session(bundle, way, bundle.model(way.variant), strict=True, arrays="tensor", asked=way.device)
+                    open_session(bundle, way, bundle.model(way.variant), Opening(True, "tensor", way.device))
                 )
                 # Measured is what applications do: on numpy arrays, where there is numpy.
                 feeds = [present(inputs, arrays) for inputs, _ in examples] or [made_up_inputs(session.inputs)]

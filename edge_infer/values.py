@@ -7,16 +7,17 @@ without a copy, nested lists (which have no dtype) are packed in the spec's.
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from math import prod
-from typing import TYPE_CHECKING, Any
 
+from edge_infer import platform
 from edge_infer.dtypes import DType, dtype_of_buffer
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.tensors import Tensor
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
@@ -30,7 +31,7 @@ _PLAIN = (int, float, str, bool, list, tuple)
 
 def has_numpy() -> bool:
     """Tell whether numpy can be imported, without importing it."""
-    return "numpy" in sys.modules or find_spec("numpy") is not None
+    return "numpy" in sys.modules or platform.origin_of("numpy") is not None
 
 
 class InputChecker:
@@ -290,7 +291,7 @@ def to_numpy(tensor: Tensor) -> Any:
     if tensor.dtype is DType.STRING:
         return numpy.array(tensor.reshape(-1).tolist(), dtype=object).reshape(tensor.shape)
     if tensor.dtype in _EXTENDED:
-        if find_spec("ml_dtypes") is None:
+        if platform.origin_of("ml_dtypes") is None:
             return tensor
         import ml_dtypes
 

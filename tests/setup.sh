@@ -12,6 +12,9 @@ if ! command -v chromium chromium-browser google-chrome >/dev/null && [ -z "${ED
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium
 fi
 
+# The bundler that a page is built with, from the npm package.
+[ -d tests/npm/node_modules/vite ] || npm --prefix tests/npm ci --no-audit --no-fund
+
 # It checks the unit that `edge-infer device install-service` writes.
 if ! command -v systemd-analyze >/dev/null; then
   as_root apt-get update -q

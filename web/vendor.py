@@ -25,33 +25,12 @@ REPOSITORY = WEB.parent
 VENDOR = WEB / "vendor"
 MODULES = WEB / "node_modules"
 
-#: The files to take from each npm package: path in the package -> path in `vendor/`.
-ENGINE_FILES = {
-    "onnxruntime-web": {
-        "dist/ort-wasm-simd-threaded.mjs": "onnxruntime-web/ort-wasm-simd-threaded.mjs",
-        "dist/ort-wasm-simd-threaded.wasm": "onnxruntime-web/ort-wasm-simd-threaded.wasm",
-        # WebGPU: the small build for browsers that switch stacks, the large one for the others.
-        "dist/ort.jspi.min.mjs": "onnxruntime-web/ort.jspi.min.mjs",
-        "dist/ort-wasm-simd-threaded.jspi.mjs": "onnxruntime-web/ort-wasm-simd-threaded.jspi.mjs",
-        "dist/ort-wasm-simd-threaded.jspi.wasm": "onnxruntime-web/ort-wasm-simd-threaded.jspi.wasm",
-        "dist/ort.webgpu.min.mjs": "onnxruntime-web/ort.webgpu.min.mjs",
-        "dist/ort-wasm-simd-threaded.asyncify.mjs": "onnxruntime-web/ort-wasm-simd-threaded.asyncify.mjs",
-        "dist/ort-wasm-simd-threaded.asyncify.wasm": "onnxruntime-web/ort-wasm-simd-threaded.asyncify.wasm",
-    },
-    "@litertjs/core": {
-        # One thread, several, and for browsers without relaxed SIMD.
-        f"wasm/{build}.{ending}": f"litert/{build}.{ending}"
-        for build in ("litert_wasm_internal", "litert_wasm_threaded_internal", "litert_wasm_compat_internal")
-        for ending in ("js", "wasm")
-    },
-    "pyodide": {
-        "pyodide.mjs": "pyodide/pyodide.mjs",
-        "pyodide.asm.mjs": "pyodide/pyodide.asm.mjs",
-        "pyodide.asm.wasm": "pyodide/pyodide.asm.wasm",
-        "python_stdlib.zip": "pyodide/python_stdlib.zip",
-    },
-    "zstddec": {"dist/zstddec.mjs": "zstddec/zstddec.mjs", "LICENSE": "LICENSES/zstddec.txt"},
-}
+#: The files to take from each npm package: path in the package -> path in `vendor/`. The npm package's own command,
+#: `bin/edge-infer-files.js`, reads the same list.
+ENGINE_FILES: dict[str, dict[str, str]] = {}
+for _files in json.loads((WEB / "engine-files.json").read_bytes()).values():
+    for _package, _paths in _files.items():
+        ENGINE_FILES.setdefault(_package, {}).update(_paths)
 #: Files of this repository that the page fetches and the wheel would lack: the application that also runs natively.
 OWN_FILES = ("examples/digits_app.py",)
 #: What Pyodide's own lock file calls micropip's version, as the package index has it. It carries its own `packaging`.

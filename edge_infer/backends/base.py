@@ -7,20 +7,24 @@ A backend is found by `edge_infer.registry`, says whether it can work here, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from edge_infer.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
+    from contextlib import AbstractContextManager
+    from typing import Any, Protocol, TypeGuard
 
     from edge_infer.manifest import Variant
     from edge_infer.tensors import TensorSpec
+else:  # what the classes below are for is done before a program runs
+    Any, Protocol = object, object
 
 #: A `numpy.ndarray` or an `edge_infer.Tensor`; numpy is optional, so the type cannot be named.
 Array = Any
 
 
-class Availability(NamedTuple):
+class Availability(Record):
     """Whether an engine can work here: on which devices, the preferred first; why not, or not on more; what to type."""
 
     ready: bool
@@ -29,7 +33,7 @@ class Availability(NamedTuple):
     hint: str = ""
 
 
-class Placement(NamedTuple):
+class Placement(Record):
     """Where a prepared model really runs.
 
     Attributes:
@@ -118,7 +122,6 @@ class Runnable(Protocol):
         """Give back the model's memory; the runnable is not used again."""
 
 
-@runtime_checkable
 class AsyncRunnable(Protocol):
     """What a runnable has besides, whose engine is asynchronous by nature; its `run` waits where that can be done."""
 
@@ -143,11 +146,11 @@ class Backend(Protocol):
     async def start(self) -> None:
         """Start an engine whose start is asynchronous; the others do nothing."""
 
-    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
+    def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
         """Load a model.
 
         Args:
-            model: The model file or its bytes.
+            model: The path of the model file, or its bytes.
             variant: What it is.
             device: One of the devices that `availability` names.
             options: Engine settings, as the engine spells them; `strict` where all of the model must run on `device`.
@@ -158,11 +161,29 @@ class Backend(Protocol):
         """
 
 
-@runtime_checkable
 class AsyncBackend(Protocol):
     """What a backend has besides, that loads some models asynchronously; its `prepare` waits where that can be done."""
 
     async def prepare_async(
-        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
+        self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
     ) -> Runnable:
         """Load a model as `Backend.prepare` does, without blocking."""
+
+
+class HasHeadStart(Protocol):
+    """What a backend has besides, part of whose start needs neither the model nor this thread."""
+
+    formats: tuple[str, ...]
+
+    def head_start(self, device: str) -> AbstractContextManager[None] | None:
+        """Begin that part: it goes on beside what is done in the `with`; None where it would not be used."""
+
+
+def is_asynchronous(runnable: Runnable) -> TypeGuard[AsyncRunnable]:
+    """Tell whether a runnable is one whose engine is asynchronous by nature."""
+    return hasattr(runnable, "run_async")
+
+
+def loads_asynchronously(backend: Backend) -> TypeGuard[AsyncBackend]:
+    """Tell whether a backend loads some models asynchronously."""
+    return hasattr(backend, "prepare_async")

@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
@@ -22,7 +23,6 @@ from edge_infer.values import fill, to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from edge_infer.backends.base import Array
     from edge_infer.manifest import Variant
@@ -61,7 +61,7 @@ class LiteRTBackend:
     async def start(self) -> None:
         """Do nothing: it starts when it is imported."""
 
-    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
+    def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
         """Load a model; see `Backend.prepare`. The options are `intra_op_threads` and `interface`.
 
         `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its own scales
@@ -87,7 +87,7 @@ class LiteRTBackend:
                 if found and found[0] == "tflite_runtime"
                 else "pip install ai-edge-litert",
             ) from error
-        content = model if isinstance(model, bytes) else model.read_bytes()
+        content = model if isinstance(model, bytes) else Path(model).read_bytes()
         if found == _PACKAGES[1] and not is_whole(content):
             raise UnsupportedModel(
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",

@@ -7,6 +7,7 @@ each set of shapes that it runs on; an input cannot be empty.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.page_call import to_bytes, translated
@@ -17,7 +18,6 @@ from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
 
     from edge_infer.backends.base import Array, Availability
     from edge_infer.manifest import Variant
@@ -44,7 +44,7 @@ class LiteRTWebBackend:
         await _ENGINE.start()
 
     def prepare(
-        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
+        self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
     ) -> LiteRTWebModel:
         """Load a model; see `Backend.prepare`. The engine takes no options.
 
@@ -57,7 +57,7 @@ class LiteRTWebBackend:
             )
         if options:
             raise InputError(f"litert-web takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
-        return self.open(model if isinstance(model, bytes) else model.read_bytes())
+        return self.open(model if isinstance(model, bytes) else Path(model).read_bytes())
 
     def open(self, model: bytes) -> LiteRTWebModel:
         """Load the bytes of a `.tflite` file.

@@ -9,13 +9,18 @@ them before any is trusted with a model.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from _thread import allocate_lock, start_new_thread
+from time import sleep
 
 from edge_infer.errors import BackendUnavailable
+from edge_infer.platform import origin_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _API_VERSION = 5
 _P = ctypes.c_void_p
@@ -59,7 +64,7 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 _GET_ERROR_CODE, _GET_ERROR_MESSAGE = 1, 2
 _RELEASES = {"Status": 93, "Session": 95, "Value": 96, "TypeInfo": 98, "TensorInfo": 99, "SessionOptions": 100}
 # Those that take long; they release Python's lock, the others are quicker with it.
-_SLOW = ("CreateSession", "CreateSessionFromArray", "Run")
+_SLOW = ("CreateEnv", "CreateSession", "CreateSessionFromArray", "Run")
 
 #: `OrtErrorCode` by number, as the Python binding names its exceptions and its messages.
 _KINDS = (
@@ -94,12 +99,11 @@ class Api:
 
     Attributes:
         version: What the library says of itself.
-        env: The environment that all sessions share.
         memory: What host memory is called.
         allocator: Whose memory names of inputs and outputs are.
     """
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: str) -> None:
         base = _loaded(library).OrtGetApiBase
         base.restype = ctypes.POINTER(_P * 2)
         get_api, get_version = base().contents
@@ -107,22 +111,40 @@ class Api:
         table = ctypes.CFUNCTYPE(ctypes.POINTER(_P), ctypes.c_uint32)(get_api)(_API_VERSION)
         if not table:
             raise BackendUnavailable(
-                f"`{library.name}` {self.version} has no interface of version {_API_VERSION}",
+                f"`{os.path.basename(library)}` {self.version} has no interface of version {_API_VERSION}",
                 hint="pip install --upgrade onnxruntime",
             )
         self._error_code = ctypes.PYFUNCTYPE(_INT, _P)(table[_GET_ERROR_CODE])
         self._error_message = ctypes.PYFUNCTYPE(ctypes.c_char_p, _P)(table[_GET_ERROR_MESSAGE])
         self._releases = {name: ctypes.PYFUNCTYPE(None, _P)(table[index]) for name, index in _RELEASES.items()}
         self.release_value = self._releases["Value"]
+        self._table = table
         self._functions: dict[str, Any] = {}
-        for name, (index, arguments) in _FUNCTIONS.items():
-            kind = ctypes.CFUNCTYPE if name in _SLOW else ctypes.PYFUNCTYPE
-            self._functions[name] = kind(_P, *arguments)(table[index])
-        self.run = self._functions["Run"]
+        self._environment = _InThread(lambda: self.make("CreateEnv", _LOG_FATAL, b"edge-infer"))
         self._test()
-        self.env = self.make("CreateEnv", _LOG_FATAL, b"edge-infer")
+        self.run = self._function("Run")
+        # The same without types: it takes ctypes objects, which it need not convert (0.3 us of a call's 2.3).
+        self.run_made: Any = ctypes.CFUNCTYPE(_P)(table[_FUNCTIONS["Run"][0]])
         self.memory = self.make("CreateCpuMemoryInfo", 1, 0)  # OrtArenaAllocator, OrtMemTypeDefault
         self.allocator = self.make("GetAllocatorWithDefaultOptions")
+
+    def wait(self) -> None:
+        """Wait for the environment, whether it could be made or not."""
+        self._environment.wait()
+
+    @property
+    def env(self) -> Any:
+        """The environment that all sessions share; whoever asks first may have to wait for it."""
+        return self._environment.result()
+
+    def _function(self, name: str) -> Any:
+        """Return a function, with the types of its arguments from its first use on."""
+        made = self._functions.get(name)
+        if made is None:
+            index, arguments = _FUNCTIONS[name]
+            kind = ctypes.CFUNCTYPE if name in _SLOW else ctypes.PYFUNCTYPE
+            made = self._functions[name] = kind(_P, *arguments)(self._table[index])
+        return made
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function.
@@ -130,7 +152,7 @@ class Api:
         Raises:
             OrtError: It did not return OK.
         """
-        status = self._functions[name](*arguments)
+        status = self._function(name)(*arguments)
         if status:
             self.fail(status)
 
@@ -165,7 +187,7 @@ class Api:
     def _test(self) -> None:
         """Prove that the table is what this file takes it for: a status and a tensor say what they were made of."""
         try:
-            status = self._functions["CreateStatus"](7, b"edge-infer")
+            status = self._function("CreateStatus")(7, b"edge-infer")
             if self._error_code(status) != 7 or self._error_message(status) != b"edge-infer":
                 raise OrtError(1, "a status does not say what it was made of")
             self.release("Status", status)
@@ -199,9 +221,9 @@ def _wrong_table(version: str) -> BackendUnavailable:
     )
 
 
-def _loaded(library: Path) -> ctypes.CDLL:
+def _loaded(library: str) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(library))
+        return ctypes.CDLL(library)
     except OSError as error:
         text = str(error)
         hint = "pip install --force-reinstall onnxruntime"
@@ -212,33 +234,103 @@ def _loaded(library: Path) -> ctypes.CDLL:
         raise BackendUnavailable(f"onnxruntime's library cannot be loaded: {text}", hint=hint) from error
 
 
-def library_path() -> Path | None:
+def library_path() -> str | None:
     """Find the shared library: the one beside the package, where `edge-infer slim` puts it, else the wheel's.
 
-    Imports nothing. Returns None where there is none.
+    Imports nothing of it. Returns None where there is none.
     """
     if sys.platform != "linux":
         return None
-    home = Path(__file__).parents[2]
-    beside = (home if home.is_dir() else home.parent) / "libonnxruntime.so"  # the parent of a zip
-    if beside.is_file():
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    beside = os.path.join(home if os.path.isdir(home) else os.path.dirname(home), "libonnxruntime.so")  # beside a zip
+    if os.path.isfile(beside):
         return beside
-    spec = find_spec("onnxruntime")
-    if spec is None or spec.origin is None:
+    package = origin_of("onnxruntime")
+    if package is None:
         return None
-    return next((Path(spec.origin).parent / "capi").glob("libonnxruntime.so*"), None)
+    folder = os.path.join(os.path.dirname(package), "capi")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return next((os.path.join(folder, name) for name in names if name.startswith("libonnxruntime.so")), None)
 
 
-@cache
+_LOCK = allocate_lock()
+_LOADED: list[Api] = []
+
+
 def load_api() -> Api:
-    """Load the library; the same `Api` each time.
+    """Load the library; the same `Api` each time. Of two threads that ask at once, one waits for the other.
 
     Raises:
         BackendUnavailable: There is none, it cannot be loaded, or its interface is another.
     """
-    library = library_path()
-    if library is None:
-        raise BackendUnavailable(
-            "onnxruntime's shared library is not here", hint="pip install 'edge-infer[onnxruntime]'"
-        )
-    return Api(library)
+    api = _begun()
+    api.wait()
+    return api
+
+
+def _begun() -> Api:
+    """Return the library, whose environment may still be in the making."""
+    with _LOCK:
+        if not _LOADED:
+            library = library_path()
+            if library is None:
+                raise BackendUnavailable(
+                    "onnxruntime's shared library is not here", hint="pip install 'edge-infer[onnxruntime]'"
+                )
+            _LOADED.append(Api(library))
+        return _LOADED[0]
+
+
+class HeadStart:
+    """Loads the library and lets its environment be made, while the process goes on to what else it needs.
+
+    The environment registers every operator that there is, which is half of the time to a first result and holds no
+    lock of Python's. Leaving the `with` waits for it: a process that ended in the middle of it would crash.
+    """
+
+    def __enter__(self) -> None:
+        try:
+            self._api: Api | None = _begun()
+        except BackendUnavailable:  # whoever needs the library is told why there is none
+            self._api = None
+
+    def __exit__(self, *_: object) -> None:
+        if self._api is not None:
+            self._api.wait()
+
+
+class _InThread:
+    """A call that another thread makes; this one where no thread can be had."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._lock = allocate_lock()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._lock.acquire()
+        try:
+            start_new_thread(self._run, ())
+        except RuntimeError:
+            self._run()
+        else:
+            sleep(0)  # hands Python's lock to the other thread, which else gets it at the end of a time slice
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._lock.release()
+
+    def wait(self) -> None:
+        """Wait until the call has ended."""
+        with self._lock:
+            pass
+
+    def result(self) -> Any:
+        """Return what the call returned, or raise what it raised."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Placement
 from edge_infer.backends.onnxruntime_api import OrtError, load_api
@@ -31,9 +30,10 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError, UnsupportedModel
 from edge_infer.tensors import EngineTensor
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
+    from typing import Any
 
     from edge_infer.backends.base import Array
 
@@ -43,7 +43,7 @@ _MAX_POOLED_BYTES = 2**18
 _MAX_SHAPES = 4
 
 
-def load_model(model: Path | bytes, file: str | None, options: Mapping[str, str]) -> OrtCModel:
+def load_model(model: str | bytes, file: str | None, options: Mapping[str, str]) -> OrtCModel:
     """Load a model on the CPU.
 
     Args:

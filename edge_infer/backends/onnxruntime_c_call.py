@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.onnxruntime_api import OrtError
 from edge_infer.backends.onnxruntime_c_values import NUMBERS, Handle, copied, description, value_over
@@ -14,8 +13,10 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import ExecutionError, InputError
 from edge_infer.tensors import Tensor
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
@@ -72,18 +73,18 @@ class OrtCCall:
         names_in = (ctypes.c_char_p * len(inputs))(*[spec.name.encode() for spec in inputs])
         names_out = (ctypes.c_char_p * len(outputs))(*[spec.name.encode() for spec in outputs])
         self._memory += [names_in, names_out, in_values]
-        # Addresses as ctypes objects: numbers would be converted anew at each call.
+        # Each as a ctypes object of its C type, for `Api.run_made`.
         self._arguments = (
             ctypes.c_void_p(session.pointer),
-            None,
+            ctypes.c_void_p(),
             ctypes.c_void_p(ctypes.addressof(names_in)),
             ctypes.c_void_p(ctypes.addressof(in_values)),
-            len(inputs),
+            ctypes.c_size_t(len(inputs)),
             ctypes.c_void_p(ctypes.addressof(names_out)),
-            len(outputs),
+            ctypes.c_size_t(len(outputs)),
             ctypes.c_void_p(ctypes.addressof(self._out_values)),
         )
-        self._run: Any = api.run
+        self._run: Any = api.run_made
 
     def _buffer(self, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[bytearray, Any]:
         """Make zeroed memory and the engine's value over it, which lives as long as this call."""
@@ -97,10 +98,11 @@ class OrtCCall:
 
     def write(self, name: str, value: Array) -> None:
         """Copy a value into an input buffer."""
-        if isinstance(value, Tensor):
+        fill = self._fill.get(name)
+        if fill is not None and not isinstance(value, Tensor):
+            fill(..., value)
+        elif isinstance(value, Tensor):
             self._write[name][:] = value.data()
-        elif name in self._fill:
-            self._fill[name](..., value)
         else:
             view = memoryview(value)
             self._write[name][:] = view.cast("B") if view.c_contiguous and view.nbytes else view.tobytes()

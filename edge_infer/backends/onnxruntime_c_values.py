@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.onnxruntime_api import OrtError
 from edge_infer.dtypes import DType
 from edge_infer.errors import InputError, UnsupportedModel
 from edge_infer.tensors import EngineTensor, Tensor, TensorSpec
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from edge_infer.backends.base import Array
     from edge_infer.backends.onnxruntime_api import Api
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
-
 from edge_infer.errors import ManifestError
 from edge_infer.processors import read_processor
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,7 +31,6 @@ _PRECISE = "session.x64quantprecision"
 _VNNI = ("avx512_vnni", "avx_vnni")
 
 
-@cache
 def sums_exactly() -> bool:
     """Tell whether this processor's int8 products are exact in the quick kernels too."""
     return any(feature in _VNNI for feature in read_processor().features)
@@ -56,7 +53,7 @@ def session_entries(options: Mapping[str, str]) -> dict[str, str]:
             continue
         elif key.startswith(_BUNDLE_MAY_SET):
             entries[key] = value
-        elif key not in ("strict", "intra_op_threads") and key.partition(".")[0] != "provider":
+        elif key not in ("strict", "intra_op_threads", "arena") and key.partition(".")[0] != "provider":
             raise ManifestError(
                 f"The bundle sets `{key}` of onnxruntime, which is none that a bundle may set",
                 hint="OnnxRuntimeOptions(session_settings={...}) in the program that loads it",

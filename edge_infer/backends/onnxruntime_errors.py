@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 from edge_infer.errors import DeviceLost, ExecutionError, InputError, OutOfMemory, UnsupportedModel
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
     ErrorClass = type[UnsupportedModel | ExecutionError]
 
 # What ONNX Runtime's allocators and CUDA itself say when memory is short.
-_NO_MEMORY = ("failed to allocate memory", "out of memory", "cuda failure 2", "bad_alloc")
+_NO_MEMORY = (
+    "failed to allocate memory",
+    "out of memory",
+    "cuda failure 2",
+    "bad_alloc",
+    "is smaller than requested bytes",  # an arena with a bound (bfc_arena.cc)
+)
 # CUDA errors after which no call of the process succeeds any more: "sticky" ones of cudaError_t.
 _LOST = (
     "cuda failure 46:",  # devices unavailable
@@ -27,13 +31,23 @@ _LOST = (
 )
 
 
-@contextmanager
-def translated(doing: str, error_class: ErrorClass) -> Iterator[None]:
-    """Turn ONNX Runtime's exceptions into ours."""
-    try:
-        yield
-    except Exception as error:
-        raise translate(error, doing, error_class) from error
+class translated:  # noqa: N801  it is used as a function
+    """Turn ONNX Runtime's exceptions into ours: `with translated("run the model", ExecutionError):`."""
+
+    def __init__(self, doing: str, error_class: ErrorClass) -> None:
+        self._doing = doing
+        self._error_class = error_class
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            ours = translate(error, self._doing, self._error_class)
+            if ours is not error:
+                raise ours from error
 
 
 def translate(error: Exception, doing: str, error_class: ErrorClass) -> Exception:

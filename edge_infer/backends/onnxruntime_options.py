@@ -20,12 +20,17 @@ PROVIDERS = {
     "xnnpack": ("XnnpackExecutionProvider", "cpu", "an onnxruntime built with XNNPACK"),
     "coreml": ("CoreMLExecutionProvider", "cpu", "onnxruntime, on macOS"),
 }
-# Which provider a setting belongs to; `tf32=False` is also the default.
+# The providers that a setting belongs to, that which a hint names first; `tf32=False` is also the default.
 _BELONGS_TO = {
-    "cuda": ("memory_limit_mb", "tf32", "cudnn_search", "cuda_graph", "stream"),
-    "tensorrt": ("engine_cache", "fp16"),
+    "memory_limit_mb": ("cuda",),
+    "tf32": ("cuda",),
+    "cudnn_search": ("cuda",),
+    "cuda_graph": ("cuda",),
+    "stream": ("cuda", "tensorrt"),
+    "engine_cache": ("tensorrt",),
+    "fp16": ("tensorrt",),
+    "shared_arena": ("cuda", "cpu"),
 }
-_SHARED = {"stream": ("tensorrt",)}
 _CUDNN_SEARCH = ("exhaustive", "heuristic", "default")
 
 
@@ -36,7 +41,10 @@ class OnnxRuntimeOptions:
     Attributes:
         provider: One of `PROVIDERS`; None for the device's own.
         intra_op_threads: The threads that one operator may use.
-        memory_limit_mb: The most device memory that the session's arena takes, in MiB (CUDA).
+        memory_limit_mb: The most device memory that the session's arena takes, in MiB (CUDA); with `shared_arena` the
+            most of all who share it (CUDA, CPU).
+        shared_arena: Whether the session takes its memory from the one arena of its device that all sessions of this
+            process with this setting share, instead of keeping an arena of its own (CUDA, CPU).
         tf32: Whether float32 products may be computed in TensorFloat-32, with 10 bits of mantissa (CUDA). ONNX Runtime
             allows it unasked; here it must be asked for, so that float32 gives the same numbers everywhere.
         cudnn_search: How cuDNN chooses its convolutions: `exhaustive`, `heuristic` or `default` (CUDA).
@@ -57,6 +65,7 @@ class OnnxRuntimeOptions:
     provider: str | None = None
     intra_op_threads: int | None = None
     memory_limit_mb: int | None = None
+    shared_arena: bool = False
     tf32: bool | None = None
     cudnn_search: str | None = None
     cuda_graph: bool = False
@@ -83,12 +92,13 @@ class OnnxRuntimeOptions:
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise InputError(f"`{name}` is {number}, expected 1 or more", got=number)
-        for provider, settings in _BELONGS_TO.items():
-            misplaced = [name for name in settings if getattr(self, name) not in (None, False)]
-            if misplaced and self.provider not in {provider, *_SHARED.get(misplaced[0], ())}:
+        for name, providers in _BELONGS_TO.items():
+            if name == "memory_limit_mb" and self.shared_arena:
+                continue
+            if getattr(self, name) not in (None, False) and self.provider not in providers:
                 raise InputError(
-                    f"{listed(misplaced)} is a setting of the provider `{provider}`",
-                    hint=f'OnnxRuntimeOptions(provider="{provider}", {misplaced[0]}=...)',
+                    f"`{name}` is a setting of the provider {' or '.join(f'`{one}`' for one in providers)}",
+                    hint=f'OnnxRuntimeOptions(provider="{providers[0]}", {name}=...)',
                 )
 
     @property
@@ -109,7 +119,9 @@ class OnnxRuntimeOptions:
             found["provider"] = self.provider
         if self.intra_op_threads is not None:
             found["intra_op_threads"] = str(self.intra_op_threads)
-        if self.memory_limit_mb is not None:
+        if self.shared_arena:
+            found["arena"] = str((self.memory_limit_mb or 0) * 2**20)
+        elif self.memory_limit_mb is not None:
             found["provider.gpu_mem_limit"] = str(self.memory_limit_mb * 2**20)
         if self.tf32 is not None:
             found["provider.use_tf32"] = str(int(self.tf32))

@@ -25,7 +25,7 @@ _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 def open_session(
-    model: Path | bytes, file: str | None, *, device: str, options: Mapping[str, str]
+    model: str | bytes, file: str | None, *, device: str, options: Mapping[str, str]
 ) -> tuple[Any, Placement]:
     """Open a session.
 
@@ -58,6 +58,12 @@ def open_session(
     kind, _, index = device.partition(":")
     provider = options.get("provider", kind)
     providers, wanted = _providers(onnxruntime, provider, kind, int(index or 0), options)
+    if "arena" in options:
+        from edge_infer.backends import onnxruntime_arena
+
+        with translated(f"load `{file}`", UnsupportedModel):
+            onnxruntime_arena.share(onnxruntime, kind, int(index or 0), int(options["arena"]))
+        settings.add_session_config_entry(onnxruntime_arena.USE, "1")
     is_strict = wanted != _CPU and "strict" in options
     with contextlib.ExitStack() as stack:
         if wanted != _CPU:
@@ -71,7 +77,7 @@ def open_session(
                 settings.profile_file_prefix = stack.enter_context(TemporaryDirectory()) + os.sep
         with translated(f"load `{file}`", UnsupportedModel):
             session = onnxruntime.InferenceSession(
-                model if isinstance(model, bytes) else str(model),
+                model,
                 sess_options=settings,
                 providers=[*providers, _CPU],
                 enable_fallback=0,

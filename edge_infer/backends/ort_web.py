@@ -9,6 +9,7 @@ With `device="webgpu"` it is another build, whose calls wait for the GPU; see `o
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer import platform
@@ -21,7 +22,6 @@ from edge_infer.errors import UnsupportedError, UnsupportedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from edge_infer.backends.base import Availability
     from edge_infer.manifest import Variant
@@ -54,7 +54,7 @@ class OrtWebBackend:
         """
         await _ENGINE.start()
 
-    def prepare(self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> WebModel:
+    def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> WebModel:
         """Load a model; see `Backend.prepare`.
 
         Raises:
@@ -66,7 +66,7 @@ class OrtWebBackend:
         return self.open(data, {"config": dict(options)}, external)
 
     async def prepare_async(
-        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
+        self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
     ) -> WebModel:
         """Load a model as `prepare` does, without blocking.
 
@@ -88,7 +88,7 @@ class OrtWebBackend:
             return await GpuModel.open(data, variant, options, lambda: self.open(data, settings, external))
         return self.open(data, settings, external)
 
-    def _read(self, model: Path | bytes, variant: Variant, device: str) -> tuple[bytes, dict[str, bytes]]:
+    def _read(self, model: str | bytes, variant: Variant, device: str) -> tuple[bytes, dict[str, bytes]]:
         """Return the bytes of a model, and of the files that it refers to."""
         if device not in ("wasm", "webgpu"):
             raise UnsupportedError(
@@ -102,9 +102,10 @@ class OrtWebBackend:
                 )
             return model, {}
         # The model names its files relative to its own folder.
-        folder, own = model.parent, variant.file.rpartition("/")[0]
+        file = Path(model)
+        folder, own = file.parent, variant.file.rpartition("/")[0]
         names = [path.removeprefix(f"{own}/") if own else path for path in variant.external]
-        return model.read_bytes(), {name: (folder / name).read_bytes() for name in names}
+        return file.read_bytes(), {name: (folder / name).read_bytes() for name in names}
 
     def open(self, model: bytes, settings: Mapping[str, Any], external: Mapping[str, bytes]) -> PageModel:
         """Load a model with all that this engine can be told; `prepare` tells it what a variant says.

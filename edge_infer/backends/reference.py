@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
@@ -47,7 +46,7 @@ class ReferenceBackend:
         """Do nothing: it starts when it is imported."""
 
     def prepare(
-        self, model: Path | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
+        self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
     ) -> ReferenceModel:
         """Load a model; see `Backend.prepare`. Options of other engines do not concern it."""
         del device, options
@@ -57,7 +56,7 @@ class ReferenceBackend:
         except ImportError as error:
             raise BackendUnavailable(f"onnx cannot be imported: {error}", hint="pip install onnx") from error
         try:
-            proto = onnx.load(str(model)) if isinstance(model, Path) else onnx.load_from_string(model)
+            proto = onnx.load(model) if isinstance(model, str) else onnx.load_from_string(model)
             if not proto.HasField("graph"):
                 raise ValueError("there is no graph in it")
             return ReferenceModel(proto, ReferenceEvaluator(proto))

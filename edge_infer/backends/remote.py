@@ -39,7 +39,6 @@ from edge_infer.values import to_tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from http.client import HTTPConnection
-    from pathlib import Path
 
     from edge_infer.backends.base import Array
     from edge_infer.backends.remote_stream import StreamConnection
@@ -92,7 +91,7 @@ class RemoteBackend:
 
     def prepare(
         self,
-        model: Path | bytes,  # noqa: ARG002  as the contract says
+        model: str | bytes,  # noqa: ARG002  as the contract says
         variant: Variant,
         *,
         device: str,  # noqa: ARG002

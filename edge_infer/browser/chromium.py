@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from edge_infer.errors import BackendUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, BrowserContext, BrowserType
 
+_Running = TypeVar("_Running", "Browser", "BrowserContext")
 _NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
 # Without a network, Chromium's own services keep calling home, dozens of connections at a time.
 _QUIET = (
@@ -45,7 +47,7 @@ def find_chromium() -> str:
 
 @contextmanager
 def chromium(*flags: str) -> Iterator[Browser]:
-    """Run a headless Chromium while the block lasts.
+    """Run a headless Chromium while the block lasts; what its contexts keep is gone with them.
 
     Args:
         *flags: More command-line switches.
@@ -53,6 +55,31 @@ def chromium(*flags: str) -> Iterator[Browser]:
     Raises:
         BackendUnavailable: Playwright or Chromium is not installed, or Chromium does not start.
     """
+    with _started(lambda kind, path, switches: kind.launch(executable_path=path, args=switches), flags) as browser:
+        yield browser
+
+
+@contextmanager
+def chromium_with_profile(folder: Path, *flags: str) -> Iterator[BrowserContext]:
+    """Run a headless Chromium as users have it: with a profile, and so with caches of files and of compiled code.
+
+    Args:
+        folder: Where the profile lies.
+        *flags: More command-line switches.
+
+    Raises:
+        BackendUnavailable: Playwright or Chromium is not installed, or Chromium does not start.
+    """
+
+    def launch(kind: BrowserType, path: str, switches: list[str]) -> BrowserContext:
+        return kind.launch_persistent_context(folder, executable_path=path, args=switches)
+
+    with _started(launch, flags) as context:
+        yield context
+
+
+@contextmanager
+def _started(launch: Callable[[BrowserType, str, list[str]], _Running], flags: tuple[str, ...]) -> Iterator[_Running]:
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
@@ -61,15 +88,15 @@ def chromium(*flags: str) -> Iterator[Browser]:
         ) from error
     path = find_chromium()
     # Chromium refuses to run its sandbox as root, which containers and CI are.
-    sandbox = ("--no-sandbox",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()
+    sandbox: tuple[str, ...] = ("--no-sandbox",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()
     with sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=path, args=[*_QUIET, *sandbox, *flags])
+            running = launch(playwright.chromium, path, [*_QUIET, *sandbox, *flags])
         except Error as error:
             raise BackendUnavailable(
                 f"Chromium at `{path}` does not start: {error.message.splitlines()[0]}", hint=f"try `{path} --headless`"
             ) from error
         try:
-            yield browser
+            yield running
         finally:
-            browser.close()
+            running.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
 from edge_infer.opening import takes_threads
+from edge_infer.processors import is_emulated
 from edge_infer.registry import get_backend
 from edge_infer.remembered import machine
 from edge_infer.select import Choice, worth_measuring
@@ -70,6 +72,13 @@ def _share(context: click.Context, option: click.Parameter, text: str | None) ->
     help="What --json wrote.",
 )
 @click.option(
+    "--beside",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    multiple=True,
+    metavar="OTHER.json",
+    help="What --json wrote on another device: its rows in the same table; may be repeated.",
+)
+@click.option(
     "--fail-above",
     callback=_share,
     metavar="SHARE",
@@ -86,6 +95,7 @@ def bench(
     rounds: int,
     seconds: float,
     compare: Path | None,
+    beside: tuple[Path, ...],
     fail_above: float | None,
     as_json: bool,
 ) -> None:
@@ -109,6 +119,7 @@ def bench(
 
     bundle = Bundle.open(source)
     older = None if compare is None else _read(compare)
+    others = [_read(path) for path in beside]
     cpus = _cpus(pin)
     native, in_page = _ways(bundle, backends, variants, device, threads)
     before = read_heat()
@@ -132,16 +143,17 @@ def bench(
             {
                 "format": FORMAT,
                 "bundle": bundle.label,
-                "machine": machine(),
+                "machine": _machine(),
                 "pinned_to": cpus,
                 "heat": {"before": before._asdict(), "after": read_heat()._asdict()},
                 "rows": [row._asdict() for row in rows],
+                "beside": [{"machine": place, "rows": [row._asdict() for row in found]} for place, found in others],
                 "failed": [one._asdict() for one in failed],
                 "changes": [change._asdict() for change in changes],
             }
         )
     else:
-        _show(rows)
+        _show([(_machine(), rows), *others])
         _show_heat(before, read_heat())
         if changes:
             output.data("")
@@ -211,7 +223,7 @@ def _judge(
     changes: list[Change], older: tuple[dict[str, Any], list[Row]] | None, failed: list[Failure], rows: list[Row]
 ) -> int:
     """Say how it ended; return the exit status."""
-    if older is not None and older[0] != machine():
+    if older is not None and {**older[0], "is_emulated": False} != {**_machine(), "is_emulated": False}:
         output.warn("The older figures are of another machine: the ratios say nothing about the software")
         return int(not rows)
     if older is not None and not changes:
@@ -227,7 +239,17 @@ def _judge(
     return int(bool(worse) or not rows)
 
 
-def _show(rows: list[Row]) -> None:
+def _machine() -> dict[str, Any]:
+    """Describe this machine, and whether it is only imitated: then its times say nothing of the real one's."""
+    return {**machine(), "is_emulated": is_emulated(platform.machine())}
+
+
+def _place(row: Row, place: dict[str, Any], is_here: bool) -> str:
+    where = row.device if is_here else f"{row.device} of {place.get('processor') or 'another machine'}"
+    return f"{where}, emulated: not a speed" if place.get("is_emulated") else where
+
+
+def _show(tables: Sequence[tuple[dict[str, Any], list[Row]]]) -> None:
     output.table(
         [
             "variant",
@@ -247,7 +269,7 @@ def _show(rows: list[Row]) -> None:
             (
                 row.variant,
                 f"{row.backend} {row.version}",
-                row.device,
+                _place(row, place, rows is tables[0][1]),
                 row.threads or "own",
                 output.size(row.size_bytes),
                 f"{row.cold_ms:.0f}",
@@ -258,6 +280,7 @@ def _show(rows: list[Row]) -> None:
                 "-" if row.rss_bytes is None else output.size(row.rss_bytes),
                 "-" if row.energy_mj is None else f"{row.energy_mj:.2g}",
             )
+            for place, rows in tables
             for row in rows
         ],
         right=["threads", "size", "cold ms", "p50 ms", "p99 ms", "calls/s", "spread", "rss", "mJ"],

@@ -206,7 +206,7 @@ def _write_bundle(folder: Path, variant: Variant, model: bytes, examples: list[E
 
 def _bytes(bundle: Bundle, variant: Variant) -> bytes:
     model = bundle.model(variant)
-    return model if isinstance(model, bytes) else model.read_bytes()
+    return model if isinstance(model, bytes) else Path(model).read_bytes()
 
 
 def _lower(way: Way, against: Way) -> str:

@@ -95,7 +95,9 @@ def _feeds(session: Session, inputs: tuple[str, ...], example: int | None) -> di
 def _read(path: Path, name: str) -> Any:
     """Read one tensor from a file."""
     if not path.is_file():
-        raise InputError(f"There is no file `{path}` for input `{name}`", input=name)
+        raise InputError(
+            f"There is no file `{path}` for input `{name}`", hint=f"--input {name}=FILE, {_READABLE}", input=name
+        )
     try:
         if path.suffix == ".json":
             return json.loads(path.read_text("utf-8"))
@@ -120,7 +122,11 @@ def _member(tensors: dict[str, Any], name: str, path: Path) -> Any:
         return tensors[name]
     if len(tensors) == 1:
         return next(iter(tensors.values()))
-    raise InputError(f"`{path}` holds {', '.join(tensors) or 'nothing'}, expected `{name}`", input=name)
+    raise InputError(
+        f"`{path}` holds {', '.join(tensors) or 'nothing'}, expected `{name}`",
+        hint=f"np.savez(FILE, {name}=array)",
+        input=name,
+    )
 
 
 def _write(path: Path, results: dict[str, Tensor]) -> None:

@@ -106,6 +106,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     type=click.FloatRange(0.1),
     help="How long a request's headers may take to come.",
 )
+@click.option("--otel", is_flag=True, help="Send a span of each request to the collector OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
@@ -131,7 +132,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     "--report-token",
     default="",
     envvar="EDGE_INFER_REPORT_TOKEN",
-    help="What devices must show to report, and people to read /fleet; default: anybody may.",
+    help="What devices must show to report, and people to read /fleet; default: this machine alone may.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
@@ -158,6 +159,7 @@ def serve(
     max_connections: int,
     max_header_kb: int,
     header_timeout_s: float,
+    otel: bool,
     triton_metric_names: bool,
     cache_mb: int,
     cache_ttl_s: float,
@@ -178,7 +180,7 @@ def serve(
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
     from edge_infer.server.ingestion.guard import DoorLimits
-    from edge_infer.server.listener import Tls, listen, url_of
+    from edge_infer.server.listener import Tls, is_local, listen, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
@@ -201,6 +203,11 @@ def serve(
     settings = read_settings(config) if config is not None else Settings()
     if fast_variant:
         settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
+    provider = None
+    if otel:
+        from edge_infer.server.response.spans import otlp_provider
+
+        provider = otlp_provider()
     batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan)
     app = create_app(
         models,
@@ -220,11 +227,14 @@ def serve(
         ),
         triton_metric_names=triton_metric_names,
         settings=settings,
-        store=HostedStore(local[0] if local else None, fleet, report_token),
+        store=HostedStore(local[0] if local else None, fleet, report_token, is_local(host)),
         cors_origins=cors_origins,
+        tracer_provider=provider,
     )
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
+    if local and not report_token and not is_local(host):
+        output.warn("Other machines reach this server, so it takes no reports of devices", "--report-token TOKEN")
     tls = Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     listening = listen(host, port)
     url = url_of(listening, "http" if tls is None else "https")
@@ -253,6 +263,8 @@ def serve(
             watchdog.close()
         if followed is not None:
             followed.stop()
+        if provider is not None:
+            provider.shutdown()  # it sends what it still has
     output.talk("Stopped")
 
 

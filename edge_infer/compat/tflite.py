@@ -392,7 +392,7 @@ def _array(values: Sequence[float], dtype: str) -> Any:
 def _numpy_type(dtype: str) -> Any:
     """Return numpy's type where numpy can be imported, else its name."""
     if not has_numpy() or dtype in ("string", "bfloat16", "int4", "unknown"):
-        return DType(dtype) if dtype in DType.__members__.values() else dtype
+        return DType(dtype) if dtype in list(DType) else dtype
     import numpy
 
     return numpy.dtype(dtype).type

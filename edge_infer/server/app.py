@@ -20,6 +20,7 @@ from edge_infer.server.encodings import EncodedFiles
 from edge_infer.server.execution.engine import Engine, default_workers
 from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
 from edge_infer.server.inference import InferenceRoutes
+from edge_infer.server.ingestion.direct import DirectEndpoint
 from edge_infer.server.ingestion.endpoint import InferEndpoint
 from edge_infer.server.ingestion.events import EventEndpoint
 from edge_infer.server.ingestion.guard import DoorLimits
@@ -33,13 +34,15 @@ from edge_infer.server.pages import PageRoutes, find_web_root
 from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
 from edge_infer.server.response.metrics import Metrics
+from edge_infer.server.response.spans import Spans
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.settings import Settings, check_names
+from edge_infer.server.settings import Settings, check_names, check_variants
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from opentelemetry.trace import TracerProvider
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 #: The headers that scripts of other origins may read.
@@ -84,6 +87,7 @@ class Application:
     Attributes:
         engine: The models that are in memory.
         limits: What it takes.
+        direct: Answers common requests without ASGI, where `edge_infer.server.listener` listens.
     """
 
     def __init__(
@@ -100,6 +104,13 @@ class Application:
         self.limits = limits
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
+        self.direct = DirectEndpoint(
+            engine,
+            endpoint,
+            self._infer_targets,
+            is_cached=limits.cache_bytes > 0,
+            checks_origin=bool(cors_origins),
+        )
         self._events = events
         self._event_targets = Targets("/infer_stream")
         self._streams = streams
@@ -157,6 +168,7 @@ def create_app(
     store: HostedStore | None = None,
     settings: Settings | None = None,
     cors_origins: Sequence[str] = (),
+    tracer_provider: TracerProvider | None = None,
 ) -> Application:
     """Make the application.
 
@@ -172,9 +184,10 @@ def create_app(
         store: The signed store to host, and where its devices report; None for none.
         settings: Pools, routes, variants and tenants.
         cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
+        tracer_provider: OpenTelemetry's; each request is a span then. None for none.
 
     Raises:
-        InputError: The settings name a model or tenant that there is not.
+        InputError: The settings name a model, a variant or a tenant that there is not.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -185,12 +198,14 @@ def create_app(
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
     settings = settings or Settings()
     check_names(settings, places)
+    check_variants(settings.fast_variants, places)
     keys = ApiKeys(settings.tenants)
     repository = ModelRepository(places, device, limits.batch, settings.fast_variants)
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
     for name, canary in settings.canaries.items():
         engine.try_version(name, canary)
     parsers = Parsers()
+    spans = Spans(tracer_provider) if tracer_provider is not None else None
     endpoint = InferEndpoint(
         engine,
         limits.max_body_bytes,
@@ -199,9 +214,10 @@ def create_app(
         keys,
         cache_bytes=limits.cache_bytes,
         cache_ttl_s=limits.cache_ttl_s,
+        spans=spans,
     )
     headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
-    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys)
+    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys, spans)
     streams = StreamEndpoint(
         engine,
         parsers,
@@ -210,6 +226,7 @@ def create_app(
         origins=cors_origins,
         max_streams=limits.max_streams,
         max_in_flight=limits.max_in_flight,
+        spans=spans,
     )
     metrics = Metrics(engine, triton_names=triton_metric_names)
     assets = Assets(EncodedFiles(cache_folder))

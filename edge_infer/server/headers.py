@@ -53,6 +53,23 @@ class ResponseHeaders:
         await self._app(scope, receive, add if scope["type"] == "http" else send)
 
 
+def log_access(method: str, path: str, status: int, size: int, start: float) -> None:
+    """Log one request: method, path, status, bytes and time.
+
+    Args:
+        method: Its method.
+        path: Its path, decoded.
+        status: Of the answer.
+        size: The bytes of the answer's body.
+        start: When it came, in seconds of `perf_counter`.
+    """
+    if access.isEnabledFor(logging.INFO):
+        # Quoted again: a path may hold line breaks and terminal commands once it is decoded.
+        milliseconds = (perf_counter() - start) * 1000
+        quoted = quote(path, safe="/~!$&'()*+,;=:@")
+        access.info("%s %s %d %d B %.0f ms", method, quoted, status, size, milliseconds)
+
+
 class AccessLog:
     """Logs method, path, status, bytes and time of each request; never the query or a header, which may be secret."""
 
@@ -75,7 +92,4 @@ class AccessLog:
         try:
             await self._app(scope, receive, count)
         finally:
-            # Quoted again: a path may hold line breaks and terminal commands once it is decoded.
-            path = quote(scope["path"], safe="/~!$&'()*+,;=:@")
-            milliseconds = (perf_counter() - start) * 1000
-            access.info("%s %s %d %d B %.0f ms", scope["method"], path, status, size, milliseconds)
+            log_access(scope["method"], scope["path"], status, size, start)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import signal
 import socket
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
@@ -26,6 +28,9 @@ _BACKLOG = 2048
 GRACE_S = 30
 #: How long idle connections are kept; longer than the 60 s of common load balancers, so that they hang up first.
 _KEEP_ALIVE_S = 75
+#: How many new objects there must be before the garbage collector looks at them: with Python's 700 it takes 2 % of the
+#: time of a small request.
+_COLLECT_EVERY = 10_000
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -56,6 +61,14 @@ def listen(host: str, port: int) -> socket.socket:
         found.close()
         raise _refused(host, port, error) from error
     return found
+
+
+def is_local(host: str) -> bool:
+    """Tell whether an address is reached from this machine alone."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _refused(host: str, port: int, error: OSError) -> ServingError:
@@ -159,6 +172,10 @@ def serve(app: Application, listening: socket.socket, on_ready: Callable[[], Non
     Raises:
         ServingError: The certificate or its key cannot be used.
     """
+    # What is there before the first request stays: the garbage collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_EVERY, *gc.get_threshold()[1:])
     # Uvicorn raises the signal that stopped it once more in the end; having stopped in order is no failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with listening, suppress(KeyboardInterrupt):

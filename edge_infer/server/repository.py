@@ -131,15 +131,17 @@ class ServedModel:
         except OSError:
             return False
 
-    def loaded(self, pool: str = DEFAULT_POOL, device: str = "") -> LoadedModel:
+    def loaded(self, pool: str = DEFAULT_POOL, device: str = "", memory_limit_mb: int = 0) -> LoadedModel:
         """Return the model ready to run: loaded when first asked for, and again when the bundle changed.
 
         Args:
             pool: The workers that will run it.
             device: What to run it on; empty for the server's own.
+            memory_limit_mb: The most memory of the device that models with a bound take together; 0 for no bound.
 
         Raises:
             BundleError: The files are wrong.
+            OutOfMemory: It does not fit into that.
             BackendError: No engine can run it here, or its golden examples do not come out.
         """
         with self._loading:
@@ -148,7 +150,12 @@ class ServedModel:
             if model is None or model.session.bundle is not bundle:
                 # Requests that are under way keep the old one, which is closed when they end.
                 model = load_model(
-                    self.name, bundle, device or self._device, self._limits, fast_variant=self._fast_variant
+                    self.name,
+                    bundle,
+                    device or self._device,
+                    self._limits,
+                    fast_variant=self._fast_variant,
+                    memory_limit_mb=memory_limit_mb,
                 )
                 model.pool = pool
                 self._loaded[pool] = model

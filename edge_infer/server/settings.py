@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.bundle import Bundle
+from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
 from edge_infer.server.scheduling.shares import Tenant
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 2**20
 _MAX_WORKERS = 64
+_MAX_MEMORY_MB = 2**20  # a tebibyte
 _DIGEST = "sha256:"
 
 
@@ -62,6 +66,7 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
     """
     _refuse_unknown(document, ("pools", "routes", "models", "tenants"), "the file")
     pools = {name: _pool(name, entry) for name, entry in _table(document, "pools").items()}
+    _check_bounds(pools)
     routes = document.get("routes", [])
     if not isinstance(routes, list):
         raise InputError("`routes` is no list of tables", hint="[[routes]]")
@@ -108,6 +113,39 @@ def check_names(settings: Settings, models: Collection[str]) -> None:
             )
 
 
+def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path | Sequence[Path]]) -> None:
+    """Refuse fast variants that no version of their model has.
+
+    Args:
+        fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
+        models: Where each model lies. A bundle that cannot be read now is not asked: it may be written anew.
+
+    Raises:
+        InputError: There is no such variant; the message says where it is named.
+    """
+    known = {name: _variants(paths) for name, paths in models.items()}
+    for name, variant in fast_variants.items():
+        others = [one for one in known if one not in fast_variants] if name == "*" else [name]
+        readable = [ids for one in others if (ids := known.get(one))]
+        if readable and not any(variant in ids for ids in readable):
+            there_are = sorted(set().union(*readable))
+            raise InputError(
+                f"`{'--fast-variant' if name == '*' else f'models.{name}.fast_variant'}` is `{variant}`; "
+                f"there is {listed(there_are)}",
+                hint=did_you_mean(variant, there_are) or f"convert the model as {variant} too",
+                allowed=there_are,
+            )
+
+
+def _variants(paths: Path | Sequence[Path]) -> set[str]:
+    """Return the variants of all versions of a model, those that can be read."""
+    found: set[str] = set()
+    for path in paths if isinstance(paths, Sequence) else [paths]:
+        with suppress(EdgeInferError):
+            found |= {variant.id for variant in Bundle.open(path).manifest.variants}
+    return found
+
+
 def parse_canary(entry: Mapping[str, Any], where: str) -> Canary:
     """Parse `{"version": "2", "percent": 10}`.
 
@@ -124,7 +162,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
     for name, entry in entries.items():
         where = f"tenants.{name}"
         entry = _as_table(entry, where)
-        _refuse_unknown(entry, ("keys", "weight", "admin"), where)
+        _refuse_unknown(entry, ("keys", "weight", "admin", "metrics"), where)
         if not name:
             raise InputError("A tenant has an empty name", hint="[tenants.shop]")
         keys = entry.get("keys")
@@ -137,10 +175,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
         weight = _number(entry, "weight", where, 1e6) if "weight" in entry else 1.0
         if not weight:
             raise InputError(f"`{where}.weight` is 0", hint="leave the tenant out")
-        is_admin = entry.get("admin", False)
-        if not isinstance(is_admin, bool):
-            raise InputError(f"`{where}.admin` is neither true nor false", hint="admin = true")
-        tenants[Tenant(name, weight, is_admin)] = digests
+        tenants[Tenant(name, weight, _flag(entry, "admin", where), _flag(entry, "metrics", where))] = digests
     return tenants
 
 
@@ -162,9 +197,31 @@ def _digest(key: object, where: str) -> bytes:
 def _pool(name: str, entry: object) -> Pool:
     where = f"pools.{name}"
     entry = _as_table(entry, where)
-    _refuse_unknown(entry, ("workers", "device"), where)
+    _refuse_unknown(entry, ("workers", "device", "memory_limit_mb"), where)
     workers = int(_number(entry, "workers", where, _MAX_WORKERS)) if "workers" in entry else 0
-    return Pool(workers, _text(entry, "device", where) if "device" in entry else "")
+    limit = int(_number(entry, "memory_limit_mb", where, _MAX_MEMORY_MB)) if "memory_limit_mb" in entry else 0
+    device = _text(entry, "device", where) if "device" in entry else ""
+    if limit and device.partition(":")[0] not in ("cpu", "cuda"):
+        raise InputError(
+            f"`{where}.memory_limit_mb` bounds the memory of a device, which `{where}.device` does not name",
+            hint='device = "cuda"',
+        )
+    return Pool(workers, device, limit)
+
+
+def _check_bounds(pools: Mapping[str, Pool]) -> None:
+    """Refuse two bounds of one device: its memory is one."""
+    found: dict[str, tuple[str, int]] = {}
+    for name, pool in pools.items():
+        if pool.memory_limit_mb:
+            kind, _, index = pool.device.partition(":")
+            other, limit = found.setdefault(f"{kind}:{index or 0}", (name, pool.memory_limit_mb))
+            if limit != pool.memory_limit_mb:
+                raise InputError(
+                    f"`pools.{name}.memory_limit_mb` is {pool.memory_limit_mb}, that of `pools.{other}` on the same "
+                    f"device {limit}: they share its memory",
+                    hint=f"memory_limit_mb = {max(limit, pool.memory_limit_mb)}",
+                )
 
 
 def _route(entry: object, i: int) -> Route:
@@ -198,6 +255,13 @@ def _number(entry: Mapping[str, Any], key: str, where: str, most: float) -> floa
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         raise InputError(f"`{where}.{key}` is no number from 0 to {most:g}", hint=f"{key} = 1")
     return float(value)
+
+
+def _flag(entry: Mapping[str, Any], key: str, where: str) -> bool:
+    value = entry.get(key, False)
+    if not isinstance(value, bool):
+        raise InputError(f"`{where}.{key}` is neither true nor false", hint=f"{key} = true")
+    return value
 
 
 def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:

@@ -57,7 +57,7 @@ def find_library(target: str, wheel: Path | None) -> Library:
             raise BackendUnavailable(
                 "onnxruntime's shared library is not here", hint="pip install 'edge-infer[onnxruntime]'"
             )
-        found = Library(path.read_bytes(), str(path))
+        found = Library(Path(path).read_bytes(), path)
     else:
         found = _from_wheel(_wheel_for(target, wheel))
     check_elf(found.data[:20], target, found.source)

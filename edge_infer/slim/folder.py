@@ -128,7 +128,8 @@ def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
     if not manifest.inputs and manifest.examples is None and len(manifest.variants) == 1:
         model = bundle.model(variant)  # a bare file
         write_file(
-            building / f"model{Path(variant.file).suffix}", model if isinstance(model, bytes) else model.read_bytes()
+            building / f"model{Path(variant.file).suffix}",
+            model if isinstance(model, bytes) else Path(model).read_bytes(),
         )
         return
     kept = [path for path in (variant.file, *variant.external, manifest.labels, manifest.examples) if path is not None]

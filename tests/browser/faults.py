@@ -51,6 +51,7 @@ class FaultServer:
 
     Attributes:
         cuts: After how many bytes each of the next answers with a model is cut; none when it is empty.
+        stalls: After how many bytes each of the next answers with a model stands still.
         has_ranges: Whether it answers to `Range`.
         as_page: Whether models are answered with an HTML page.
         asked: From where each request for a model asked.
@@ -61,6 +62,7 @@ class FaultServer:
         self._manifests = {
             f"/models/{name}/manifest.json": make_manifest(name, model) for name, model in models.items()
         }
+        self._is_over = threading.Event()
         self.reset()
         outer = self
 
@@ -80,6 +82,7 @@ class FaultServer:
     def reset(self) -> None:
         """Behave well again, and forget what was asked."""
         self.cuts: list[int] = []
+        self.stalls: list[int] = []
         self.has_ranges = True
         self.as_page = False
         self.asked: list[int] = []
@@ -90,6 +93,7 @@ class FaultServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._is_over.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -123,7 +127,12 @@ class FaultServer:
         request.send_header("Content-Type", "application/octet-stream")
         request.send_header("Cache-Control", "no-store")
         request.end_headers()
-        if self.cuts:
+        if self.stalls:
+            request.wfile.write(model[start : start + self.stalls.pop(0)])
+            request.wfile.flush()
+            self._is_over.wait()
+            request.close_connection = True
+        elif self.cuts:
             request.wfile.write(model[start : start + self.cuts.pop(0)])
             request.wfile.flush()
             # As networks do: the connection dies some time after its last byte. At once, browsers drop what is unread.

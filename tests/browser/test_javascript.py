@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import onnx
 import pytest
 
 import edge_infer
-from edge_infer.errors import BackendUnavailable, FetchError, InputError, IntegrityError, ManifestError
+from edge_infer.errors import BackendUnavailable, ExecutionError, FetchError, InputError, IntegrityError, ManifestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -166,6 +167,50 @@ def test_an_engine_file_that_does_not_fit_names_the_version(
     assert "edge-infer[web]" in caught.value.hint
     page.do(lambda page: page.unroute("**/*.wasm"))
     page.evaluate(_OPEN, "/models/digits")
+
+
+def test_an_engine_file_of_a_wrong_media_type_works_or_names_the_file(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    """A server that knows neither `.wasm` nor `.mjs`: the first is compiled, browsers refuse the second."""
+
+    def mislabel(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, headers={**response.headers, "content-type": "text/plain"})
+
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/*.wasm", mislabel))
+    page.evaluate(_OPEN, "/models/digits")
+    page.evaluate("() => session.close()")
+
+    page.do(lambda page: page.unroute("**/*.wasm"))
+    page.do(lambda page: page.route("**/*.mjs", mislabel))
+    with pytest.raises(BackendUnavailable, match=r"ort-wasm-simd-threaded\.mjs cannot be loaded") as caught:
+        page.evaluate(_OPEN, "/models/digits")
+    assert "edge-infer-files" in caught.value.hint
+
+
+def test_a_model_that_wants_more_memory_than_there_is_fails_and_can_run_again(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    """WebAssembly has 4 GiB at most; the model makes as many zeros as it is told to."""
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("ConstantOfShape", ["count"], ["zeros"]),
+            onnx.helper.make_node("ReduceSum", ["zeros"], ["sum"], keepdims=0),
+        ],
+        "zeros",
+        [onnx.helper.make_tensor_value_info("count", onnx.TensorProto.INT64, [1])],
+        [onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, [])],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/zeros.onnx", lambda route: route.fulfill(body=model.SerializeToString())))
+    page.evaluate(_OPEN, "/zeros.onnx")
+
+    with pytest.raises(ExecutionError, match=r"(?i)alloc|memory"):
+        page.evaluate("() => session.run({ count: BigInt64Array.of(2n ** 30n - 2n ** 10n) })")
+    assert page.evaluate("async () => (await session.run({ count: BigInt64Array.of(8n) })).sum.data[0]") == 0
 
 
 def test_a_missing_pyodide_says_what_to_install(open_page: Callable[..., BrowserPage], server: str) -> None:

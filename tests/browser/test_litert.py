@@ -335,3 +335,25 @@ def test_verify_runs_it_in_a_browser(digits_bundle: Path) -> None:
     assert done.exit_code == 0, done.output
     assert '"backend": "litert-web"' in done.output
     assert '"engine": "2.5.3"' in done.output
+
+
+def test_many_shapes_and_sessions_with_two_threads_do_not_wait_for_threads_that_cannot_start(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    """Each compiled program has threads of its own; one that is made while the engine's thread is busy never starts."""
+    shapes = open_page(f"{server}/blank.html").evaluate(
+        """async () => {
+            const { createSession } = await import("/src/index.js");
+            const options = { backend: "litert", threads: 2 };
+            const open = () => createSession("/models/digits", options);
+            const sessions = await Promise.all([open(), open(), open(), open()]);
+            const shapes = [];
+            for (const batch of [1, 2, 3, 4]) {
+                const image = { data: new Float32Array(64 * batch), shape: [batch, 1, 8, 8] };
+                for (const session of sessions) shapes.push((await session.run({ image })).logits.shape[0]);
+            }
+            return shapes;
+        }"""
+    )
+
+    assert shapes == [batch for batch in (1, 2, 3, 4) for _ in range(4)]

@@ -76,6 +76,24 @@ def test_a_cut_download_goes_on(page: BrowserPage, faults: FaultServer) -> None:
     assert faults.asked == [0, PART]
 
 
+def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultServer) -> None:
+    """A server that sends nothing more; the page's patience, 30 s, is cut short."""
+
+    def hurry(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace("STALL_MS = 30_000", "STALL_MS = 400"))
+
+    page.do(lambda page: page.route("**/src/transfer.js", hurry))
+    faults.stalls = [PART + 1000]
+
+    assert load(page)["loaded"] > 3 * PART
+    assert faults.asked == [0, PART]
+
+    faults.stalls = [0, 0, 0, 0]
+    with pytest.raises(FetchError, match=r"was cut after 0 of \d+ bytes: nothing came for 0\.4 s"):
+        load(page, "two")
+
+
 def test_the_next_visit_goes_on_where_the_last_one_was_cut(page: BrowserPage, faults: FaultServer) -> None:
     """Every attempt of the first visit dies; nothing of it passes for the whole file."""
     faults.cuts = [2 * PART + 1000, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""Measuring in the page: its engine has no threads to choose, and what was measured lasts as long as the page."""
+"""Measuring in the page: from Python it lasts as long as the page, JavaScript keeps it with the models."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from edge_infer.errors import InputError, UnsupportedModel
+
 if TYPE_CHECKING:
-    from tests.browser.conftest import PagePython
+    from collections.abc import Callable
+
+    from playwright.sync_api import Route
+
+    from tests.browser.conftest import BrowserPage, PagePython
 
 pytestmark = pytest.mark.browser
 
@@ -30,3 +36,84 @@ remembered._IN_PAGE.clear()
     assert path is None
     assert why.startswith("measured: the fastest of 3 ways")
     assert loaded == best
+
+
+_LOAD = """async (options) => {
+    const { createSession } = await import("/src/index.js");
+    const session = await createSession("/models/digits", options);
+    const { variant, why, threads } = session.report();
+    const shape = (await session.run({ image: new Float32Array(64) })).logits.shape;
+    await session.close();
+    return { variant, why, threads, shape };
+}"""
+_TUNE = """async (options) => (await import("/src/index.js")).tune("/models/digits", options)"""
+
+
+def test_javascript_remembers_the_fastest_way_for_the_next_visit(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    page = open_page(f"{server}/blank.html")
+    before = page.evaluate(_LOAD, {})
+    tuning = page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1, 2]})
+    page.do(lambda page: page.reload())
+    after = page.evaluate(_LOAD, {})
+    asked = page.evaluate(_LOAD, {"variant": "onnx/fp16"})
+    litert = page.evaluate(_LOAD, {"backend": "litert", "threads": 1})
+    forgetful = page.evaluate(_LOAD, {"keep": False})
+
+    rows = tuning["rows"]
+    assert (before["variant"], before["why"]) == ("onnx/int8", "rule: of onnx variants int8 comes first here")
+    ways = {(row["variant"], row["backend"], row["threads"]) for row in rows}
+    onnx = {(f"onnx/{precision}", "ort", n) for precision in ("int8", "fp16", "fp32") for n in (1, 2)}
+    assert ways >= onnx
+    assert any(backend == "litert" for _, backend, _ in ways)
+    assert (rows, tuning["failed"]) == (sorted(rows, key=lambda row: row["ms"]), [])
+    assert (after["variant"], after["threads"]) == (rows[0]["variant"], rows[0]["threads"])
+    assert after["why"].startswith(f"measured: the fastest of {len(rows)} ways that keep the quality")
+    assert (asked["variant"], asked["why"][:11]) == ("onnx/fp16", "asked for; ")
+    assert litert["variant"].startswith("tflite/")
+    assert forgetful["why"].startswith("rule"), "a session that leaves no trace reads none"
+
+
+def test_a_session_that_is_to_be_tuned_measures_once(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/blank.html")
+    workers: list[str] = []
+    page.do(lambda page: page.on("worker", lambda worker: workers.append(worker.url)))
+
+    first = page.evaluate(_LOAD, {"tune": True, "backend": "ort"})
+    measuring = len(workers)
+    second = page.evaluate(_LOAD, {"tune": True})
+
+    assert first["why"].startswith("measured") and second["why"].startswith("measured")
+    assert (measuring > 1, len(workers) - measuring) == (True, 1)
+
+
+def test_a_variant_that_misses_its_golden_outputs_is_not_taken(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    def exchange(route: Route) -> None:
+        """Let int8 claim to be fp32, whose bound it cannot keep."""
+        manifest = route.fetch().json()
+        for variant in manifest["variants"]:
+            if variant["id"] == "onnx/int8":
+                variant["precision"] = "fp32"
+        route.fulfill(status=200, json=manifest)
+
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/manifest.json", exchange))
+
+    tuning = page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1], "backend": "ort"})
+
+    assert "onnx/int8" not in {row["variant"] for row in tuning["rows"]}
+    ((variant, reason),) = [(one["variant"], one["reason"]) for one in tuning["failed"]]
+    assert (variant, "golden outputs" in reason) == ("onnx/int8", True)
+    with pytest.raises(UnsupportedModel, match="golden outputs"):
+        page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1], "variant": "onnx/int8"})
+
+
+@pytest.mark.parametrize(("options", "said"), [({"threads": []}, "numbers from 1"), ({"maxTimeMs": 0}, "more than 0")])
+def test_wrong_options_are_refused(
+    open_page: Callable[..., BrowserPage], server: str, options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        open_page(f"{server}/blank.html").evaluate(_TUNE, options)

@@ -138,3 +138,12 @@ def test_the_gap_is_what_precise_mode_keeps() -> None:
     found = Saturation(38.5, 20.5, True)
 
     assert found.gap_db == pytest.approx(18)
+
+
+def test_values_of_16_bits_are_slow_on_cpus_and_stay() -> None:
+    slow = Latency("tflite/fp32", 16.0, 15.0, 17.0, 2.0, 10)
+
+    (one,), _ = choose([measured("tflite/int8x16", "int8", slow, ("pi",))], "onnx/fp32", Recipe())
+
+    assert one.is_kept
+    assert one.quality.verdict.word == "warn"

@@ -224,3 +224,16 @@ def test_python_has_every_option_of_the_command() -> None:
 def test_a_recipe_beside_other_options_is_refused(tmp_path: Path, option: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="`recipe` says what to make, and so do other arguments"):
         convert(tmp_path / "m.onnx", tmp_path / "m.bundle", recipe=Recipe(), **option)
+
+
+def test_int8x16_is_made_by_name_measured_and_proven(write_model: WriteModel, tmp_path: Path) -> None:
+    path = write_model(zoo.mlp(), "mlp.onnx")
+
+    made = convert(path, tmp_path / "m.bundle", precision="fp32,int8,int8x16", format="tflite")
+
+    assert [one.variant.id for one in made.variants if one.is_kept] == ["tflite/fp32", "tflite/int8", "tflite/int8x16"]
+    narrow, wide = made.variants[1:]
+    assert wide.quality.parity.sqnr_db > narrow.quality.parity.sqnr_db
+    assert wide.variant.targets == ("mcu",)
+    with edge_infer.load(tmp_path / "m.bundle", variant="tflite/int8x16", self_test=True) as session:
+        assert session.report().variant == "tflite/int8x16"

@@ -24,13 +24,12 @@ def test_a_network_gives_what_onnx_runtime_gives(name: str) -> None:
         assert figures.max_err <= 1e-5
 
 
-@pytest.mark.parametrize("word", ["int8", "int8-dynamic"])
+@pytest.mark.parametrize("word", ["int8", "int8x16", "int8-dynamic"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_in_8_bits_stays_near(name: str, word: str) -> None:
     model = MODELS[name]()
     calls = calls_of(model, 12)
     graph = FloatGraph.of_onnx(onnx.load_from_string(model))
-
     written = graph.write(word, calls)
 
     wanted = [run_onnx(model, call) for call in calls[:4]]

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+import pytest
 
+from edge_infer.errors import ConversionError
 from edge_infer_converters.targets import tflite
 from tests.converters.engines import random_feeds, run_tflite
+from tests.converters.small_models import MODELS, calls_of
+from tests.converters.test_tflite_lstm import SAYABLE, recurrent
 from tests.converters.test_tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
 from tests.converters.test_tflite_rules import CASES
 
@@ -70,6 +74,8 @@ def test_static_int8_and_fp16_run_on_the_old_runtime(tmp_path: Path) -> None:
     image, language = graph_of(image_net()), graph_of(language_net())
     models = {
         "image fp16": (image.write("fp16").data, feeds_of(image_net(), 1)[0]),
+        "image int8x16": (image.write("int8x16", feeds_of(image_net())).data, feeds_of(image_net(), 1)[0]),
+        "language int8x16": (language.write("int8x16", ids()).data, ids(1)[0]),
         "image int8": (image.write("int8", feeds_of(image_net())).data, feeds_of(image_net(), 1)[0]),
         "language fp16": (language.write("fp16").data, ids(1)[0]),
         "language int8": (language.write("int8", ids()).data, ids(1)[0]),
@@ -82,6 +88,49 @@ def test_static_int8_and_fp16_run_on_the_old_runtime(tmp_path: Path) -> None:
         for output, wanted in run_tflite(data, feeds).items():
             noise = np.square(outputs[name][output] - wanted).mean() / np.square(wanted).mean()
             assert noise < (1e-3 if "int8" in name else 1e-9), name
+
+
+def test_the_lstm_of_tflite_runs_on_the_old_runtime(tmp_path: Path) -> None:
+    models = {}
+    for name, settings in SAYABLE.items():
+        model = recurrent(**settings)
+        graph = tflite.FloatGraph.of_onnx(onnx.load_from_string(model), for_page=False)
+        models[name] = (graph.write().data, random_feeds(model))
+
+    outputs, errors = on_old_runtime(models, tmp_path)
+
+    assert errors == {}
+    for name, (data, feeds) in models.items():
+        for output, wanted in run_tflite(data, feeds).items():
+            np.testing.assert_allclose(outputs[name][output], wanted, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+#: How far apart the two runtimes may be, as noise to signal: other orders of sums, other roundings of integers.
+NOISE = {"fp32": 1e-9, "fp16": 1e-9, "int8": 2e-3, "int8x16": 1e-5, "int8-dynamic": 2e-3, "int4": 2e-3, "mixed": 2e-3}
+
+
+@pytest.mark.parametrize("word", NOISE)
+def test_every_network_gives_the_same_numbers_on_the_old_runtime_or_is_refused_by_it(word: str, tmp_path: Path) -> None:
+    """What it lacks it must not compute otherwise: GELU, and weights with a scale for each row."""
+    models = {}
+    for name, make in MODELS.items():
+        model = make()
+        calls = calls_of(model, 8)
+        try:
+            written = tflite.FloatGraph.of_onnx(onnx.load_from_string(model)).write(word, calls)
+        except ConversionError:
+            continue  # nothing of it is worth storing so
+        models[name] = (written.data, calls[0])
+
+    outputs, errors = on_old_runtime(models, tmp_path)
+
+    assert len(outputs) >= (0 if word in ("int8-dynamic", "int4", "mixed") else 10)
+    assert {name: error for name, error in errors.items() if "version" not in error} == {}
+    for name in outputs:
+        data, feeds = models[name]
+        for output, wanted in run_tflite(data, feeds).items():
+            noise = np.square(outputs[name][output] - wanted).mean()
+            assert noise <= NOISE[word] * np.square(wanted).mean() + 1e-12, name
 
 
 def test_what_its_kernels_would_compute_wrongly_is_refused_by_the_old_runtime(tmp_path: Path) -> None:

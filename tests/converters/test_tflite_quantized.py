@@ -100,7 +100,8 @@ def ids(count: int = 8) -> list[Arrays]:
 
 
 @pytest.mark.parametrize(
-    ("word", "least_db", "largest_share"), [("fp16", 60, 0.6), ("int8-dynamic", 30, 0.4), ("int8", 25, 0.45)]
+    ("word", "least_db", "largest_share"),
+    [("fp16", 60, 0.6), ("int8-dynamic", 30, 0.4), ("int8", 25, 0.45), ("int8x16", 30, 0.45)],
 )
 def test_an_image_net_in_fewer_bits_is_near_the_source(word: str, least_db: float, largest_share: float) -> None:
     model, graph = image_net(), graph_of(image_net())
@@ -113,7 +114,14 @@ def test_an_image_net_in_fewer_bits_is_near_the_source(word: str, least_db: floa
 
 @pytest.mark.parametrize(
     ("word", "least_db", "largest_share"),
-    [("fp16", 60, 0.65), ("int8-dynamic", 30, 0.5), ("mixed", 14, 0.45), ("int4", 10, 0.4), ("int8", 25, 0.6)],
+    [
+        ("fp16", 60, 0.65),
+        ("int8-dynamic", 30, 0.5),
+        ("mixed", 14, 0.45),
+        ("int4", 10, 0.4),
+        ("int8", 25, 0.6),
+        ("int8x16", 30, 0.6),
+    ],
 )
 def test_a_language_net_in_fewer_bits_is_near_the_source(word: str, least_db: float, largest_share: float) -> None:
     model, graph = language_net(), graph_of(language_net())
@@ -181,6 +189,55 @@ def test_an_integer_interface_quantizes_what_only_float_operators_read_and_give(
     assert interpreter.get_signature_list() == {"serving_default": {"inputs": ["e"], "outputs": ["y"]}}
     assert {one["dtype"] for one in (*interpreter.get_input_details(), *interpreter.get_output_details())} == {np.int8}
     interpreter.invoke()
+
+
+def test_values_of_16_bits_leave_the_noise_of_the_weights_only() -> None:
+    """With weights that 8 bits hold exactly, nothing but the rounding of values is left: 16 bits make it 40 dB less."""
+    rng = np.random.default_rng(0)
+    weights = {name: np.rint(rng.uniform(-127, 127, (32, 32))).astype(np.float32) / 64 for name in ("a", "b")}
+    for matrix in weights.values():
+        matrix[0] = 127 / 64
+    nodes = [
+        helper.make_node("Gemm", ["x", "a"], ["h"]),
+        helper.make_node("Tanh", ["h"], ["t"]),
+        helper.make_node("Gemm", ["t", "b"], ["y"]),
+    ]
+    model = zoo.model(nodes, [zoo.value("x", ["n", 32])], [zoo.value("y", ["n", 32])], weights)
+    calls = feeds_of(model)
+    graph = graph_of(model)
+
+    wide, narrow = (graph.write(word, calls) for word in ("int8x16", "int8"))
+
+    assert sqnr(model, wide.data, calls[:4]) >= sqnr(model, narrow.data, calls[:4]) + 40
+    assert wide.note == "3 of 3 operators in int16"
+    assert {"int16", "int8", "int64"} & set(types_in(wide.data)) >= {"int16", "int8"}
+
+
+def test_values_of_16_bits_may_have_an_interface_of_integers() -> None:
+    model = image_net()
+
+    data = graph_of(model).write("int8x16", feeds_of(model), integer_interface=True).data
+
+    interpreter = Interpreter(model_content=data)
+    assert {one["dtype"] for one in (*interpreter.get_input_details(), *interpreter.get_output_details())} == {np.int16}
+    assert "float32" not in types_in(data)
+
+
+def test_what_has_no_kernel_for_16_bits_stays_float() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("PRelu", ["c", "s"], ["p"]),
+        helper.make_node("Conv", ["p", "w"], ["y"]),
+    ]
+    weights = {"w": normal(4, 4, 1, 1), "s": np.full((4, 1, 1), 0.2, np.float32)}
+    model = zoo.model(nodes, [zoo.value("x", [1, 4, 6, 6])], [zoo.value("y", None)], weights)
+
+    written = graph_of(model).write("int8x16", feeds_of(model))
+
+    assert written.operators.count("PRELU") == 1
+    before = written.operators[written.operators.index("PRELU") - 1]
+    assert before == "DEQUANTIZE"
+    assert sqnr(model, written.data, feeds_of(model, 4)) >= 30
 
 
 def test_ranges_are_the_true_ones_however_rare_a_value_is() -> None:
@@ -299,13 +356,21 @@ def test_a_model_without_weights_is_refused() -> None:
     for word in ("fp16", "int8-dynamic", "int4", "mixed"):
         with pytest.raises(ConversionError, match="no weights"):
             graph.write(word)
-    with pytest.raises(ConversionError, match="no operator with weights"):
-        graph.write("int8", [{"x": np.ones((1, 3), np.float32)}])
+    for word in ("int8", "int8x16"):
+        with pytest.raises(ConversionError, match="no operator with weights"):
+            graph.write(word, [{"x": np.ones((1, 3), np.float32)}])
 
 
 def test_a_model_that_does_not_run_on_the_data_is_refused() -> None:
     with pytest.raises(ConversionError, match="cannot be calibrated"):
         graph_of(language_net()).write("int8", [{"ids": np.full((1, 8), 10_000)}])
+
+
+@pytest.mark.parametrize("word", ["int8", "int8x16"])
+def test_integers_without_data_are_refused(word: str) -> None:
+    """Every range would be unknown, and every step 1."""
+    with pytest.raises(ConversionError, match="needs inputs that give its values their ranges"):
+        graph_of(zoo.mlp()).write(word)
 
 
 def test_four_bits_choose_scales_of_least_error() -> None:

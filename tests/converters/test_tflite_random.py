@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from ai_edge_litert.interpreter import Interpreter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -81,14 +82,15 @@ def test_random_graphs_give_what_onnx_runtime_gives(model: bytes, batch: int) ->
     assert parity.judge(parity.compare([wanted], [got]), "fp32") == ("ok", "")
 
 
+@pytest.mark.parametrize("word", ["int8", "int8x16"])
 @given(model=models())
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-def test_random_graphs_in_int8_stay_near(model: bytes) -> None:
-    """All results lie between -1 and 1; on the data that gave the ranges, an int8 file is a few steps off at most."""
+def test_random_graphs_in_integers_stay_near(word: str, model: bytes) -> None:
+    """All results lie between -1 and 1; on the data that gave the ranges, such a file is a few steps off at most."""
     calls = [random_feeds(model, seed=seed) for seed in range(4)]
     graph = tflite.FloatGraph.of_onnx(onnx.load_from_string(model))
     try:
-        written = graph.write("int8", calls)
+        written = graph.write(word, calls)
     except ConversionError as error:
         assert "no operator with weights" in error.message
         return
@@ -97,6 +99,28 @@ def test_random_graphs_in_int8_stay_near(model: bytes) -> None:
         difference = np.abs(run_tflite(written.data, call)["y"] - run_onnx(model, call)["y"])
         assert difference.mean() < 0.03
         assert difference.max() < 0.5
+
+
+@given(model=models(), word=st.sampled_from(["fp16", "int8-dynamic"]))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+def test_random_graphs_with_weights_of_fewer_bits_stay_near(model: bytes, word: str) -> None:
+    """A wider table in front, for weights of less than 1024 elements stay as they are."""
+    proto = onnx.load_from_string(model)
+    rng = np.random.default_rng(1)
+    wide = rng.normal(0, 0.2, (4, 4, 9, 9)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(wide, "wide"))
+    for node in proto.graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = "front" if name == "x" else name
+    proto.graph.node.insert(0, helper.make_node("Conv", ["x", "wide"], ["front"], pads=[4, 4, 4, 4]))
+    model = proto.SerializeToString()
+    calls = [random_feeds(model, seed=seed) for seed in range(2)]
+
+    written = tflite.FloatGraph.of_onnx(proto).write(word)
+
+    for call in calls:
+        difference = np.abs(run_tflite(written.data, call)["y"] - run_onnx(model, call)["y"])
+        assert difference.mean() < (0.002 if word == "fp16" else 0.05)
 
 
 @given(model=models())

@@ -149,6 +149,14 @@ CASES = {
     "divide": Case([node("Exp", "z", "e"), node("Div", "x e")], more_inputs=("z",)),
     "power": Case([node("Abs", "x", "a"), node("Pow", "a c")], IMAGE, {"c": scalar(1.5)}),
     "max-of-three": Case([node("Max", "x z q")], more_inputs=("z", "q")),
+    "max-of-three-shapes": Case(
+        [node("Max", "x row column", "m"), node("Min", "m column x row")],
+        IMAGE,
+        {"row": normal(7), "column": normal(9, 1)},
+    ),
+    "dense-with-a-bias-of-more-axes": Case(
+        [node("MatMul", "x w", "m"), node("Add", "m b")], ("batch", 5), {"w": normal(5, 3), "b": normal(1, 1, 3)}
+    ),
     "min": Case([node("Min", "x c")], IMAGE, {"c": scalar(0.25)}),
     "residual": Case(
         [node("Conv", "x w", "c", pads=[1, 1, 1, 1]), node("Add", "c x", "s"), node("Relu", "s")],

@@ -215,7 +215,7 @@ def test_the_parity_switch_reaches_the_engine(
     if wish is not None:
         options |= edge_infer.OnnxRuntimeOptions(session_settings={"session.x64quantprecision": wish}).settings()
 
-    load_model(write_model(zoo.identity()), "model.onnx", options).close()
+    load_model(str(write_model(zoo.identity())), "model.onnx", options).close()
 
     assert entries["session.x64quantprecision"] == (wish or "1")
 

@@ -17,6 +17,7 @@ from edge_infer import Tensor
 from edge_infer.bundle import Bundle
 from edge_infer.errors import BackendUnavailable
 from edge_infer.parity import compare, judge, steps_apart
+from edge_infer.processors import is_emulated
 from edge_infer.registry import get_backend
 
 MACHINE = os.environ.get("PI_MACHINE", "")
@@ -123,6 +124,27 @@ def test_the_command_line_verifies_the_bundle() -> None:
     failed = [name for name, verdict in rows.items() if verdict == "fail"]
     # Computed in float16 the fp16 variant has 57 dB; float16 that is only stored must have 60.
     assert failed == (["onnxruntime onnx/fp16"] if MACHINE == "pi5" else [])
+
+
+@pytest.mark.skipif(not Path("/proc/sys/kernel/arch").exists(), reason="Linux before 6.1 does not say what it runs on")
+def test_it_is_known_to_be_emulated() -> None:
+    assert is_emulated(platform.machine())
+
+
+@pytest.mark.skipif(MACHINE == "pi2", reason="click and rich are not in the 32-bit root")
+@pytest.mark.skipif(not Path("/proc/sys/kernel/arch").exists(), reason="Linux before 6.1 does not say what it runs on")
+def test_what_is_measured_here_is_marked_as_no_speed(bundle: Bundle) -> None:
+    command = [sys.executable, "-m", "edge_infer", "bench", bundle.location, "--variant", "onnx/int8"]
+
+    run = subprocess.run(
+        [*command, "--rounds", "1", "--seconds", "0.02"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ, COLUMNS="200"),
+    )
+
+    assert "not a speed" in run.stdout
 
 
 @pytest.mark.skipif(MACHINE == "pi2", reason="onnxruntime has no library for it")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import ast
+import hashlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+import edge_infer
+from edge_infer.manifest import FileEntry, Manifest, Variant
 from tests import zoo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import WriteModel
 
 HEAVY = ["numpy", "onnxruntime", "ai_edge_litert", "tflite_runtime", "onnx", "starlette", "uvicorn", "click", "rich"]
@@ -20,10 +25,23 @@ HEAVY += ["asyncio", "dataclasses", "playwright", "importlib.metadata"]
 
 def loaded(code: str) -> set[str]:
     """Run code in a fresh interpreter and return the names of the modules that it loaded."""
-    listing = "import json; print(json.dumps(sorted(set(sys.modules) - before)))"
+    listing = "print(sorted(set(sys.modules) - before))"
     script = f"import sys; before = set(sys.modules)\n{code}\n{listing}"
     run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return set(json.loads(run.stdout.splitlines()[-1]))
+    return set(ast.literal_eval(run.stdout.splitlines()[-1]))
+
+
+def write_bundle(folder: Path, model: Path) -> Path:
+    """Write a bundle of one small model, in this process."""
+    data = model.read_bytes()
+    session = edge_infer.load(model)
+    (folder / "onnx").mkdir(parents=True)
+    (folder / "onnx" / "model.onnx").write_bytes(data)
+    entry = FileEntry("onnx/model.onnx", len(data), hashlib.sha256(data).hexdigest())
+    variant = Variant("onnx/fp32", "onnx", "fp32", entry.path)
+    manifest = Manifest("identity", "1", session.inputs, session.outputs, [variant], [entry])
+    (folder / "manifest.json").write_bytes(manifest.to_bytes())
+    return folder
 
 
 def test_import_loads_no_numpy_no_engine_no_server_no_command_line() -> None:
@@ -53,16 +71,86 @@ def test_a_run_on_one_engine_loads_no_other(write_model: WriteModel) -> None:
     assert names.isdisjoint({"ai_edge_litert", "onnx", "starlette", "click"})
 
 
+#: What a run by the C interface may load of the standard library: each more is felt on a device.
+STANDARD = {
+    "__future__",
+    "ctypes",
+    "_ctypes",
+    "_struct",
+    "struct",
+    "math",
+    "types",
+    "warnings",
+    "_warnings",
+    "importlib",
+}
+#: A manifest is JSON, which the standard library parses with `re`.
+OF_JSON = {"json", "_json", "re", "_sre", "enum", "copyreg", "functools", "_functools", "collections", "_collections"}
+OF_JSON |= {"itertools", "keyword", "operator", "_operator", "reprlib", "_sha2", "_sha256"}
+OWN = {
+    "attempts",
+    "bundle",
+    "digests",
+    "dtypes",
+    "elements",
+    "errors",
+    "external_data",
+    "loading",
+    "manifest",
+    "opening",
+}
+OWN |= {
+    "platform",
+    "processors",
+    "records",
+    "registry",
+    "remembered",
+    "select",
+    "session",
+    "tensors",
+    "values",
+    "backends",
+}
+OWN_BACKEND = {"", "_api", "_c", "_c_call", "_c_values", "_entries", "_errors"}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the C interface is used on Linux only")
-def test_a_run_that_gives_tensors_loads_neither_numpy_nor_the_python_binding(write_model: WriteModel) -> None:
+@pytest.mark.parametrize("is_bundle", [False, True], ids=["file", "bundle"])
+def test_a_run_that_gives_tensors_loads_these_modules_and_no_others(
+    write_model: WriteModel, tmp_path: Path, is_bundle: bool
+) -> None:
     path = write_model(zoo.identity())
+    if is_bundle:
+        path = write_bundle(tmp_path / "identity.bundle", path)
 
     names = loaded(
         f"import edge_infer; edge_infer.load({str(path)!r}, arrays='tensor').run({{'x': [[1.0, 2.0, 3.0]]}})"
     )
 
-    assert "edge_infer.backends.onnxruntime_c" in names
-    assert names.isdisjoint({"numpy", "onnxruntime", "hashlib", "asyncio", "importlib.metadata"})
+    own = {name.partition(".")[2] for name in names if name.startswith("edge_infer.")}
+    standard = {name.partition(".")[0] for name in names} - {"edge_infer"}
+    assert own == OWN | {f"backends.onnxruntime{part}" for part in OWN_BACKEND} | {"backends.base"}
+    assert standard <= STANDARD | (OF_JSON if is_bundle else set())
+
+
+def test_the_package_has_each_name_that_it_promises() -> None:
+    code = (
+        "import edge_infer\nfor name in edge_infer.__all__: getattr(edge_infer, name)\nassert 'load' in dir(edge_infer)"
+    )
+
+    assert "edge_infer.tuning" in loaded(code)
+
+
+@pytest.mark.parametrize("source", ["nothing.onnx", "damaged.onnx"])
+def test_a_load_that_fails_leaves_no_thread_of_the_library_behind(tmp_path: Path, source: str) -> None:
+    """The library's own destructors run when a process ends: a thread that was still in it would crash it."""
+    (tmp_path / "damaged.onnx").write_bytes(b"no model")
+    code = f"import edge_infer\nedge_infer.load({str(tmp_path / source)!r}, arrays='tensor')"
+
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False) for _ in range(3)]
+
+    assert [run.returncode for run in runs] == [1, 1, 1]
+    assert all("EdgeInferError" in run.stderr or "edge_infer.errors" in run.stderr for run in runs)
 
 
 def test_the_command_line_imports_a_command_only_when_it_is_called() -> None:

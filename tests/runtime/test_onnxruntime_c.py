@@ -27,7 +27,7 @@ from tests.conformance.test_backends import EXCUSED, agrees
 from tests.runtime.test_session import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tests.conftest import WriteModel
 
@@ -119,15 +119,14 @@ def test_what_the_engine_refuses_is_said_as_the_python_binding_says_it(
 
 
 @pytest.fixture
-def another_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def another_library(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let `load_api` see another library, and forget it afterwards."""
 
     def use(path: Path | None) -> None:
-        monkeypatch.setattr(onnxruntime_api, "library_path", lambda: path)
-        onnxruntime_api.load_api.cache_clear()
+        monkeypatch.setattr(onnxruntime_api, "library_path", lambda: None if path is None else str(path))
+        monkeypatch.setattr(onnxruntime_api, "_LOADED", [])
 
-    yield use
-    onnxruntime_api.load_api.cache_clear()
+    return use
 
 
 def test_a_library_of_another_machine_is_named(another_library: Any, tmp_path: Path, write_model: WriteModel) -> None:
@@ -205,3 +204,32 @@ def test_an_output_of_another_shape_than_promised_is_given_all_the_same(write_mo
     with edge_infer.load(path, backend="onnxruntime") as session:
         for _ in range(2):
             assert session.run({"x": [1.0, 2.0]})["y"].tolist() == [1.0, 2.0, 1.0, 2.0]
+
+
+def test_the_library_starts_without_a_thread_where_none_can_be_had(
+    another_library: Any, monkeypatch: pytest.MonkeyPatch, write_model: WriteModel
+) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    another_library(library_path())
+    monkeypatch.setattr(onnxruntime_api, "start_new_thread", refused)
+
+    load_model(str(write_model(zoo.identity())), "model.onnx", {}).close()
+
+
+def test_what_the_other_thread_could_not_make_is_raised_where_it_is_needed(
+    another_library: Any, monkeypatch: pytest.MonkeyPatch, write_model: WriteModel
+) -> None:
+    make = Api.make
+
+    def failing(api: Api, name: str, *arguments: Any) -> Any:
+        if name == "CreateEnv":
+            raise onnxruntime_api.OrtError(1, "no environment today")
+        return make(api, name, *arguments)
+
+    another_library(library_path())
+    monkeypatch.setattr(Api, "make", failing)
+
+    with pytest.raises(UnsupportedModel, match="no environment today"):
+        load_model(str(write_model(zoo.identity())), "model.onnx", {})

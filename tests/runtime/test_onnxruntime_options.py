@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +44,10 @@ def test_typed_settings_become_the_engine_s_own_words() -> None:
         ({"memory_limit_mb": -1, "provider": "cuda"}, "expected 1 or more"),
         ({"engine_cache": "engines", "provider": "cuda"}, "a setting of the provider `tensorrt`"),
         ({"cuda_graph": True}, "a setting of the provider `cuda`"),
+        ({"memory_limit_mb": 64, "provider": "cpu"}, "a setting of the provider `cuda`"),
+        ({"shared_arena": True}, "a setting of the provider `cuda` or `cpu`"),
+        ({"shared_arena": True, "provider": "tensorrt"}, "a setting of the provider `cuda` or `cpu`"),
+        ({"stream": 1, "provider": "cpu"}, "a setting of the provider `cuda` or `tensorrt`"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_when_it_is_written(settings: dict[str, Any], message: str) -> None:
@@ -99,6 +102,6 @@ def test_a_provider_that_does_not_start_is_an_error_and_no_silent_run_on_the_cpu
     monkeypatch.setattr(cuda, "check", lambda *_, **__: None)  # as where all looks well, and it fails all the same
 
     with pytest.warns(UserWarning, match="not in available provider names"), pytest.raises(CudaUnavailable) as caught:
-        open_session(Path(DIGITS), "digits.onnx", device="cuda", options={})
+        open_session(str(DIGITS), "digits.onnx", device="cuda", options={})
 
     assert caught.value.fault == "provider-refused"

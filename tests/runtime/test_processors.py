@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer import platform, processors
-from edge_infer.processors import read_affinity, read_processor, read_quota
+from edge_infer.processors import is_emulated, read_affinity, read_processor, read_quota
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,3 +91,17 @@ def test_a_raspberry_pi_is_known_by_its_part_number_and_its_dot_product(tmp_path
     assert tuple(found) == ("Cortex-A76", ("asimd", "asimdhp", "asimddp"), 2)
     assert found.has_dot_product
     assert not found._replace(features=("asimd",)).has_dot_product
+
+
+@pytest.mark.parametrize(
+    ("kernel", "machine", "right"),
+    [("x86_64", "aarch64", True), ("x86_64", "armv7l", True), ("aarch64", "armv7l", False), ("x86_64", "i686", False)],
+)
+def test_an_imitated_processor_is_told_by_what_the_kernel_runs_on(
+    tmp_path: Path, kernel: str, machine: str, right: bool
+) -> None:
+    assert not is_emulated(machine, tmp_path)  # an old kernel says nothing
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/arch").write_text(kernel + "\n")
+
+    assert is_emulated(machine, tmp_path) is right

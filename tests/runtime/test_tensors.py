@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import pickle
@@ -241,3 +242,14 @@ def test_a_spec_accepts_its_rank_and_fixed_dimensions() -> None:
     assert not spec.accepts((7, 4))
     assert not spec.accepts((3,))
     assert str(spec) == "x: float32[batch, 3]"
+
+
+def test_there_is_one_object_of_each_dtype() -> None:
+    for dtype in DType:
+        assert DType(str(dtype)) is DType.parse(dtype) is copy.deepcopy(dtype) is pickle.loads(pickle.dumps(dtype))
+        assert dtype == str(dtype)
+        assert hash(dtype) == hash(str(dtype))
+    assert len(DType) == len(set(DType)) == 16
+    assert f"{DType.FLOAT32} {DType.FLOAT32!r}" == "float32 DType.FLOAT32"
+    with pytest.raises(ValueError, match="float31"):
+        DType("float31")

@@ -37,7 +37,7 @@ def test_counts_are_of_the_models_that_are_loaded(tmp_path: Path) -> None:
 
 def test_the_page_needs_no_key_and_its_counts_do(tmp_path: Path) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
-    settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")]}}})
+    settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")], "metrics": True}}})
     with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
         send = Client(server.url)
         page = send("/dashboard")

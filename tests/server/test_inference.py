@@ -172,7 +172,7 @@ def test_a_model_that_loads_slowly_holds_up_nobody(models: dict[str, Path], monk
     release, running = Event(), Event()
     load = ServedModel.loaded
 
-    def slow(self: ServedModel, *place: str) -> LoadedModel:
+    def slow(self: ServedModel, *place: Any) -> LoadedModel:
         running.set()
         assert release.wait(60)
         return load(self, *place)

@@ -115,7 +115,7 @@ def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path
 
 def test_a_fast_variant_that_is_not_faster_is_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
     folder = two_variants(tmp_path / "two", slow_model(50), slow_model(50))
-    for fast in ("onnx/none", "onnx/fp32", "onnx/int8"):
+    for fast in ("onnx/fp32", "onnx/int8"):
         app = create_app({"two": folder}, settings=Settings(fast_variants={"two": fast}))
         with ServerThread(app) as server:
             config = json.loads(Client(server.url)("/v2/models/two/config").body)
@@ -183,7 +183,7 @@ def test_a_route_chooses_the_pool_by_model_version_and_tenant(tmp_path: Path) ->
 def test_a_pool_that_is_flooded_does_not_hold_up_another(tmp_path: Path, gate: Gate) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     table = RoutingTable({"gold": Pool(1)}, [Route("gold", tenant="shop")])
-    settings = Settings(table, tenants={Tenant("shop"): [hashlib.sha256(b"k").digest()]})
+    settings = Settings(table, tenants={Tenant("shop", sees_metrics=True): [hashlib.sha256(b"k").digest()]})
     settings = settings._replace(tenants={**settings.tenants, Tenant("other"): [hashlib.sha256(b"o").digest()]})
     limits = Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6))
     with ServerThread(create_app({"tiny": tiny}, limits=limits, settings=settings)) as server:
@@ -272,7 +272,7 @@ def test_without_a_key_only_health_is_answered(tmp_path: Path, caplog: pytest.Lo
         send = Client(server.url)
         for path in ("/health", "/livez", "/readyz", "/v2/health/live"):
             assert send(path).status == 200
-        for path in ("/v2", "/metrics", "/models/", "/models/tiny/onnx/model.onnx", "/docs", "/v2/models/tiny", "/"):
+        for path in ("/v2", "/models/", "/models/tiny/onnx/model.onnx", "/docs", "/v2/models/tiny", "/"):
             refused = send(path)
             assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer"), path
             assert send(path, authorization="Bearer s3cret").status in (200, 404), path
@@ -303,6 +303,24 @@ def test_only_a_tenant_that_is_admin_changes_what_all_share(tmp_path: Path) -> N
         assert ask(server, x_api_key="s").status == 404
 
 
+def test_the_counts_of_all_tenants_are_for_who_may_see_them(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    tenants = {
+        "shop": {"keys": [digest("s")]},
+        "ops": {"keys": [digest("o")], "admin": True},
+        "prometheus": {"keys": [digest("p")], "metrics": True},
+    }
+    with ServerThread(create_app({"tiny": tiny}, settings=parse_settings({"tenants": tenants}))) as server:
+        send = Client(server.url)
+        assert ask(server, x_api_key="s").status == 200
+        for path in ("/metrics", "/dashboard/state.json", "/v2/models/stats", "/v2/models/tiny/stats"):
+            statuses = [send(path, x_api_key=key).status for key in ("s", "o", "p")]
+            assert statuses == [403, 200, 200], path
+            assert send(path).status == 401, path
+        assert b'tenant="shop"' in send("/metrics", x_api_key="p").body
+        assert send("/v2/repository/models/tiny/unload", "POST", b"", x_api_key="p").status == 403
+
+
 def test_a_session_sends_the_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import edge_infer
     from edge_infer.errors import EdgeInferError
@@ -322,7 +340,9 @@ def test_a_session_sends_the_key_of_the_environment(tmp_path: Path, monkeypatch:
 
 def test_a_flood_of_one_tenant_leaves_another_its_share(tmp_path: Path, gate: Gate) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
-    settings = parse_settings({"tenants": {"big": {"keys": [digest("b")]}, "small": {"keys": [digest("s")]}}})
+    settings = parse_settings(
+        {"tenants": {"big": {"keys": [digest("b")], "metrics": True}, "small": {"keys": [digest("s")]}}}
+    )
     limits = Limits(workers=1, batch=BatchLimits(max_batch_size=1, max_queue_size=4, max_wait_ms=1e6))
     with (
         ServerThread(create_app({"tiny": tiny}, limits=limits, settings=settings)) as server,
@@ -388,6 +408,10 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     ("document", "message"),
     [
         ({"models": {"tony": {"fast_variant": "onnx/int8"}}}, "`models.tony` is of a model that is not served"),
+        (
+            {"models": {"tiny": {"fast_variant": "onnx/int9"}}},
+            "`models.tiny.fast_variant` is `onnx/int9`; there is `onnx/fp32`",
+        ),
         ({"models": {"tony": {"canary": {"version": "2", "percent": 1}}}}, "`models.tony` is of a model"),
         ({"routes": [{"pool": "default", "model": "tony"}]}, r"`routes\[0\].model` is of a model"),
         ({"routes": [{"pool": "default", "tenant": "shop"}]}, r"`routes\[0\].tenant` is `shop`"),
@@ -397,7 +421,17 @@ def test_names_that_nothing_has_are_refused_at_the_start(tmp_path: Path, documen
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     with pytest.raises(InputError, match=message) as caught:
         create_app({"tiny": tiny}, settings=parse_settings(document))
-    assert "tiny" in caught.value.hint or "[tenants.shop]" in caught.value.hint
+    assert any(word in caught.value.hint for word in ("tiny", "[tenants.shop]", "onnx/int9"))
+
+
+def test_a_fast_variant_for_all_that_no_model_has_is_refused(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    with pytest.raises(InputError, match="`--fast-variant` is `onnx/int8`"):
+        create_app({"tiny": tiny, "broken": broken}, settings=Settings(fast_variants={"*": "onnx/int8"}))
+    create_app({"tiny": tiny, "broken": broken}, settings=Settings(fast_variants={"*": "onnx/fp32"}))
+    create_app({"broken": broken}, settings=Settings(fast_variants={"*": "onnx/int8"}))  # nobody knows
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from edge_infer.cli import serve as serve_module
 from edge_infer.errors import BundleError, ServingError
-from edge_infer.server.listener import listen, url_of
+from edge_infer.server.listener import is_local, listen, url_of
 from edge_infer.server.pages import find_web_root
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
@@ -205,6 +205,11 @@ def test_a_listening_socket_has_a_url() -> None:
         assert url_of(loopback) == f"http://127.0.0.1:{loopback.getsockname()[1]}"
     with listen("0.0.0.0", 0) as everywhere:
         assert url_of(everywhere).startswith("http://127.0.0.1:")
+
+
+def test_an_address_is_local_or_not() -> None:
+    assert [is_local(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost")] == [True] * 4
+    assert not any(is_local(host) for host in ("0.0.0.0", "::", "192.0.2.1", "example.org", ""))
 
 
 def test_the_runtime_loads_no_server() -> None:

@@ -46,6 +46,19 @@ def host(publisher: Publisher, tmp_path: Path) -> Iterator[str]:
         yield server.url
 
 
+def test_a_server_that_others_reach_takes_no_reports_without_a_token(publisher: Publisher) -> None:
+    hosted = HostedStore(publisher.folder, is_open=False)
+    with ServerThread(create_app({}, store=hosted)) as server:
+        status, document = post(server.url, b"{}")
+        assert (status, document["hint"][:31]) == (401, "start it with --report-token TO")
+        for path in ("/fleet", "/sync/v1/fleet"):
+            with pytest.raises(HTTPError) as caught:
+                urlopen(f"{server.url}{path}")
+            with caught.value as refused:
+                assert refused.code == 401
+        assert get(f"{server.url}/sync/v1/advice") == {"halts": []}
+
+
 def post(url: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
     request = Request(f"{url}/sync/v1/report", body, {"Content-Type": "application/json", **headers})
     try:

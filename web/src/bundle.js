@@ -5,6 +5,7 @@
 
 import { downloadBytes } from "./download.js";
 import { InferError } from "./errors.js";
+import { readExamples } from "./sync/golden.js";
 import { sha256 } from "./sha256.js";
 import { PART_BYTES, transfer } from "./transfer.js";
 
@@ -41,13 +42,18 @@ import { PART_BYTES, transfer } from "./transfer.js";
  * @property {string[]} labels
  * @property {boolean} isKept Whether the model came from the page's storage.
  * @property {boolean} isOffline Whether the server could not be reached.
+ * @property {import("./sync/golden.js").Example[]} [examples] The golden ones, where they were asked for.
+ * @property {string} why What decided on the variant.
  */
+/** @typedef {import("./measured.js").Measurement & {why: string}} Measured */
 /**
  * @typedef {object} FetchOptions
  * @property {string} [variant] The id of the variant to take; chosen unless given.
  * @property {"ort" | "litert"} [backend] The engine that must read the variant; ONNX is preferred unless given.
  * @property {string[]} [precisions] Which precision to take first; int8 unless given.
- * @property {(variant: Variant) => void} [onChosen] Told the variant before its file is fetched.
+ * @property {(variant: Variant, measured?: Measured) => void} [onChosen] Told the variant before its file is fetched.
+ * @property {(revision: string) => Promise<Measured | undefined>} [measured] Asked for what a measurement says.
+ * @property {boolean} [withExamples] Whether the golden examples are fetched too.
  * @property {import("./download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
  * @property {import("./store.js").Store} [store] Where files are kept; nowhere unless given.
@@ -62,6 +68,7 @@ const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
 const TARGETS = ["any", "web"];
 /** What each engine reads, the preferred first. @type {Record<"ort" | "litert", string>} */
 const FORMATS = { ort: "onnx", litert: "tflite" };
+const BARE = /\.(onnx|ort|tflite)$/;
 const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` and serve it with `edge-infer serve`";
 
 /**
@@ -72,10 +79,11 @@ const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` 
  * @returns {Promise<FetchedBundle>}
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
-export async function fetchBundle(url, { variant, backend, precisions, onChosen, onProgress, signal, store } = {}) {
+export async function fetchBundle(url, options = {}) {
+  const { variant, backend, precisions, onChosen, onProgress, signal, store, measured, withExamples } = options;
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
-  const ending = /\.(onnx|ort|tflite)$/.exec(place.pathname)?.[1];
+  const ending = BARE.exec(place.pathname)?.[1];
   if (ending) {
     const format = ending === "tflite" ? "tflite" : "onnx";
     const bare = { id: `${format}/model`, format, precision: "", file: place.pathname.split("/").pop() ?? "" };
@@ -83,20 +91,66 @@ export async function fetchBundle(url, { variant, backend, precisions, onChosen,
     onChosen?.(bare);
     const model = await downloadBytes(place, { phase: "model", onProgress, hint, signal });
     const name = bare.file.replace(/\.[a-z]+$/, "");
-    return { name, revision: await sha256(model), variant: bare, model, labels: [], isKept: false, isOffline: false };
+    const facts = { labels: [], isKept: false, isOffline: false, why: "rule: it is the only one" };
+    return { name, revision: await sha256(model), variant: bare, model, ...facts };
   }
-  const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, store });
-  const manifest = parseManifest(bytes);
-  const chosen = chooseVariant(manifest, variant, backend, precisions);
+  const { manifest, revision, isOffline } = await openBundle(url, { signal, store });
+  const found = variant === undefined || backend === undefined ? await measured?.(revision) : undefined;
+  const isThere = manifest.variants.some(({ id }) => id === found?.variant);
+  const chosen =
+    isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(manifest, variant, backend, precisions);
   if (chosen.external?.length) {
     throw new InferError(`Variant \`${chosen.id}\` has external data, which a page cannot read`, "unsupported_model", {
       hint: "save the model as one file",
     });
   }
-  onChosen?.(chosen);
+  onChosen?.(chosen, isThere ? found : undefined);
   const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, store });
   const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, store });
-  return { name: manifest.name, revision: await sha256(bytes), variant: chosen, model, labels, isKept, isOffline };
+  const examples =
+    withExamples && manifest.examples !== undefined
+      ? readExamples((await fetchFile(place, manifest, manifest.examples, { signal, store })).bytes)
+      : undefined;
+  const rule = variant !== undefined ? "asked for" : `rule: of ${chosen.format} variants ${chosen.precision} comes first here`;
+  const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
+  return { name: manifest.name, revision, variant: chosen, model, labels, isKept, isOffline, examples, why };
+}
+
+/**
+ * Fetch a bundle's manifest.
+ *
+ * @param {string} url
+ * @param {Pick<FetchOptions, "signal" | "store">} options
+ * @returns {Promise<{manifest: Manifest, revision: string, isOffline: boolean}>} The revision is the sha256 of the manifest.
+ */
+export async function openBundle(url, { signal, store }) {
+  const place = new URL(url, globalThis.location?.href);
+  if (BARE.test(place.pathname)) {
+    throw new InferError(`${place} is one model file: there is nothing to choose from`, "input_error", {
+      hint: "measure a bundle: `edge-infer convert model.onnx -o model.bundle`",
+    });
+  }
+  const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, store });
+  return { manifest: parseManifest(bytes), revision: await sha256(bytes), isOffline };
+}
+
+/**
+ * List the variants that a page can run: those made for pages or for all, where there are any.
+ *
+ * @param {Manifest} manifest
+ * @param {string} [id] The only one to consider.
+ * @param {"ort" | "litert"} [backend] The engine that must read it.
+ * @returns {Variant[]}
+ * @throws {InferError} `unsupported_model`: there is none.
+ */
+export function runnable(manifest, id, backend) {
+  const one = chooseVariant(manifest, id, backend);
+  if (id !== undefined) return [one];
+  const formats = backend === undefined ? Object.values(FORMATS) : [FORMATS[backend]];
+  const isFor = (/** @type {Variant} */ { format, targets = ["any"], external }) =>
+    formats.includes(format) && !external?.length && targets.some((kind) => TARGETS.includes(kind));
+  const found = manifest.variants.filter(isFor);
+  return found.length > 0 ? found : [one];
 }
 
 /**

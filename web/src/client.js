@@ -14,6 +14,26 @@ import { InferError } from "./errors.js";
 /** The workers that are open. @type {Set<WorkerClient>} */
 export const openWorkers = new Set();
 
+/**
+ * @param {"worker.js" | "python-worker.js"} script
+ * @param {string} name
+ * @returns {Worker}
+ */
+function startWorker(script, name) {
+  try {
+    // Two expressions of this form: what bundles a page finds the workers by them.
+    return script === "worker.js"
+      ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name })
+      : new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name });
+  } catch (error) {
+    if (!(error instanceof DOMException && error.name === "SecurityError")) throw error;
+    // The modules are of another origin, such as a CDN: a worker's first script may not be, but what it imports may.
+    const code = `import ${JSON.stringify(import.meta.url.replace(/[^/]*$/, script))};`;
+    const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    return new Worker(address, { type: "module", name });
+  }
+}
+
 /** A worker, and the requests it has not answered. */
 export class WorkerClient {
   /**
@@ -31,10 +51,7 @@ export class WorkerClient {
     this.posted = 0;
     this.isClosed = false;
     this.onOutput = onOutput;
-    // Two expressions of this form: what bundles a page finds the workers by them.
-    this.worker = onOutput
-      ? new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name })
-      : new Worker(new URL("./worker.js", import.meta.url), { type: "module", name });
+    this.worker = startWorker(onOutput ? "python-worker.js" : "worker.js", name);
     this.worker.onmessage = ({ data }) => this.receive(data);
     openWorkers.add(this);
     this.worker.onerror = (event) => {

@@ -41,6 +41,8 @@ export const VERSION = "0.1.0";
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
  * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
+ * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over.
+ * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
  */
 /** @typedef {OwnOptions & import("./sync/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
 
@@ -64,7 +66,7 @@ let users = 0;
  *   reason where it is aborted.
  */
 export async function createSession(url, options = {}) {
-  const { variant, backend, device, threads, root, onProgress, signal, keep = true, ...ofStore } = options;
+  const { variant, backend, device, threads, root, onProgress, signal, keep = true, selfTest, tune: isTuned, ...ofStore } = options;
   client ??= new WorkerClient("edge-infer");
   users++;
   const used = client;
@@ -74,7 +76,11 @@ export async function createSession(url, options = {}) {
   const open = (/** @type {Partial<import("./protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
     used.request({ kind: "open", url: "", variant, backend, device, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
-    if (!live) return new Session(used, await open({ url: new URL(url, globalThis.location?.href).href }));
+    if (!live) {
+      const address = new URL(url, globalThis.location?.href).href;
+      if (isTuned && keep && !(await isMeasured(used, address, signal))) await tune(address, { variant, backend, root, onProgress, signal });
+      return new Session(used, await open({ url: address, selfTest }));
+    }
     try {
       const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files, isNew, isOffline }) =>
         open({ files, selfTest: isNew }, buffersOf(files)).then((opened) => ({ ...opened, report: { ...opened.report, offline: isOffline } })),
@@ -93,6 +99,25 @@ export async function createSession(url, options = {}) {
     leave(used);
     throw error;
   }
+}
+
+/** @param {WorkerClient} worker @param {string} url @param {AbortSignal} [signal] @returns {Promise<boolean>} */
+async function isMeasured(worker, url, signal) {
+  return (await worker.request({ kind: "survey", url }, { signal })).isMeasured;
+}
+
+/**
+ * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `createSession`
+ * takes the fastest of those that it is asked for.
+ *
+ * @param {URL | string} url The address of a bundle.
+ * @param {import("./tune.js").TuneOptions} [options]
+ * @returns {Promise<import("./tune.js").Tuning>}
+ * @throws {InferError} The bundle is missing or wrong, or no way works here; the signal's reason where it is aborted.
+ */
+export async function tune(url, options = {}) {
+  const { measure } = await import("./tune.js");
+  return measure(new URL(url, globalThis.location?.href).href, rootOf(options.root), options);
 }
 
 /** @param {Opened} opened @param {Update} update @returns {Opened} */
@@ -308,8 +333,9 @@ export class Session {
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told each line that Python prints; the
  *   console unless given.
- * @property {boolean} [keepImage] Whether, some seconds after the first start, an image of a fresh Python's memory (31 MB) is
- *   made in another worker and kept in the page's storage, so that the next starts are short; it is unless false.
+ * @property {boolean} [keepImage] Whether, some seconds after the first start, images of a fresh Python and engine (70 MB with
+ *   their files) are made in another worker and kept in the page's storage, so that the next starts are short; they are
+ *   unless false.
  */
 
 /**

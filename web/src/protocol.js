@@ -24,6 +24,7 @@
  * @typedef {object} Placed What a session really runs on.
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {string} variant The variant's id.
+ * @property {string} why What decided on it: `asked for`, or `rule` or `measured` with the reason.
  * @property {string} engine The engine's name.
  * @property {string} engineVersion
  * @property {string} device
@@ -51,6 +52,10 @@
  * @property {Files} [files] The files of the bundle, where they are here already.
  * @property {boolean} [selfTest] Whether it has to give its golden outputs.
  */
+/** @typedef {{kind: "survey", url: string, variant?: string, backend?: "ort" | "litert"}} SurveyRequest Answered by `Survey`. */
+/** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there is to measure of a bundle. */
+/** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */
+/** @typedef {{kind: "remember", revision: string, rows: import("./measured.js").Measurement[]}} RememberRequest */
 /**
  * @typedef {object} SwapRequest
  * @property {"swap"} kind
@@ -74,7 +79,8 @@
 /** @typedef {{kind: "traffic"}} TrafficRequest */
 /** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
 /** @typedef {{kind: "resources"}} ResourcesRequest Answered by the addresses of all that the worker has fetched. */
-/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest} SessionRequest */
+/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
+ *   | SurveyRequest | TimeRequest | RememberRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 

@@ -6,6 +6,8 @@ import { answerRequests, place, post, resources, traffic, unknownRequest } from 
 
 /** @type {import("./engines/pyodide.js").Python | undefined} */
 let python;
+/** Files of the server that this start did without, and the next may need. @type {string[]} */
+let spared = [];
 
 answerRequests(async (request, _signal, onProgress) => {
   switch (request.kind) {
@@ -14,7 +16,7 @@ answerRequests(async (request, _signal, onProgress) => {
         post({ kind: "output", stream, text });
       const { settings, wheel, engines } = request;
       const begun = await startPython(settings, wheel, engines, { onProgress, onOutput });
-      python = begun.python;
+      ({ python, spared } = begun);
       const { engines: [engine], isFromImage } = begun;
       const facts = { engine: engine.name, engineVersion: engine.version, threads: engine.threads, isFromImage };
       return [{ ...facts, ...place(), ...traffic() }, []];
@@ -26,7 +28,7 @@ answerRequests(async (request, _signal, onProgress) => {
     case "image":
       return [await (await import("./engines/python-image.js")).keepImage(request.root), []];
     case "resources":
-      return [resources(), []];
+      return [[...resources(), ...spared], []];
     case "traffic":
       return [traffic(), []];
     case "write":

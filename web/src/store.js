@@ -6,7 +6,7 @@
  * hashes, so that a partial or damaged file never passes for a whole one.
  */
 
-import { openPlace } from "./places.js";
+import { PYTHON_IMAGE, openPlace } from "./places.js";
 import { goodBytes, transfer } from "./transfer.js";
 
 /** @typedef {import("./bundle.js").FileEntry} FileEntry */
@@ -21,8 +21,6 @@ import { goodBytes, transfer } from "./transfer.js";
 
 const INDEX = "index.json";
 const LOCK = "edge-infer";
-/** How the names of what `engines/python-image.js` keeps begin; it is the first to go. */
-export const PYTHON_IMAGE = "python-";
 // Storage is not exact to the byte: file systems round up.
 const MARGIN = 1.02;
 

@@ -228,6 +228,19 @@ export function checkNames(kind, names, specs) {
 }
 
 /**
+ * @param {readonly TensorSpec[]} specs
+ * @returns {Record<string, Tensor>} Zeros, or empty texts, each free dimension being 1: good for timing alone.
+ */
+export function madeUpInputs(specs) {
+  const made = specs.map(({ name, dtype, shape }) => {
+    const dims = shape.map((dim) => (typeof dim === "number" ? dim : 1));
+    const data = dtype === "string" ? Array(sizeOf(dims)).fill("") : arrayOver(dtype, new Uint8Array(nbytesOf(dtype, dims)));
+    return [name, { data, dtype, shape: dims }];
+  });
+  return Object.fromEntries(made);
+}
+
+/**
  * @param {TensorSpec} spec
  * @param {string} got
  * @param {string} expected

@@ -1,10 +1,12 @@
 /** The worker's end of sessions: it holds the engines and the models, and answers one request after the other. */
 
-import { fetchBundle } from "./bundle.js";
+import { fetchBundle, openBundle, runnable } from "./bundle.js";
 import { startEngine } from "./engines/open.js";
 import { InferError } from "./errors.js";
+import { fastest, recallMeasured, rememberMeasured } from "./measured.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "./store.js";
+import { madeUpInputs } from "./tensors.js";
 import { bundleOfFiles } from "./sync/files.js";
 import { requireGolden } from "./sync/golden.js";
 import { StoreModel } from "./sync/pull.js";
@@ -14,7 +16,8 @@ import { answerRequests, place, resources, traffic, unknownRequest } from "./wor
 /** @typedef {import("./engines/open.js").AnySession} AnySession */
 /** @typedef {import("./engines/open.js").Opener} Opener */
 
-/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest}>} */
+/** @typedef {import("./sync/golden.js").Example} Example */
+/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest, examples?: Example[]}>} */
 const sessions = new Map();
 let nextSession = 1;
 /** @type {Promise<import("./store.js").Store> | undefined} */
@@ -46,11 +49,24 @@ async function handle(request, signal, onProgress) {
     case "clear":
       await (await ownStore()).clear();
       return [null, []];
+    case "survey": {
+      const { manifest, revision } = await openBundle(request.url, { signal, store: await ownStore() });
+      const sizes = new Map(manifest.files.map(({ path, size }) => [path, size]));
+      const found = runnable(manifest, request.variant, request.backend);
+      const variants = found.map(({ id, format, file }) => ({ id, format, bytes: sizes.get(file) ?? 0 }));
+      const isMeasured = (await recallMeasured(await ownStore(), revision)).length > 0;
+      return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, isMeasured }, []];
+    }
+    case "time":
+      return [await time(sessionOf(request.session), request.runs), []];
+    case "remember":
+      await rememberMeasured(await ownStore(), request.revision, request.rows);
+      return [null, []];
     case "run": {
-      const found = sessions.get(request.session);
-      if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+      const found = sessionOf(request.session);
       const before = found.opener.placement().fallbacks.length;
-      const results = await found.session.run(request.inputs, { outputs: request.outputs });
+      const options = { outputs: request.outputs, spare: transferable(request.inputs) };
+      const results = await found.session.run(request.inputs, options);
       const placed = found.opener.placement();
       return [{ results, placed: placed.fallbacks.length > before ? placed : undefined }, transferable(results)];
     }
@@ -63,6 +79,25 @@ async function handle(request, signal, onProgress) {
     default:
       throw unknownRequest(request);
   }
+}
+
+/** @param {number} number */
+function sessionOf(number) {
+  const found = sessions.get(number);
+  if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  return found;
+}
+
+/**
+ * @param {{session: AnySession, examples?: Example[]}} opened
+ * @param {number} runs
+ * @returns {Promise<number>} The milliseconds that one of so many runs takes.
+ */
+async function time({ session, examples }, runs) {
+  const inputs = examples?.length ? examples.map((example) => example.inputs) : [madeUpInputs(session.inputs)];
+  const start = performance.now();
+  for (let i = 0; i < runs; i++) await session.run(inputs[i % inputs.length], {});
+  return (performance.now() - start) / runs;
 }
 
 function ownStore() {
@@ -88,9 +123,11 @@ async function open(request, signal, onProgress) {
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
   const { choosing, started: engineStarted } = await engineFor(request, wanted, onProgress);
+  const asked = { ...request, threads: request.settings.threads };
+  const measured = kept && (async (/** @type {string} */ revision) => fastest(await recallMeasured(kept, revision), asked));
   const bundle = files
     ? await bundleOfFiles(files, choosing)
-    : await fetchBundle(url, { ...choosing, onProgress, signal, store: kept });
+    : await fetchBundle(url, { ...choosing, onProgress, signal, store: kept, measured, withExamples: selfTest });
   const opener = await engineStarted();
   signal?.throwIfAborted();
   const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
@@ -109,8 +146,10 @@ async function open(request, signal, onProgress) {
 async function engineFor({ backend, device = "auto", settings }, variant, onProgress) {
   /** @type {Promise<Opener> | undefined} */
   let starting;
-  const onChosen = (/** @type {import("./bundle.js").Variant} */ chosen) => {
-    starting = startEngine(chosen, device, settings, onProgress);
+  /** @type {NonNullable<import("./bundle.js").FetchOptions["onChosen"]>} */
+  const onChosen = (chosen, measured) => {
+    const threads = settings.threads ?? measured?.threads;
+    starting = startEngine(chosen, measured?.device ?? device, { ...settings, threads }, onProgress);
     starting.catch(() => {}); // told where it is awaited
   };
   const precisions = device === "webgpu" ? await (await import("./engines/ort-webgpu.js")).preferredPrecisions() : undefined;
@@ -125,8 +164,7 @@ async function engineFor({ backend, device = "auto", settings }, variant, onProg
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function swap({ session: number, files, variant, selfTest }) {
-  const old = sessions.get(number);
-  if (!old) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+  const old = sessionOf(number);
   const { choosing, started: engineStarted } = await engineFor(old.wanted, variant);
   const bundle = await bundleOfFiles(files, choosing);
   const opener = await engineStarted();
@@ -140,14 +178,14 @@ async function swap({ session: number, files, variant, selfTest }) {
  * Make a session of a bundle, and test it.
  *
  * @param {Opener} opener
- * @param {import("./bundle.js").FetchedBundle & {examples?: import("./sync/golden.js").Example[]}} bundle
+ * @param {import("./bundle.js").FetchedBundle} bundle
  * @param {number} number
  * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, notices: string[], signal?: AbortSignal,
  *   storage: import("./places.js").PlaceKind | "none"}} facts
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function start(opener, bundle, number, { wanted, selfTest, storage, notices, signal }) {
-  const { name, revision, variant, model, labels, examples } = bundle;
+  const { name, revision, variant, model, labels, examples, why } = bundle;
   const session = await opener.open(model, variant);
   try {
     if (selfTest && examples?.length) await requireGolden(session, examples, variant.precision);
@@ -156,11 +194,12 @@ async function start(opener, bundle, number, { wanted, selfTest, storage, notice
     await session.close();
     throw error;
   }
-  sessions.set(number, { session, opener, wanted });
+  sessions.set(number, { session, opener, wanted, examples });
   const placed = opener.placement();
   const report = {
     model: `${name}@${revision.slice(0, 6)}`,
     variant: variant.id,
+    why,
     engine: placed.name,
     engineVersion: placed.version,
     device: placed.device,

@@ -382,3 +382,15 @@ test("a folder without the engine says what to install", async () => {
 test("every dtype of Python's table is here", () => {
   assert.equal(Object.keys(DTYPES).length, 16);
 });
+
+test("an output of the same length comes in memory that is spare, and in none that is not", () =>
+  withSession(identity("float32", ["n"]), (session) => {
+    const [fitting, other] = [new ArrayBuffer(8), new ArrayBuffer(16)];
+    const spare = [other, fitting];
+    const first = session.run({ x: new Float32Array(fitting).fill(3) }, { spare }).y;
+    const second = session.run({ x: Float32Array.of(5, 6) }, { spare }).y;
+
+    assert.equal(first.data.buffer, fitting);
+    assert.notEqual(second.data.buffer, fitting);
+    assert.deepEqual([[...first.data], [...second.data], spare], [[3, 3], [5, 6], [other]]);
+  }));

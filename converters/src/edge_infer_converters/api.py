@@ -40,6 +40,7 @@ def convert(
     keep_names: bool = False,
     shape: Mapping[str, Shape] | None = None,
     opset: int | None = None,
+    layout: str | None = None,
     name: str | None = None,
     version: str = "1",
     labels: FilePath | None = None,
@@ -58,8 +59,8 @@ def convert(
         output: The folder to write.
         target: What the bundle is for: `web`, `pi`, `cuda`, `mcu`, `any`, or several of them.
         format: `onnx`, `tflite` or `both`; what the target reads unless given.
-        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int8-reduced`, `int4`, `mixed`, `auto`,
-            also with commas between; what suits the target unless given.
+        precision: One or several of `fp32`, `fp16`, `int8`, `int8-dynamic`, `int8-reduced`, `int8x16`, `int4`, `mixed`,
+            `auto`, also with commas between; what suits the target unless given.
         calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
             or images, or `package.module:function` that yields samples (`calibration.read_set`).
         calibrate: How static int8 of ONNX finds its ranges: `minmax`, `percentile`, `mse` or `auto`.
@@ -73,6 +74,7 @@ def convert(
         keep_names: Whether tensors inside TFLite files keep their names; they weigh.
         shape: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write instead of the source's own.
+        layout: `onnx`, or `nhwc` for images with their channels last at both ends, in every file and in the data.
         name: What to call the model; the file's name unless given.
         version: The publisher's word for this state of the model.
         labels: Class names: a JSON list, or a text file with one on each line.
@@ -83,7 +85,7 @@ def convert(
         report: An HTML page to write about it.
         reporter: Who is told what is done; the log unless given.
         recipe: What to make, as an object, in place of `target`, `format`, `precision`, the budget, `shape`, `opset`,
-            `tflite_io`, `keep_names`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
+            `layout`, `tflite_io`, `keep_names`, `calibrate`, `prune_dead_channels`, `cache` and `keep_all`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -99,7 +101,19 @@ def convert(
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
     ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
-    asked = (format, precision, metric, max_loss, min_sqnr, max_size, max_latency_ratio, shape, opset, tflite_io)
+    asked = (
+        format,
+        precision,
+        metric,
+        max_loss,
+        min_sqnr,
+        max_size,
+        max_latency_ratio,
+        shape,
+        opset,
+        layout,
+        tflite_io,
+    )
     switched = keep_all or keep_names or prune_dead_channels or not cache
     is_asked = switched or target != "any" or calibrate != "minmax" or any(value is not None for value in asked)
     if recipe is not None and is_asked:
@@ -115,7 +129,7 @@ def convert(
             max_latency_ratio,
         )
         formats = FORMATS if format == "both" else (format,) if format else ()
-        options = SourceOptions(shape or {}, opset)
+        options = SourceOptions(shape or {}, opset, layout or "onnx")
         recipe = Recipe(
             formats,
             _words(precision),

@@ -168,15 +168,19 @@ def _checked_set(
     counts = {name: len(parts) for name, parts in split.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"`{name}` {count}" for name, count in counts.items())
-        raise InputError(f"The arrays of `{place}` have different numbers of samples: {said}")
+        raise InputError(
+            f"The arrays of `{place}` have different numbers of samples: {said}",
+            hint="give each input the same number of samples, along the first axis",
+        )
     count = next(iter(counts.values()), 0)
     if count == 0:
-        raise InputError(f"`{place}` holds no sample")
+        raise InputError(f"`{place}` holds no sample", hint=f"np.savez({place.name!r}, {names[0]}=samples)")
     calls = tuple({name: parts[i] for name, parts in split.items()} for i in range(count))
     classes = arrays[LABELS] if LABELS in arrays and LABELS not in names else None
     if classes is not None and (classes.ndim != 1 or classes.dtype.kind not in "iu" or len(classes) % count):
         raise InputError(
             f"`{LABELS}` of `{place}` has dtype {classes.dtype} and shape {classes.shape}, expected {count} integers",
+            hint=f"save the index of the right class for each sample: {LABELS}=classes",
             tensor=LABELS,
         )
     return CalibrationSet(calls, classes, place.name, digest)
@@ -199,20 +203,30 @@ def _from_function(path: str, specs: Sequence[TensorSpec]) -> tuple[dict[str, np
         for count, given in enumerate(islice(function(), MAX_FUNCTION_CALLS)):
             sample = given if isinstance(given, dict) else {specs[0].name: given}
             if count and sample.keys() != found.keys():
-                raise InputError(f"`{path}` gave {listed(sorted(sample))} after {listed(sorted(found))}")
+                raise InputError(
+                    f"`{path}` gave {listed(sorted(sample))} after {listed(sorted(found))}",
+                    hint="yield the same inputs each time",
+                )
             for name, value in sample.items():
                 found.setdefault(name, []).append(np.asarray(value))
     except InputError:
         raise
     except Exception as error:  # the user's code raises what it likes
-        raise InputError(f"`{path}` raised {type(error).__name__}: {error}") from error
+        raise InputError(
+            f"`{path}` raised {type(error).__name__}: {error}",
+            hint="it is called without arguments, and yields {input_name: array} for each sample",
+        ) from error
     if not found:
         raise InputError(f"`{path}` gave no sample", hint="yield {input_name: array} for each")
     digest = hashlib.sha256()
     arrays: dict[str, np.ndarray] = {}
     for name, values in found.items():
         if len({value.shape for value in values}) > 1:
-            raise InputError(f"`{path}` gave `{name}` in shapes {values[0].shape} and others", tensor=name)
+            raise InputError(
+                f"`{path}` gave `{name}` in shapes {values[0].shape} and others",
+                hint="yield samples of one shape",
+                tensor=name,
+            )
         arrays[name] = np.stack(values)
         digest.update(f"{name}{arrays[name].dtype}{arrays[name].shape}".encode())
         digest.update(arrays[name].tobytes())
@@ -221,7 +235,10 @@ def _from_function(path: str, specs: Sequence[TensorSpec]) -> tuple[dict[str, np
 
 def _read_arrays(path: Path, specs: Sequence[TensorSpec]) -> Mapping[str, np.ndarray]:
     if not path.is_file():
-        raise InputError(f"There is no file `{path}`")
+        raise InputError(
+            f"There is no file `{path}`",
+            hint="name an .npz, .npy or .safetensors file, a folder, or package.module:function",
+        )
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
@@ -240,7 +257,9 @@ def _read_arrays(path: Path, specs: Sequence[TensorSpec]) -> Mapping[str, np.nda
     except (OSError, ValueError, EOFError, KeyError, BundleError) as error:
         raise InputError(f"`{path}` cannot be read: {error}", hint="pickled arrays are refused") from error
     except Exception as error:  # zipfile and zlib have errors of their own
-        raise InputError(f"`{path}` cannot be read: {error}") from error
+        raise InputError(
+            f"`{path}` cannot be read: {error}", hint="write it again: np.savez(FILE, NAME=array)"
+        ) from error
     raise InputError(
         f"`{path}` has the suffix `{path.suffix}`; choose from `.npz`, `.npy`, `.safetensors`", got=path.suffix
     )
@@ -286,6 +305,7 @@ def _split(array: np.ndarray, spec: TensorSpec, path: Path) -> list[np.ndarray]:
     shape = f"(samples, {', '.join(map(str, spec.shape[1:]))})" if spec.shape else "(samples,)"
     raise InputError(
         f"`{spec.name}` of `{path}` has shape {array.shape}, expected {shape}",
+        hint="the first axis counts samples, the others are those of the input",
         tensor=spec.name,
         expected=list(spec.shape),
         got=list(array.shape),

@@ -46,8 +46,9 @@ _FILE = click.Path(path_type=Path)
     "--precision",
     metavar="LIST",
     help="Which precisions, with commas between: fp32, fp16, int8, int8-dynamic, int8-reduced (for x86 CPUs without "
-    "VNNI), int4, mixed (searched: the smallest within the budget), or auto for what suits the target and mixed. "
-    "Default: what suits the target, any taking fp32,fp16,int8; with a budget, mixed too.",
+    "VNNI), int8x16 (TFLite: values in 16 bits), int4, mixed (searched: the smallest within the budget), or auto for "
+    "what suits the target and mixed. Default: what suits the target, any taking fp32,fp16,int8; with a budget, mixed "
+    "too.",
 )
 @click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
@@ -75,6 +76,13 @@ _FILE = click.Path(path_type=Path)
     multiple=True,
     metavar="INPUT=1x3x224x224",
     help="Fix free dimensions of an input, ? leaving one free; may be repeated.",
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["onnx", "nhwc"]),
+    default="onnx",
+    show_default=True,
+    help="The axes of images at both ends: as the model has them, or with the channels last, data included.",
 )
 @click.option(
     "--tflite-io",
@@ -109,6 +117,7 @@ def convert(
     keep_names: bool,
     shapes: tuple[str, ...],
     opset: int | None,
+    layout: str,
     report: Path | None,
     prune_dead_channels: bool,
     keep_all: bool,
@@ -151,7 +160,7 @@ def convert(
             keep_all,
             budget,
             tuple(dict.fromkeys(targets)) or ("any",),
-            SourceOptions(parse_shapes(shapes), opset),
+            SourceOptions(parse_shapes(shapes), opset, layout),
             tflite_io or "",
             keep_names=keep_names,
             calibrate=calibrate,

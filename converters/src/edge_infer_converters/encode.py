@@ -77,7 +77,7 @@ def encode_tflite(
             f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
         )
     notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
-    if word == "int8":
+    if word in ("int8", "int8x16"):
         notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
     if not written.is_batch_fixed:
         return Encoded(written.data, ", ".join(notes))

@@ -85,7 +85,7 @@ def _read_image(file: Path, spec: TensorSpec) -> np.ndarray:
         with Image.open(file) as image:
             pixels = np.asarray(image.convert(_MODES[channels]), np.uint8)
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"`{file}` cannot be read as an image: {error}") from error
+        raise InputError(f"`{file}` cannot be read as an image: {error}", hint="remove it, or save it again") from error
     sample = pixels.reshape(*pixels.shape[:2], channels)
     sample = np.moveaxis(sample, 2, 0) if axis == 1 else sample
     if not _fits(sample.shape, spec):

@@ -29,15 +29,18 @@ def read_labels(path: str | os.PathLike[str], output: TensorSpec) -> bytes:
         text = place.read_text("utf-8")
         names = json.loads(text) if place.suffix == ".json" else text.splitlines()
     except OSError as error:
-        raise InputError(f"Labels `{place}` cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"Labels `{place}` cannot be read: {error.strerror}", hint="name a .json or .txt file"
+        ) from error
     except ValueError as error:
-        raise InputError(f"Labels `{place}` cannot be read: {error}") from error
+        raise InputError(f"Labels `{place}` cannot be read: {error}", hint='write ["cat", "dog"], in UTF-8') from error
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"Labels `{place}` are no list of texts", hint='write ["cat", "dog"]')
     classes = output.shape[-1] if output.shape else None
     if isinstance(classes, int) and classes != len(names):
         raise InputError(
             f"Labels `{place}` name {len(names)} classes, output `{output.name}` has {classes}",
+            hint="write one name for each class, in the order of the output",
             expected=classes,
             got=len(names),
         )

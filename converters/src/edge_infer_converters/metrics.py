@@ -107,7 +107,10 @@ class Metric:
             try:
                 number = float(value)
             except (TypeError, ValueError):
-                raise InputError(f"Metric `{self.name}` returned {value!r}, expected a number") from None
+                raise InputError(
+                    f"Metric `{self.name}` returned {value!r}, expected a number",
+                    hint="return one float, larger is better",
+                ) from None
             if not isfinite(number):
                 raise InputError(f"Metric `{self.name}` returned {number}, expected a finite number", got=str(number))
             return number

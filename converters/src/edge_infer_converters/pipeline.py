@@ -397,5 +397,7 @@ def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) ->
     if name is None:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-._")[:128] or "model"
     if not _NAME.fullmatch(name):
-        raise InputError(f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", got=name)
+        raise InputError(
+            f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", hint="--name my-model", got=name
+        )
     return name

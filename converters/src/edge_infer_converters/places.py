@@ -29,9 +29,11 @@ class Place(NamedTuple):
 #: precision by way of float32, so fp16 only saves bytes there; a GPU gains nothing by the int8 of CPUs. A
 #: microcontroller has no float unit worth the name, and its interpreter reads TFLite.
 PLACES = {
-    "any": Place(("onnx", "tflite"), ("fp32", "fp16", "int8"), ("int8-dynamic", "int8-reduced", "int4", "mixed")),
+    "any": Place(
+        ("onnx", "tflite"), ("fp32", "fp16", "int8"), ("int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed")
+    ),
     "web": Place(("onnx",), ("fp32", "fp16", "int8"), ("int8-dynamic", "int4", "mixed")),
-    "pi": Place(("onnx", "tflite"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int4", "mixed")),
+    "pi": Place(("onnx", "tflite"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int8x16", "int4", "mixed")),
     "cuda": Place(("onnx",), ("fp32", "fp16"), ("int8", "int8-dynamic", "int4", "mixed")),
-    "mcu": Place(("tflite",), ("int8",), searches=False),
+    "mcu": Place(("tflite",), ("int8",), ("int8x16",), searches=False),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.budget import Budget
 from edge_infer_converters.places import PLACES
-from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.options import LAYOUTS, SourceOptions
 from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
 #: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
-#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI.
+#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI; `int8x16` has values of
+#: 16 bits beside weights of 8.
 INTERFACES = ("float", "int8")
-WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int4", "mixed", "auto")
+WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ _ALL = (
     VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
     VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
     VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
+    # For DSPs and microcontrollers: CPUs have no fast kernels for it.
+    VariantPlan("tflite", "int8", "tflite/model_int8x16.tflite", ("mcu",), {}, "int8x16"),
     VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
     VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
 )
@@ -83,7 +86,7 @@ class Recipe:
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
         targets: The kinds of place that the bundle is for, of `PLACES`.
-        source: What is asked of the source: fixed dimensions, another operator set.
+        source: What is asked of the source: fixed dimensions, another operator set, the layout of images.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
@@ -109,6 +112,7 @@ class Recipe:
         _check(self.precisions, WORDS, "Precision")
         _check((self.calibrate,), CALIBRATIONS, "Calibration")
         _check(self.targets, list(PLACES), "Target")
+        _check((self.source.layout,), LAYOUTS, "Layout")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
         for target in self.targets:
             if not any(self._wants(target, plan) for plan in _ALL):

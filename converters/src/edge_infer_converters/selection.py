@@ -56,8 +56,8 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
 def _timed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
     """Return a variant with its verdict after its latency: int8 is there to be faster, fewer bits to be smaller.
 
-    An int8 variant that is clearly slower than float is refused; of the others it is said. Half precision is no
-    matter of CPUs, unless a limit is asked for.
+    An int8 variant that is clearly slower than float is refused; of the others, int8x16 among them, it is said. Half
+    precision is no matter of CPUs, unless a limit is asked for.
     """
     latency, verdict = one.latency, one.quality.verdict
     if latency is None or verdict.word == "fail":
@@ -69,7 +69,7 @@ def _timed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
         verdict = Verdict("fail", f"it takes {latency}, at most {limit:g}x is asked for")
     elif not latency.is_slow or not {"any", "pi"}.intersection(one.variant.targets):
         return one
-    elif one.variant.precision == "int8":
+    elif one.variant.precision == "int8" and one.variant.id != "tflite/int8x16":  # that is asked for by name only
         verdict = Verdict("fail", f"it is slower than float: {latency}")
     elif verdict.word == "ok":
         verdict = Verdict("warn", f"it is slower than float: {latency}")

@@ -135,7 +135,7 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: 
         from edge_infer_converters.targets import tflite
 
         try:
-            graph = tflite.FloatGraph.of_onnx(model, name)
+            graph = tflite.FloatGraph.of_onnx(model, name, for_page=bool({"any", "web"} & set(recipe.targets)))
         except ConversionError as error:
             refused = error
             nodes = error.details.get("nodes") or {}

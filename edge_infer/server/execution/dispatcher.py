@@ -33,18 +33,19 @@ class Dispatcher:
     Args:
         workers: How many batches run at once.
         hang_s: After how long a batch is given up and its thread replaced.
+        spare: How many batches more run at once for urgent requests.
 
     Attributes:
         workers: As given.
         lost: Why the pool's device runs nothing any more; None while it works.
     """
 
-    def __init__(self, workers: int, hang_s: float = 60.0) -> None:
+    def __init__(self, workers: int, hang_s: float = 60.0, spare: int = 0) -> None:
         self.workers = workers
         self.lost: DeviceLost | None = None
-        self.scheduler = Scheduler(workers, self._start, perf_counter)
+        self.scheduler = Scheduler(workers, self._start, perf_counter, spare)
         self._hang_s = hang_s
-        self._pool = WorkerPool(workers)
+        self._pool = WorkerPool(workers + spare)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._models: dict[DynamicBatcher, LoadedModel] = {}
         self._is_pumping = False

@@ -30,9 +30,15 @@ def default_workers() -> int:
     return max(1, min(_MAX_WORKERS, platform.available_cpus()))
 
 
-def _workers_of(device: str, workers: int) -> int:
-    """Return how many batches run at once on a device: a GPU computes one while the tensors of another are copied."""
-    return min(2, workers) if device.startswith("cuda") else workers
+def _dispatcher(device: str, wanted: int, workers: int, hang_s: float) -> Dispatcher:
+    """Make the dispatcher of a pool.
+
+    A GPU computes one batch while the tensors of another are copied, and is not shared by a third. On a CPU an urgent
+    request shares the cores with what runs.
+    """
+    if device.startswith("cuda"):
+        return Dispatcher(wanted or min(2, workers), hang_s)
+    return Dispatcher(wanted or workers, hang_s, spare=1)
 
 
 class _Place(NamedTuple):
@@ -75,7 +81,7 @@ class Engine:
         self.repository = repository
         self.table = table or RoutingTable()
         self.dispatchers = {
-            name: Dispatcher(pool.workers or _workers_of(pool.device or repository.device, workers), hang_s)
+            name: _dispatcher(pool.device or repository.device, pool.workers, workers, hang_s)
             for name, pool in self.table.pools.items()
         }
         self.canaries: dict[str, Canary] = {}
@@ -196,13 +202,13 @@ class Engine:
 
     async def _load(self, place: _Place) -> LoadedModel:
         served, pool = place
-        device = self.table.pools[pool].device
+        device, limit = self.table.pools[pool].device, self.table.pools[pool].memory_limit_mb
         stamp = served.stamp()
         self._failures.pop(place, None)
         try:
             loop = asyncio.get_running_loop()
             while (
-                model := await loop.run_in_executor(self.repository.workers, served.loaded, pool, device)
+                model := await loop.run_in_executor(self.repository.workers, served.loaded, pool, device, limit)
             ).is_retired:
                 served.forget()  # it was unloaded and loaded again meanwhile
             if served.is_unloaded:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import EdgeInferError, ExecutionError
+from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
+from edge_infer.errors import EdgeInferError, ExecutionError, OutOfMemory
 from edge_infer.loading import load
 from edge_infer.server.execution.probe import Probe, probe
 from edge_infer.server.response.statistics import Statistics
@@ -93,7 +94,9 @@ class LoadedModel:
             self.fast.session.close()
 
 
-def load_model(name: str, bundle: Bundle, device: str, limits: BatchLimits, *, fast_variant: str = "") -> LoadedModel:
+def load_model(
+    name: str, bundle: Bundle, device: str, limits: BatchLimits, *, fast_variant: str = "", memory_limit_mb: int = 0
+) -> LoadedModel:
     """Load a model, prove it on its golden examples where it has some, and measure it. It takes seconds.
 
     Args:
@@ -102,17 +105,31 @@ def load_model(name: str, bundle: Bundle, device: str, limits: BatchLimits, *, f
         device: What to run it on.
         limits: How its requests are batched.
         fast_variant: The id of a second variant, for when requests pile up; empty for none.
+        memory_limit_mb: The most memory of the device that models with a bound take together; 0 for no bound.
 
     Raises:
         BundleError: The files are wrong.
+        OutOfMemory: It does not fit into that.
         BackendError: No engine can run it here, or the golden examples do not come out.
     """
     _use_one_thread(bundle)
-    session = load(bundle, device=device, arrays="numpy", self_test=bundle.manifest.examples is not None)
-    model = LoadedModel(name, session, _measured(name, session, limits), limits)
+    options = _bounded(device, memory_limit_mb)
+    try:
+        has_examples = bundle.manifest.examples is not None
+        session = load(bundle, device=device, arrays="numpy", self_test=has_examples, options=options)
+        model = LoadedModel(name, session, _measured(name, session, limits), limits)
+    except OutOfMemory as error:
+        if options is None:
+            raise
+        raise OutOfMemory(
+            f"Model `{name}` does not fit into the {memory_limit_mb} MiB that models on `{device}` share: "
+            f"{error.message}",
+            hint="a larger `memory_limit_mb` of the pool, a smaller variant, or fewer models",
+            **error.details,
+        ) from error
     if fast_variant:
         try:
-            _add_fast(model, bundle, device, limits, fast_variant)
+            _add_fast(model, bundle, device, limits, fast_variant, options)
         except EdgeInferError as error:
             model.fast_reason = error.message
     return model
@@ -131,12 +148,27 @@ def _measured(name: str, session: Session, limits: BatchLimits) -> Probe:
         ) from error
 
 
-def _add_fast(model: LoadedModel, bundle: Bundle, device: str, limits: BatchLimits, variant: str) -> None:
+def _bounded(device: str, memory_limit_mb: int) -> OnnxRuntimeOptions | None:
+    """Return the engine's settings by which all models on a device share one bounded arena."""
+    if not memory_limit_mb:
+        return None
+    provider = device.partition(":")[0]
+    return OnnxRuntimeOptions(provider=provider, shared_arena=True, memory_limit_mb=memory_limit_mb)
+
+
+def _add_fast(
+    model: LoadedModel,
+    bundle: Bundle,
+    device: str,
+    limits: BatchLimits,
+    variant: str,
+    options: OnnxRuntimeOptions | None,
+) -> None:
     """Load the fast variant, and use it if it has the same tensors and is faster here."""
     if variant == model.variant:
         model.fast_reason = "it is the variant that is chosen anyway"
         return
-    session = load(bundle, device=device, variant=variant, arrays="numpy")
+    session = load(bundle, device=device, variant=variant, arrays="numpy", options=options)
     measured = _measured(model.name, session, limits)
     size, fast_size = model.probe.batch_size, measured.batch_size
     if session.inputs != model.inputs or session.outputs != model.outputs:

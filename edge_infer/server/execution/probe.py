@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import EdgeInferError
+from edge_infer.errors import EdgeInferError, OutOfMemory
 from edge_infer.server.execution.running import has_batch_axis
 from edge_infer.tensors import Tensor
 from edge_infer.values import to_numpy
@@ -59,10 +59,15 @@ def probe(session: Session, max_batch_size: int) -> Probe:
     Args:
         session: The model.
         max_batch_size: The largest batch to consider.
+
+    Raises:
+        OutOfMemory: The device has no memory for a single row.
     """
     try:
         samples = _samples(session)
         row_s = _time(session, samples[0], repeats=5)
+    except OutOfMemory:
+        raise  # not even one row fits: it cannot be served
     except EdgeInferError as error:
         return Probe(1, 0.0, f"it could not be tried: {error.message}")
     if max_batch_size == 1:

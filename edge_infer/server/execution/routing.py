@@ -19,10 +19,13 @@ class Pool(NamedTuple):
     Attributes:
         workers: How many batches run at once; 0 for one per CPU, at most four.
         device: What models run on there, as `edge_infer.load` takes it; empty for the server's own.
+        memory_limit_mb: The most memory of the device that its models take together, in MiB, and with them those of
+            the other pools on that device; 0 for no bound.
     """
 
     workers: int = 0
     device: str = ""
+    memory_limit_mb: int = 0
 
 
 class Route(NamedTuple):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.ingestion.keys import ApiKeys
     from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.response.spans import Spans
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
@@ -144,10 +145,19 @@ class EventEndpoint:
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
         keys: Tells who asks.
+        spans: Tells a tracer of each step.
     """
 
-    def __init__(self, engine: Engine, max_body_bytes: int, headers: list[tuple[bytes, bytes]], keys: ApiKeys) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        max_body_bytes: int,
+        headers: list[tuple[bytes, bytes]],
+        keys: ApiKeys,
+        spans: Spans | None = None,
+    ) -> None:
         self._engine = engine
+        self._spans = spans
         self._keys = keys
         self._max_body_bytes = max_body_bytes
         self._headers = [*headers, (b"cache-control", b"no-store")]
@@ -179,7 +189,7 @@ class EventEndpoint:
                 plan = self._plan(body, b"", model)
             is_begun = True
             await self._begin(head, send)
-            await self._run(model, head, plan, tenant, receive, send)
+            await self._run(model, scope["path"], head, plan, tenant, receive, send)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -203,7 +213,14 @@ class EventEndpoint:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _run(
-        self, model: LoadedModel, head: RequestHead, plan: Plan, tenant: Tenant, receive: Receive, send: Send
+        self,
+        model: LoadedModel,
+        path: str,
+        head: RequestHead,
+        plan: Plan,
+        tenant: Tenant,
+        receive: Receive,
+        send: Send,
     ) -> None:
         is_gone = departure(receive)
         inputs = dict(plan.request.inputs)
@@ -223,6 +240,17 @@ class EventEndpoint:
             )
             now = perf_counter()
             model.statistics.answered(answer.timings, now - written_at, now - start, tenant.name)
+            if self._spans is not None:
+                self._spans.answered(
+                    model,
+                    path,
+                    head.traceparent,
+                    start,
+                    answer.timings,
+                    now - written_at,
+                    tenant.name,
+                    answer.variant,
+                )
             await send(_event(b"step", data))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]

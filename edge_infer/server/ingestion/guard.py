@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from edge_infer.errors import QueueFull
+from edge_infer.server.ingestion.direct import DirectRequest
 from edge_infer.server.problems import RequestTooSlow, TooManyHeaders, status_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from edge_infer.errors import EdgeInferError
+    from edge_infer.server.ingestion.direct import DirectEndpoint
 
 _REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
@@ -50,9 +52,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._door: DoorLimits = self.config.app.limits.door  # type: ignore[union-attr]
+        app: Any = self.config.app
+        self._door: DoorLimits = app.limits.door
+        self._direct: DirectEndpoint = app.direct
         self._timer: asyncio.TimerHandle | None = None
-        self._is_in_head = False
+        self._is_in_head = self._is_in_body = False
         self._header_bytes = 0
         self._is_refused = False
 
@@ -71,6 +75,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Forget it."""
         self._unwatch()
         super().connection_lost(exc)
+        cycle: Any = getattr(self, "cycle", None)
+        if type(cycle) is DirectRequest:
+            cycle.leave()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, and watch what is still to come."""
@@ -80,7 +87,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_in_head:
             if self._timer is None:
                 self._watch(self._door.header_timeout_s, "headers")
-        elif self._timer is None and self._is_unfinished():
+        elif self._timer is None and self._is_in_body:
             declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
             size = int(declared) if declared.isdigit() and len(declared) < 16 else 0
             self._watch(self._door.body_timeout_s + size / self._door.min_body_rate, "body")
@@ -91,10 +98,10 @@ class GuardedProtocol(HttpToolsProtocol):
             super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Begin to count. The scope is made once it is needed."""
         self._is_in_head = True
         self._header_bytes = 0
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_url(self, url: bytes) -> None:
         """Count the path."""
@@ -105,11 +112,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """Count a header; those beyond the limit are not kept."""
         self._header_bytes += len(name) + len(value) + 4
         if self._header_bytes <= self._door.max_header_bytes:
-            super().on_header(name, value)
+            name = name.lower()
+            self.headers.append((name, value))
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         """Start the request, unless its headers were too long."""
-        self._is_in_head = False
+        self._is_in_head, self._is_in_body = False, True
         self._unwatch()
         if self._header_bytes > self._door.max_header_bytes:
             self._refuse(
@@ -120,23 +130,51 @@ class GuardedProtocol(HttpToolsProtocol):
                 )
             )
             return
-        super().on_headers_complete()
+        request = self._taken()
+        if request is None:
+            url, headers, is_expecting = self.url, self.headers, self.expect_100_continue
+            super().on_message_begin()
+            self.url, self.expect_100_continue = url, is_expecting
+            self.headers += headers
+            super().on_headers_complete()
+        else:
+            self.cycle = request  # type: ignore[assignment]
+
+    def _taken(self) -> DirectRequest | None:
+        """Take the request if it is a common one that no other on this connection is before."""
+        cycle: RequestResponseCycle | None = self.cycle
+        parser = self.parser
+        if (
+            (cycle is not None and not cycle.response_complete)
+            or self.expect_100_continue
+            or self.pipeline
+            or parser.get_method() != b"POST"
+            or parser.should_upgrade()
+            or parser.get_http_version() != "1.1"
+            or not parser.should_keep_alive()
+        ):
+            return None
+        return self._direct.begin(self, self.url, self.headers)
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body."""
-        if not self._is_refused:
+        cycle: Any = self.cycle
+        if type(cycle) is DirectRequest:
+            if not cycle.response_complete:
+                cycle.chunks.append(body)
+        elif not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        self._is_in_body = False
         self._unwatch()
-        if not self._is_refused:
+        cycle: Any = self.cycle
+        if type(cycle) is DirectRequest:
+            if not cycle.response_complete:
+                cycle.run()
+        elif not self._is_refused:
             super().on_message_complete()
-
-    def _is_unfinished(self) -> bool:
-        """Tell whether more of a body is to come that the application still wants."""
-        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
-        return cycle is not None and cycle.more_body and not cycle.response_complete
 
     def _watch(self, seconds: float, what: str) -> None:
         self._timer = self.loop.call_later(seconds, self._too_slow, what)
@@ -149,8 +187,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def _too_slow(self, what: str) -> None:
         self._timer = None
         cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
-            self.transport.close()
+        if what == "body" and cycle is not None and cycle.response_started:
+            self.transport.close()  # it has its answer, or a part of it
             return
         self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
 

@@ -31,6 +31,7 @@ class RequestHead:
         traceparent: The W3C trace context, which comes back in the answer.
         accept: What the client reads.
         accept_encoding: The encodings that it reads.
+        has_origin: Whether a page of some server asks.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class RequestHead:
         "accept_encoding",
         "content_encoding",
         "content_length",
+        "has_origin",
         "json_length",
         "media_type",
         "priority",
@@ -57,6 +59,7 @@ class RequestHead:
         self.traceparent = b""
         self.accept = b""
         self.accept_encoding = b""
+        self.has_origin = False
         for name, value in headers:
             if name == b"content-length":
                 self.content_length = int(value) if value.isdigit() else -1
@@ -76,6 +79,8 @@ class RequestHead:
                 self.timeout_s = _number("X-Timeout-Ms", value) / 1000
             elif name == b"x-request-id":
                 self.request_id = value[:128]
+            elif name == b"origin":
+                self.has_origin = True
             elif name == b"traceparent":
                 self.traceparent = value[:128]
 

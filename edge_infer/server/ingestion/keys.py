@@ -22,6 +22,8 @@ OPEN_PATHS = frozenset(
         *("/dashboard", "/dashboard/dashboard.js", "/dashboard/chart.js", "/dashboard/dashboard.css"),
     }
 )
+#: What tells of the requests of all tenants, as do the statistics of models.
+_METRICS = frozenset({"/metrics", "/dashboard/state.json"})
 #: What devices ask, which have no key: files that are signed, and what has the report token instead.
 _OPEN_TO_DEVICES = ("/sync/v1/events", "/sync/v1/report", "/sync/v1/advice")
 
@@ -36,7 +38,7 @@ class ApiKeys:
 
     >>> keys = ApiKeys({Tenant("shop"): [sha256(b"secret").digest()]})
     >>> keys.tenant_of([(b"authorization", b"Bearer secret")])
-    Tenant(name='shop', weight=1.0, is_admin=False)
+    Tenant(name='shop', weight=1.0, is_admin=False, sees_metrics=False)
     """
 
     def __init__(self, digests: Mapping[Tenant, Sequence[bytes]] | None = None) -> None:
@@ -89,6 +91,20 @@ class ApiKeys:
                 hint=f"admin = true, under [tenants.{tenant.name}]",
             )
 
+    def check_metrics(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Refuse who asks for the counts of all tenants, unless it may.
+
+        Raises:
+            Unauthorized: There is no key, or it is nobody's.
+            NotAdmin: It is the key of a tenant that may not.
+        """
+        tenant = self.tenant_of(headers)
+        if self._pairs and not (tenant.is_admin or tenant.sees_metrics):
+            raise NotAdmin(
+                f"The tenant `{tenant.name}` may not read the counts of all tenants",
+                hint=f"metrics = true, under [tenants.{tenant.name}]",
+            )
+
 
 class KeyGuard:
     """Asks for a key before anything but health, the empty dashboard and the signed store is answered.
@@ -107,9 +123,13 @@ class KeyGuard:
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.
+            NotAdmin: It asks for the counts of all tenants, and may not.
         """
         if scope["type"] == "http" and not self._keys.is_open and not _is_open(scope["path"]):
-            self._keys.tenant_of(scope["headers"])
+            if scope["path"] in _METRICS or scope["path"].endswith("/stats"):
+                self._keys.check_metrics(scope["headers"])
+            else:
+                self._keys.tenant_of(scope["headers"])
         await self._app(scope, receive, send)
 
 

@@ -16,20 +16,18 @@ import asyncio
 import json
 import logging
 from functools import partial
-from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.codec import FRAME
 from edge_infer.errors import EdgeInferError, QueueFull
-from edge_infer.server.execution.running import batch_key
 from edge_infer.server.ingestion.bodies import LARGE_BYTES
 from edge_infer.server.ingestion.head import RequestHead
 from edge_infer.server.ingestion.origins import check_origin
+from edge_infer.server.ingestion.waiting import submit
 from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
 from edge_infer.server.response.joining import joined
 from edge_infer.server.response.writing import octets, write_answer
-from edge_infer.server.scheduling.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.keys import ApiKeys
     from edge_infer.server.ingestion.parsers import Parsers
     from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.response.spans import Spans
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
@@ -69,6 +68,7 @@ class StreamEndpoint:
         origins: The other servers whose pages may open streams.
         max_streams: How many streams there may be.
         max_in_flight: How many requests of one may be in flight.
+        spans: Tells a tracer of each request.
     """
 
     def __init__(
@@ -81,7 +81,9 @@ class StreamEndpoint:
         origins: Sequence[str] = (),
         max_streams: int = MAX_STREAMS,
         max_in_flight: int = MAX_IN_FLIGHT,
+        spans: Spans | None = None,
     ) -> None:
+        self._spans = spans
         self._engine = engine
         self._parsers = parsers
         self._headers = headers
@@ -116,7 +118,17 @@ class StreamEndpoint:
             return
         await send({"type": "websocket.accept"})
         stream = _Stream(
-            self._engine, self._parsers, target, head, tenant, receive, send, self._max_in_flight, self._parsing
+            self._engine,
+            self._parsers,
+            target,
+            head,
+            tenant,
+            receive,
+            send,
+            self._max_in_flight,
+            self._parsing,
+            scope["path"],
+            self._spans,
         )
         self._streams.add(stream)
         try:
@@ -165,7 +177,10 @@ class _Stream:
         send: Send,
         max_in_flight: int,
         parsing: asyncio.Semaphore,
+        path: str,
+        spans: Spans | None,
     ) -> None:
+        self._path, self._traceparent, self._spans = path, head.traceparent, spans
         self._engine = engine
         self._tenant = tenant
         self._parsers = parsers
@@ -282,41 +297,19 @@ class _Stream:
             parser = self._parsers.of(model)
             if asked is None:
                 asked = parser.parse(body, json_length) if json_length else parser.parse_raw(body)
-            rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
-            timeout_s = asked.timeout_s or self._timeout_s
-            request = Request(
-                asked.inputs,
-                asked.outputs,
-                rows=rows,
-                key=key,
-                arrived=ticket.start,
+            submit(
+                model,
+                asked,
+                start=ticket.start,
                 finish=partial(self._finish, model, ticket, asked, json_length == 0),
-                priority=asked.priority or self._priority,
-                deadline=ticket.start + timeout_s if timeout_s else inf,
+                priority=self._priority,
+                timeout_s=self._timeout_s,
                 is_gone=self._left,
                 tenant=self._tenant,
             )
-            dispatcher.submit(model, request)
         except Exception as error:
             dispatcher.finished(model)
             self._fail(model, ticket, error)
-            return
-        if timeout_s:  # not before: a request that was refused has its answer
-            self._watch(request, timeout_s)
-
-    def _watch(self, request: Request, timeout_s: float) -> None:
-        """Answer in time though the model is busy; whichever answer comes first is sent."""
-        finish, is_open = request.finish, True
-
-        def once(result: Answer | EdgeInferError) -> None:
-            nonlocal is_open
-            if is_open:
-                is_open = False
-                timer.cancel()
-                finish(result)
-
-        timer = asyncio.get_running_loop().call_later(timeout_s, once, request.too_late())
-        request.finish = once
 
     def _left(self) -> bool:
         return self._is_gone
@@ -349,6 +342,17 @@ class _Stream:
             return
         now = perf_counter()
         model.statistics.answered(result.timings, now - written_at, now - ticket.start, self._tenant.name)
+        if self._spans is not None:
+            self._spans.answered(
+                model,
+                self._path,
+                self._traceparent,
+                ticket.start,
+                result.timings,
+                now - written_at,
+                self._tenant.name,
+                result.variant,
+            )
         self._put(ticket, FRAME.pack(ticket.number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, ticket: _Ticket, error: Exception) -> None:

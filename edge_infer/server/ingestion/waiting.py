@@ -20,6 +20,68 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.shares import Tenant
 
 
+def submit(
+    model: LoadedModel,
+    asked: InferRequest,
+    *,
+    start: float,
+    finish: Callable[[Answer | EdgeInferError], None],
+    priority: int = 0,
+    timeout_s: float = 0.0,
+    is_gone: Callable[[], bool] | None = None,
+    tenant: Tenant = ANYONE,
+) -> Request:
+    """Queue a request; `finish` is called once, on the event loop.
+
+    Args:
+        model: The model, held by the caller.
+        asked: What is asked.
+        start: When it came.
+        finish: Takes the answer or the error.
+        priority: What its headers say, where the request itself says nothing.
+        timeout_s: The same of the timeout; 0 for none.
+        is_gone: Tells whether the client left.
+        tenant: Who asks.
+
+    Raises:
+        QueueFull: There is no room.
+        DeviceLost: The device has failed.
+    """
+    rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
+    timeout_s = asked.timeout_s or timeout_s
+    request = Request(
+        asked.inputs,
+        asked.outputs,
+        rows=rows,
+        key=key,
+        arrived=start,
+        finish=finish,
+        priority=asked.priority or priority,
+        deadline=start + timeout_s if timeout_s else inf,
+        is_gone=is_gone,
+        tenant=tenant,
+    )
+    model.dispatcher.submit(model, request)
+    if timeout_s:  # not before: a request that was refused has its answer
+        _answer_in_time(request, timeout_s)
+    return request
+
+
+def _answer_in_time(request: Request, timeout_s: float) -> None:
+    """Answer in time though the model is busy; whichever answer comes first counts."""
+    finish, is_open = request.finish, True
+
+    def once(result: Answer | EdgeInferError) -> None:
+        nonlocal is_open
+        if is_open:
+            is_open = False
+            timer.cancel()
+            finish(result)
+
+    timer = asyncio.get_running_loop().call_later(timeout_s, once, request.too_late())
+    request.finish = once
+
+
 async def ask(
     model: LoadedModel,
     asked: InferRequest,
@@ -43,38 +105,27 @@ async def ask(
         DeadlineExceeded: There is no answer in time.
         EdgeInferError: The model failed.
     """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Answer | EdgeInferError] = loop.create_future()
+    future: asyncio.Future[Answer | EdgeInferError] = asyncio.get_running_loop().create_future()
 
     def finish(result: Answer | EdgeInferError) -> None:
         if not future.done():
             future.set_result(result)
 
-    rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
-    timeout_s = asked.timeout_s or head.timeout_s
-    request = Request(
-        asked.inputs,
-        asked.outputs,
-        rows=rows,
-        key=key,
-        arrived=start,
-        finish=finish,
-        priority=asked.priority or head.priority,
-        deadline=start + timeout_s if timeout_s else inf,
-        is_gone=is_gone,
-        tenant=tenant,
-    )
     try:
-        model.dispatcher.submit(model, request)
+        submit(
+            model,
+            asked,
+            start=start,
+            finish=finish,
+            priority=head.priority,
+            timeout_s=head.timeout_s,
+            is_gone=is_gone,
+            tenant=tenant,
+        )
     except QueueFull as error:
         model.statistics.rejected(error.code)
         raise
-    timer = loop.call_later(timeout_s, finish, request.too_late()) if timeout_s else None
-    try:
-        result = await future
-    finally:
-        if timer is not None:
-            timer.cancel()
+    result = await future
     if isinstance(result, EdgeInferError):
         raise result
     return result

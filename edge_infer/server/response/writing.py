@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edge_infer.tensors import TensorSpec
 
 _encode = msgspec.json.Encoder().encode
+_FEW = 64
 _FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
 
 
@@ -85,7 +86,8 @@ def flat(value: Array) -> list[Any]:
             return [str(text) for text in elements]
         if value.dtype.kind != "f" and value.dtype.isbuiltin:
             return elements
-        if numpy.isfinite(value).all():
+        # A call of numpy costs as much as a hundred numbers here.
+        if all(map(isfinite, elements)) if len(elements) < _FEW else numpy.isfinite(value).all():
             return elements
     return [one if isfinite(one) else _spelt(one) for one in elements]
 

@@ -129,6 +129,17 @@ class DynamicBatcher:
         rows = sum(request.rows for request in requests)
         return Batch(requests, rows, now, free_since, self.limits.refuses_nan)
 
+    def take_urgent(self, now: float) -> Batch | None:
+        """Form a batch of urgent requests, if one of them is next; call it where no worker is free."""
+        found = self.queue.first(now)
+        if found is None or found[1].priority >= DEFAULT_PRIORITY:
+            return None
+        requests = self.queue.take(found[0], self.max_batch_size, now, below=DEFAULT_PRIORITY)
+        if not requests:
+            return None
+        rows = sum(request.rows for request in requests)
+        return Batch(requests, rows, now, now, self.limits.refuses_nan)
+
     def wake_at(self, now: float) -> float:
         """Tell when `take` should be called again though nothing happened; infinity for never."""
         found = self.queue.first(now)

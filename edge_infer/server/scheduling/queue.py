@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import DeadlineExceeded, QueueFull, ServingError
-from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, HIGHEST_PRIORITY
+from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from edge_infer.server.scheduling.shares import ANYONE, Shares, Tenant
 
 if TYPE_CHECKING:
@@ -128,13 +128,20 @@ class RequestQueue:
             self._pop(best[1])
         return None
 
-    def take(self, key: Hashable, max_rows: int, now: float) -> list[Request]:
-        """Remove requests from the front of a line: the first always, then as many as fit."""
+    def take(self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1) -> list[Request]:
+        """Remove requests from the front of a line: the first always, then as many as fit.
+
+        Args:
+            key: The line.
+            max_rows: How many rows fit.
+            now: The time.
+            below: The first request whose priority is no smaller number ends it.
+        """
         taken: list[Request] = []
         room = max_rows
         while line := self._lines.get(key):
             request = line[0][2]
-            if taken and request.rows > room:
+            if (taken and request.rows > room) or request.priority >= below:
                 break
             self._pop(key)
             if self._is_live(request, now):

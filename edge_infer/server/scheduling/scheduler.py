@@ -1,5 +1,8 @@
 """Scheduler: a fixed number of workers shared by the batchers of all models, each with as much of their time.
 
+An urgent request does not wait for what runs: where all workers are busy it starts on one more, and the next worker
+that is free stands back instead. So it shares the cores for as long as it takes, and none is kept idle for it.
+
 Turns are by time, not by batches: a model whose batch takes a millisecond is not held up by one whose batch takes a
 hundred for longer than one of these. (Start-time fair queueing, Goyal, Vin and Cheng 1996.)
 """
@@ -23,12 +26,18 @@ class Scheduler:
         workers: How many batches may run at once.
         start: Starts a batch on a worker; it returns at once. Whoever runs it calls `finished` in the end.
         clock: Returns the time in seconds.
+        spare: How many batches more may run for urgent requests.
     """
 
     def __init__(
-        self, workers: int, start: Callable[[DynamicBatcher, Batch], None], clock: Callable[[], float]
+        self,
+        workers: int,
+        start: Callable[[DynamicBatcher, Batch], None],
+        clock: Callable[[], float],
+        spare: int = 0,
     ) -> None:
         self.workers = workers
+        self._spare = spare
         self.running = 0
         self._start = start
         self._clock = clock
@@ -67,14 +76,25 @@ class Scheduler:
                     break
             else:
                 break
-            # Who had nothing to do has saved nothing: its time begins where that of the others is.
-            self._time = max(self._time, spent.pop(batcher))  # put back behind those that spent as much
-            spent[batcher] = self._time + batcher.expected_s(batch)
-            self.running += 1
-            self._start(batcher, batch)
+            self._begin(batcher, batch)
+        while self.workers <= self.running < self.workers + self._spare:
+            for batcher in list(spent):
+                batch = batcher.take_urgent(now)
+                if batch is not None:
+                    break
+            else:
+                break
+            self._begin(batcher, batch)
         if self.running >= self.workers:
             return inf  # the next end of a batch pumps
         return min((batcher.wake_at(now) for batcher in spent), default=inf)
+
+    def _begin(self, batcher: DynamicBatcher, batch: Batch) -> None:
+        # Who had nothing to do has saved nothing: its time begins where that of the others is.
+        self._time = max(self._time, self._spent.pop(batcher))  # put back behind those that spent as much
+        self._spent[batcher] = self._time + batcher.expected_s(batch)
+        self.running += 1
+        self._start(batcher, batch)
 
     def finished(self, batcher: DynamicBatcher, compute_s: float) -> None:
         """Take note that a batch ended, well or not; `pump` comes next."""

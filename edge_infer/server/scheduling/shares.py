@@ -22,11 +22,13 @@ class Tenant(NamedTuple):
         name: Its name in metrics and routes; empty for everybody, where no keys are asked for.
         weight: Its part, beside the weights of the others that ask at the same time.
         is_admin: Whether it may load, unload and try models, which all tenants share.
+        sees_metrics: Whether it may read the counts of all tenants; an admin may.
     """
 
     name: str = ""
     weight: float = 1.0
     is_admin: bool = False
+    sees_metrics: bool = False
 
 
 ANYONE = Tenant()

@@ -41,12 +41,14 @@ class HostedStore(NamedTuple):
         folder: The store whose files it hosts; None for none.
         fleet: The database of what devices report; None to keep it in memory.
         token: What must be shown to report and to read what was reported, as `Authorization: Bearer TOKEN` or as a
-            browser's password; empty where anybody may.
+            browser's password; empty for none.
+        is_open: Whether anybody may where there is no token: on a server that other machines do not reach.
     """
 
     folder: Path | None = None
     fleet: Path | None = None
     token: str = ""
+    is_open: bool = True
 
 
 class StoreRoutes:
@@ -104,7 +106,7 @@ class StoreRoutes:
         if request.method == "OPTIONS":
             return Response(None, 204, public)
         if not self._may(request):
-            return _strange("This server takes reports from its own devices only", public)
+            return self._strange("This server takes reports from its own devices only", public)
         length = request.headers.get("content-length", "")
         declared = int(length) if length.isdecimal() else -1
         report = Report.from_bytes(await read_body(request.receive, declared, MAX_REPORT_BYTES))
@@ -129,7 +131,7 @@ class StoreRoutes:
     def _may(self, request: Request) -> bool:
         """Tell whether a request shows the token: a device as a bearer, a browser as the password."""
         if not self._hosted.token:
-            return True
+            return self._hosted.is_open
         kind, _, given = request.headers.get("authorization", "").partition(" ")
         shown = given.encode()
         if kind.lower() == "basic":
@@ -149,7 +151,7 @@ class StoreRoutes:
     async def state(self, request: Request) -> Response:
         """Describe the fleet as JSON."""
         if not self._may(request):
-            return _strange("This server shows its fleet to who has its token only")
+            return self._strange("This server shows its fleet to who has its token only")
         document = {
             "devices": len(self.fleet),
             "versions": await to_thread.run_sync(self.fleet.versions),
@@ -163,18 +165,21 @@ class StoreRoutes:
     async def page(self, request: Request) -> Response:
         """Show the fleet."""
         if not self._may(request):
-            return _strange(
+            return self._strange(
                 "This server shows its fleet to who has its token only", {"WWW-Authenticate": 'Basic realm="fleet"'}
             )
         text = await to_thread.run_sync(lambda: render(self.fleet))
         return HTMLResponse(text, headers={**NO_STORE, "Content-Security-Policy": _CSP})
 
-
-def _strange(message: str, headers: dict[str, str] | None = None) -> Response:
-    error = InputError(message, hint="Authorization: Bearer TOKEN, the one of --report-token")
-    response = json_answer(error.to_json(), NO_STORE | (headers or {}))
-    response.status_code = 401
-    return response
+    def _strange(self, message: str, headers: dict[str, str] | None = None) -> Response:
+        """Refuse who does not show the token; where there is none, nobody can, but its operator can set one."""
+        hint = "Authorization: Bearer TOKEN, the one of --report-token"
+        if not self._hosted.token:
+            message = "This server is open to other machines and has no token for reports"
+            hint = "start it with --report-token TOKEN, and give devices the same"
+        response = json_answer(InputError(message, hint=hint).to_json(), NO_STORE | (headers or {}))
+        response.status_code = 401
+        return response
 
 
 _CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class Machine:
     """A scheduler whose clock and workers the test moves."""
 
-    def __init__(self, workers: int = 1, **limits: float) -> None:
+    def __init__(self, workers: int = 1, spare: int = 0, **limits: float) -> None:
         self.now = 0.0
         self.started: list[tuple[DynamicBatcher, Batch]] = []
         self.scheduler = Scheduler(
-            workers, lambda batcher, batch: self.started.append((batcher, batch)), lambda: self.now
+            workers, lambda batcher, batch: self.started.append((batcher, batch)), lambda: self.now, spare
         )
         self.batcher = self.model(**limits)
 
@@ -40,8 +40,10 @@ class Machine:
         self.scheduler.add(batcher)
         return batcher
 
-    def submit(self, count: int = 1, batcher: DynamicBatcher | None = None, rows: int = 1) -> list[Waiting]:
-        requests = [Waiting(arrived=self.now, rows=rows) for _ in range(count)]
+    def submit(
+        self, count: int = 1, batcher: DynamicBatcher | None = None, rows: int = 1, priority: int = 0
+    ) -> list[Waiting]:
+        requests = [Waiting(arrived=self.now, rows=rows, priority=priority) for _ in range(count)]
         for request in requests:
             (self.batcher if batcher is None else batcher).submit(request)
         return requests
@@ -215,3 +217,36 @@ def test_a_full_queue_is_refused() -> None:
     machine = Machine(max_queue_size=2)
     machine.submit(2)
     assert isinstance(machine.batcher.refusal(1), QueueFull)
+
+
+def test_an_urgent_request_does_not_wait_for_what_runs_and_its_worker_stands_back_later() -> None:
+    machine = Machine(workers=2, spare=1, max_batch_size=2)
+    for _ in range(2):
+        machine.submit(2)
+        machine.scheduler.pump()
+    machine.submit(5)
+    machine.scheduler.pump()
+    assert machine.scheduler.running == 2
+    machine.submit(priority=1)
+    machine.submit(priority=2)
+    machine.submit(priority=3)
+    machine.scheduler.pump()
+    # One batch, of urgent requests alone, and no second one beside it.
+    assert machine.sizes() == [2, 2, 2]
+    assert [request.priority for request in machine.started[2][1].requests] == [1, 2]
+    machine.finish(0)
+    assert [request.priority for request in machine.started[3][1].requests] == [3]
+    machine.finish(2)
+    assert machine.scheduler.running == 2  # the next plain batch waits until one more has ended
+    machine.finish(3)
+    assert machine.sizes()[4:] == [2]
+    assert machine.scheduler.running == 2
+
+
+def test_without_a_spare_worker_an_urgent_request_is_only_first() -> None:
+    machine = Machine(workers=1)
+    machine.submit()
+    machine.scheduler.pump()
+    machine.submit(priority=1)
+    machine.scheduler.pump()
+    assert machine.sizes() == [1]

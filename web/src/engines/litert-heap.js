@@ -59,10 +59,12 @@ export class LiteRtHeap {
   /**
    * @param {LiteRtModule} module
    * @param {string[]} log What the module printed last.
+   * @param {number} [spareThreads] How many threads wait to be used, besides the caller's.
    */
-  constructor(module, log) {
+  constructor(module, log, spareThreads = 0) {
     this.module = module;
     this.log = log;
+    this.spareThreads = spareThreads;
     /** What aborted the module, after which it must not be called again. */
     this.aborted = "";
     module.setupLogging();
@@ -207,12 +209,15 @@ export class LiteRtProgram {
   /**
    * @param {LiteRtHeap} heap
    * @param {Uint8Array} model
-   * @param {number} threads
+   * @param {number} threads At most; as many as are spare.
    */
   constructor(heap, model, threads) {
     this.heap = heap;
-    /** @type {{heap: LiteRtHeap, objects: Deletable[], pointer: number}} */
-    this.held = { heap, objects: [], pointer: 0 };
+    // One that is not there yet could start only when this thread has returned to its event loop, and a run waits for it.
+    const taken = Math.min(threads - 1, heap.spareThreads);
+    heap.spareThreads -= taken;
+    /** @type {{heap: LiteRtHeap, objects: Deletable[], pointer: number, threads: number}} */
+    this.held = { heap, objects: [], pointer: 0, threads: taken };
     const { module, environment } = heap;
     const { held } = this;
     try {
@@ -223,7 +228,7 @@ export class LiteRtProgram {
       this.model = loaded;
       held.objects.push(loaded);
       const options = { environment: { liteRtEnvironment: environment, webGpuDevice: null }, accelerator: "wasm" };
-      const settings = { ...options, cpuOptions: { numThreads: threads }, gpuOptions: {}, webNNOptions: {} };
+      const settings = { ...options, cpuOptions: { numThreads: taken + 1 }, gpuOptions: {}, webNNOptions: {} };
       this.compiled = heap.guard(() => module.compileModel(environment, loaded, settings), "to load the model", "unsupported_model");
       held.objects.push(this.compiled);
       const signature = loaded.getSignature(0);
@@ -268,11 +273,13 @@ export class LiteRtProgram {
   }
 }
 
-/** @param {{heap: LiteRtHeap, objects: Deletable[], pointer: number}} held */
+/** @param {{heap: LiteRtHeap, objects: Deletable[], pointer: number, threads: number}} held */
 function release(held) {
   if (!held.heap.aborted) for (const object of held.objects.splice(0).reverse()) object.delete();
   held.heap.free(held.pointer);
   held.pointer = 0;
+  held.heap.spareThreads += held.threads;
+  held.threads = 0;
 }
 
 const forgotten = new FinalizationRegistry(release);

@@ -125,16 +125,18 @@ export class LiteRtSession {
   programFor(shapes) {
     if (this.isClosed) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     const key = this.keyOf(shapes);
-    const entry = this.programs.get(key) ?? entryOf(this.compileFor(shapes));
-    this.programs.delete(key);
-    this.programs.set(key, entry);
+    const known = this.programs.get(key);
+    // The oldest first, so that a new one finds its threads and its memory.
     for (const [old, { program, call, users }] of this.programs) {
-      if (this.programs.size <= MAX_PROGRAMS) break;
-      if (users > (call ? 1 : 0) || old === key) continue;
+      if (known || this.programs.size < MAX_PROGRAMS) break;
+      if (users > (call ? 1 : 0)) continue;
       this.programs.delete(old);
       call?.close();
       program.close();
     }
+    const entry = known ?? entryOf(this.compileFor(shapes));
+    this.programs.delete(key);
+    this.programs.set(key, entry);
     return entry;
   }
 

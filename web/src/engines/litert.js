@@ -41,7 +41,8 @@ const SELF_TEST_MODEL =
  * @typedef {object} EngineOptions
  * @property {URL | string} [base] The folder of the engine's files; `vendor/litert/` beside `src/`.
  * @property {number} [threads] How many threads an operator may use; `defaultThreads()` unless given. Where the
- *   browser has no relaxed SIMD there is one, the most that LiteRT.js is built for.
+ *   browser has no relaxed SIMD there is one, the most that LiteRT.js is built for. A program that is compiled while
+ *   the others have all threads has one.
  * @property {import("../download.js").OnProgress} [onProgress]
  */
 
@@ -78,7 +79,7 @@ export class LiteRtEngine {
  * @returns {Promise<LiteRtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startLiteRtEngine({ base = new URL("../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
+export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const wanted = threads ?? defaultThreads();
   checkThreads(wanted);
@@ -101,7 +102,7 @@ export async function startLiteRtEngine({ base = new URL("../../vendor/litert/",
   };
   const options = { mainScriptUrlOrBlob: script.href, locateFile: (/** @type {string} */ name) => new URL(name, folder).href };
   const about = () => ({ name: "LiteRT.js", hint: `its files must all be of version ${LITERT_VERSION}` });
-  const restore = limitPool(count);
+  const restore = setPool(poolFor(count));
   /** @type {LiteRtModule} */
   let module;
   try {
@@ -111,7 +112,7 @@ export async function startLiteRtEngine({ base = new URL("../../vendor/litert/",
   }
   const missing = REQUIRED.filter((name) => typeof Reflect.get(module, name) !== "function");
   if (missing.length > 0) throw wrongVersion(folder, `it does not export ${missing.join(", ")}`);
-  const engine = new LiteRtEngine(new LiteRtHeap(module, log), count);
+  const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count);
   selfTest(engine, folder);
   return engine;
 }
@@ -172,13 +173,21 @@ async function importFactory(url) {
 }
 
 /**
+ * @param {number} threads Of an operator.
+ * @returns {number} The threads to start beside the caller's: enough for two programs, and for four of two threads each.
+ */
+function poolFor(threads) {
+  return threads === 1 ? 0 : Math.max(4, 2 * (threads - 1));
+}
+
+/**
  * Let the module start as many threads as will be used: it starts one for every processor, whatever it is told.
  *
  * @param {number} threads
  * @returns {() => void} Ends it.
  */
-function limitPool(threads) {
-  if (threads === 1 || typeof navigator === "undefined") return () => {};
+function setPool(threads) {
+  if (threads === 0 || typeof navigator === "undefined") return () => {};
   Object.defineProperty(navigator, "hardwareConcurrency", { value: threads, configurable: true });
   return () => void Reflect.deleteProperty(navigator, "hardwareConcurrency");
 }

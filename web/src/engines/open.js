@@ -11,7 +11,7 @@ import { InferError } from "../errors.js";
  * @typedef {object} AnySession What the sessions of all engines have in common.
  * @property {readonly TensorSpec[]} inputs
  * @property {readonly TensorSpec[]} outputs
- * @property {(feeds: Record<string, unknown>, options: {outputs?: string[]}) =>
+ * @property {(feeds: Record<string, unknown>, options: {outputs?: string[], spare?: ArrayBuffer[]}) =>
  *   Record<string, any> | Promise<Record<string, any>>} run
  * @property {() => void | Promise<void>} close
  */

@@ -31,6 +31,8 @@ import { EngineTensor } from "./ort-heap.js";
  * @property {Record<string, NumberArray | EngineTensor>} [into] Where to write outputs: an array, or a tensor of the
  *   engine, which is written in place.
  * @property {string[]} [keep] Outputs that stay in the engine and are returned as `EngineTensor`.
+ * @property {ArrayBuffer[]} [spare] Memory that nobody needs once the inputs are in the engine: outputs of just that length
+ *   come in it. New memory costs more than the copy into it.
  */
 
 const MODES = { sequential: 0, parallel: 1 };
@@ -110,7 +112,7 @@ export class OrtSession {
    * @returns {Record<string, Tensor | EngineTensor>}
    * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
-  run(feeds, { outputs = this.outputNames, into = NOTHING, keep = NO_NAMES } = {}) {
+  run(feeds, { outputs = this.outputNames, into = NOTHING, keep = NO_NAMES, spare = [] } = {}) {
     checkNames("Input", Object.keys(feeds), this.inputs);
     if (outputs !== this.outputNames) checkNames("Output", outputs, this.outputs);
     if (into !== NOTHING || keep !== NO_NAMES) checkNames("Output", [...Object.keys(into), ...keep], this.outputs);
@@ -146,7 +148,7 @@ export class OrtSession {
     outputs.forEach((name, i) => {
       if (placed.includes(name)) results[name] = /** @type {EngineTensor} */ (into[name]);
       else if (keep.includes(name)) results[name] = call.take(i);
-      else results[name] = copyOut(call, i, name, /** @type {NumberArray | undefined} */ (into[name]));
+      else results[name] = copyOut(call, i, name, /** @type {NumberArray | undefined} */ (into[name]), spare);
     });
     return results;
   }
@@ -218,13 +220,20 @@ export class OrtSession {
  * @param {number} index
  * @param {string} name
  * @param {NumberArray | undefined} target
+ * @param {ArrayBuffer[]} spare
  * @returns {Tensor}
  */
-function copyOut(call, index, name, target) {
+function copyOut(call, index, name, target, spare) {
   const { dtype, shape } = call.description(index);
   if (dtype === "string") return { data: call.strings(index), dtype, shape };
   const source = call.view(index);
-  if (!target) return { data: arrayOver(dtype, source.slice()), dtype, shape };
+  if (!target) {
+    const found = spare.findIndex(({ byteLength }) => byteLength === source.byteLength);
+    const [buffer] = found < 0 ? [new ArrayBuffer(source.byteLength)] : spare.splice(found, 1);
+    const bytes = new Uint8Array(buffer);
+    bytes.set(source);
+    return { data: arrayOver(dtype, bytes), dtype, shape };
+  }
   if (target.byteLength !== source.byteLength) {
     throw new InferError(
       `\`into\` gives output \`${name}\` ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,

@@ -33,6 +33,12 @@ const SELF_TEST_MODEL =
  * @property {number} [threads] How many threads an operator may use. Unless given: 1 where the page is not
  *   cross-origin isolated, else half the processors and at most 4; on two cores a second thread gains nothing.
  * @property {import("../download.js").OnProgress} [onProgress]
+ * @property {KeptEngine} [kept] What an earlier start left: nothing is fetched but the script.
+ */
+/**
+ * @typedef {object} KeptEngine
+ * @property {() => Promise<Uint8Array<ArrayBuffer>>} wasm The wasm file.
+ * @property {() => Promise<Uint8Array>} memory Its memory from 0 on, as `memoryImage` gave it; for one thread.
  */
 
 /** A started engine. Its sessions and tensors live in its own memory. */
@@ -43,13 +49,14 @@ export class OrtEngine {
   /**
    * @param {OrtModule} module
    * @param {number} threads
+   * @param {boolean} [isInitialized] Whether its memory is that of an engine that has started.
    */
-  constructor(module, threads) {
+  constructor(module, threads, isInitialized = false) {
     this.heap = new OrtHeap(module);
     this.threads = threads;
     /** @type {Uint8Array | undefined} */
     this.reserved = undefined;
-    if (module._OrtInit(threads, FATAL) !== 0) throw this.heap.error("The engine cannot start", "backend_unavailable");
+    if (!isInitialized && module._OrtInit(threads, FATAL) !== 0) throw this.heap.error("The engine cannot start", "backend_unavailable");
   }
 
   /**
@@ -77,6 +84,16 @@ export class OrtEngine {
     if (this.reserved) this.heap.free(this.reserved.byteOffset);
     this.reserved = this.heap.view(this.heap.alloc(bytes), bytes);
     return this.reserved;
+  }
+
+  /** @returns {Uint8Array<ArrayBuffer>} A copy of its memory, up to the last page in use: an engine of one thread starts with it. */
+  memoryImage() {
+    const bytes = this.heap.module.HEAPU8;
+    let end = bytes.length;
+    while (end > 0 && bytes[end - 1] === 0) end--;
+    const image = new Uint8Array(Math.ceil(end / 65536) * 65536);
+    image.set(bytes.subarray(0, image.length));
+    return image;
   }
 
   /**
@@ -121,7 +138,7 @@ function dataOf(value) {
  * @returns {Promise<OrtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startOrtEngine({ base = new URL("../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress } = {}) {
+export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress, kept } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const count = threads ?? defaultThreads();
   checkThreads(count);
@@ -131,12 +148,16 @@ export async function startOrtEngine({ base = new URL("../../vendor/onnxruntime-
     needs: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
     wrongVersion: (/** @type {string} */ why) => wrongVersion(folder, why),
   };
-  const [factory, wasm] = await Promise.all([importFactory(folder), compileWasm(wasmFile, onProgress)]);
+  const compiled = kept ? kept.wasm().then((bytes) => WebAssembly.compile(bytes)) : compileWasm(wasmFile, onProgress);
+  const memory = kept && count === 1 ? kept.memory() : undefined;
+  const [factory, wasm, image] = await Promise.all([importFactory(folder), compiled, memory]);
   const hint = `its two files must both be of version ${ORT_VERSION}`;
   const module = await instantiate(factory, wasm, { numThreads: count }, () => ({ name: "onnxruntime-web", hint }));
   const missing = REQUIRED_EXPORTS.filter((name) => typeof Reflect.get(module, name) !== "function");
   if (missing.length > 0) throw wrongVersion(folder, `it does not export ${missing.join(", ")}`);
-  const engine = new OrtEngine(module, count);
+  // What the engine does at its start, registering its operators, is in its memory alone.
+  if (image) module.HEAPU8.set(image);
+  const engine = new OrtEngine(module, count, image !== undefined);
   selfTest(engine, folder);
   return engine;
 }

@@ -16,7 +16,7 @@ export const PYODIDE_VERSION = "314.0.7";
 
 const NO_PYTHON = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
 // Sizes of that version's files as they are unpacked, to tell how far a download has come.
-const FILE_BYTES = { "pyodide.asm.wasm": 9_598_218, "python_stdlib.zip": 2_545_637, "pyodide-lock.json": 0 };
+export const FILE_BYTES = { "pyodide.asm.wasm": 9_598_218, "python_stdlib.zip": 2_545_637, "pyodide-lock.json": 0 };
 
 // Runs what the page sends, and answers with plain data. An exception goes back as `EdgeInferError.to_json` gives it,
 // or as code `python_error` with the traceback of the user's own frames.
@@ -77,6 +77,7 @@ async def call(module, name, values):
 export class Python {
   /** @param {Pyodide} pyodide */
   constructor(pyodide) {
+    /** @type {import("pyodide").PyodideInterface} */
     this.pyodide = pyodide;
     const names = pyodide.toPy({});
     pyodide.runPython(BRIDGE, { globals: names, filename: "<bridge>" });
@@ -136,17 +137,16 @@ function unwrap(answer) {
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
- * @returns {Promise<{python: Python, engines: Engine[], isFromImage: boolean}>}
+ * @returns {Promise<{python: Python, engines: Engine[], isFromImage: boolean, spared: string[]}>} `spared` are the addresses
+ *   of files that were not fetched, because the image has them.
  * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
  *   there is no such engine.
  */
 export async function startPython({ root, threads }, wheel, engines, { onProgress, onOutput } = {}) {
+  const image = openKept();
   const options = { threads, onProgress };
   const starters = {
-    ort: async () => {
-      const { sharedOrtEngine } = await import("./ort.js");
-      return sharedOrtEngine({ ...options, base: new URL("vendor/onnxruntime-web/", root) });
-    },
+    ort: async () => startOrt({ ...options, base: new URL("vendor/onnxruntime-web/", root) }, image),
     litert: async () => {
       const { sharedLiteRtEngine } = await import("./litert.js");
       return sharedLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) });
@@ -158,41 +158,76 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   }
   const [started, { pyodide, isFromImage }, package_] = await Promise.all([
     Promise.all(engines.map((name) => starters[name]())),
-    bootPyodide(new URL("vendor/pyodide/", root), onProgress, onOutput),
+    bootPyodide(new URL("vendor/pyodide/", root), image, onProgress, onOutput),
     wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
   ]);
   const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
   Object.assign(globalThis, { edgeInferRoot: root });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
   if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
-  return { python: new Python(pyodide), engines: started, isFromImage };
+  const files = ["pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip", "onnxruntime-web/ort-wasm-simd-threaded.wasm"];
+  const spared = (await image) ? files.map((file) => new URL(`vendor/${file}`, root).href) : [];
+  return { python: new Python(pyodide), engines: started, isFromImage, spared };
+}
+
+/** @typedef {import("./python-image.js").PythonImage} PythonImage */
+
+/** @returns {Promise<PythonImage | null>} What an earlier visit kept for this start. */
+async function openKept() {
+  // Asked first, so that a first visit loads no module for it.
+  const sealed = await globalThis.navigator?.storage?.getDirectory?.()
+    .then((root) => root.getDirectoryHandle("edge-infer"))
+    .then((kept) => kept.getFileHandle(`python-${PYODIDE_VERSION}.json`))
+    .catch(() => null);
+  return sealed ? (await import("./python-image.js")).openImage() : null;
+}
+
+/**
+ * Start onnxruntime-web from what was kept, else as usual.
+ *
+ * @param {import("./ort.js").EngineOptions} options
+ * @param {Promise<PythonImage | null>} keeping
+ */
+async function startOrt(options, keeping) {
+  const { sharedOrtEngine } = await import("./ort.js");
+  const image = await keeping;
+  if (!image) return sharedOrtEngine(options);
+  try {
+    const kept = { wasm: () => image.read("engine-wasm"), memory: () => image.read("engine-memory") };
+    return await sharedOrtEngine({ ...options, kept });
+  } catch (error) {
+    await dropKept("the engine", error);
+    return sharedOrtEngine(options);
+  }
+}
+
+/** @param {string} what @param {unknown} error */
+async function dropKept(what, error) {
+  console.warn(`edge-infer: ${what} starts as usual, its kept image does not fit: ${error}`);
+  await (await import("./python-image.js")).dropImage().catch(() => {});
 }
 
 /**
  * Start Pyodide from the image that an earlier visit kept, else as usual.
  *
  * @param {URL} folder
+ * @param {Promise<PythonImage | null>} keeping
  * @param {OnProgress} [onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput]
  * @returns {Promise<{pyodide: Pyodide, isFromImage: boolean}>}
  */
-async function bootPyodide(folder, onProgress, onOutput) {
-  // Asked first, so that a first visit loads no module for it.
-  const sealed = await globalThis.navigator?.storage?.getDirectory?.()
-    .then((root) => root.getDirectoryHandle("edge-infer"))
-    .then((kept) => kept.getFileHandle(`python-${PYODIDE_VERSION}.json`))
-    .catch(() => null);
-  const images = sealed ? await import("./python-image.js") : undefined;
-  const image = await images?.readImage();
-  if (images && image) {
+async function bootPyodide(folder, keeping, onProgress, onOutput) {
+  // Both are needed in any case; what they lack is told by `loadPyodide`.
+  for (const file of ["pyodide.mjs", "pyodide.asm.mjs"]) import(new URL(file, folder).href).catch(() => {});
+  const image = await keeping;
+  if (image) {
     try {
-      const pyodide = await loadPyodide(folder, { _loadSnapshot: image }, onProgress, onOutput);
+      const pyodide = await loadPyodide(folder, { image }, onProgress, onOutput);
       // A module that was seeded before the image was made would give the same numbers at every visit.
       pyodide.runPython('import sys; "random" in sys.modules and sys.modules["random"].seed()');
       return { pyodide, isFromImage: true };
     } catch (error) {
-      console.warn(`edge-infer: Python starts as usual, its kept image does not fit: ${error}`);
-      await images.dropImage().catch(() => {});
+      await dropKept("Python", error);
     }
   }
   return { pyodide: await loadPyodide(folder, {}, onProgress, onOutput), isFromImage: false };
@@ -210,12 +245,16 @@ function unpack(pyodide, data, format) {
 
 /**
  * @param {URL} folder
- * @param {{_makeSnapshot?: boolean, _loadSnapshot?: Uint8Array}} privately Options that Pyodide does not promise to keep.
+ * @param {{_makeSnapshot?: boolean, image?: PythonImage}} special To make an image, or to start from one: by options that
+ *   Pyodide does not promise to keep.
  * @param {OnProgress} [onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput]
  * @returns {Promise<Pyodide>}
  */
-export async function loadPyodide(folder, privately, onProgress, onOutput) {
+export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, onOutput) {
+  const wasm = image?.read("wasm").then((bytes) => WebAssembly.compile(bytes));
+  const [stdlib, memory] = [image?.read("stdlib"), image?.read("memory")];
+  for (const part of [wasm, stdlib, memory]) part?.catch(() => {}); // told where it is awaited
   const url = new URL("pyodide.mjs", folder);
   /** @type {typeof import("pyodide")} */
   let module;
@@ -229,7 +268,10 @@ export async function loadPyodide(folder, privately, onProgress, onOutput) {
       hint: NO_PYTHON,
     });
   }
-  const restore = reportFetches(folder, onProgress);
+  const kept = wasm && stdlib ? { "pyodide.asm.wasm": await wasm, "python_stdlib.zip": await stdlib } : undefined;
+  /** @type {object} */
+  const privately = { _makeSnapshot, _loadSnapshot: await memory };
+  const restore = kept ? answerFetches(folder, kept) : reportFetches(folder, onProgress);
   try {
     return await module.loadPyodide({
       ...privately,
@@ -246,6 +288,27 @@ export async function loadPyodide(folder, privately, onProgress, onOutput) {
 }
 
 /**
+ * Replace the worker's `fetch` for Pyodide's own folder while it starts: it fetches by itself, and has no option for another way.
+ *
+ * @param {URL} folder
+ * @param {(name: string, url: URL, original: typeof fetch) => Promise<Response> | undefined} answer
+ * @returns {() => void} Ends it.
+ */
+function replaceFetch(folder, answer) {
+  const original = globalThis.fetch;
+  /** @type {typeof fetch} */
+  const replaced = (input, options) => {
+    const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
+    const isOwn = url.href.startsWith(folder.href);
+    return (isOwn && answer(url.pathname.split("/").pop() ?? "", url, original)) || original(input, options);
+  };
+  globalThis.fetch = replaced;
+  return () => {
+    if (globalThis.fetch === replaced) globalThis.fetch = original;
+  };
+}
+
+/**
  * Report the files that Pyodide fetches: it has no way of its own to tell how far it is.
  *
  * @param {URL} folder
@@ -253,16 +316,33 @@ export async function loadPyodide(folder, privately, onProgress, onOutput) {
  * @returns {() => void} Ends the reporting.
  */
 function reportFetches(folder, onProgress) {
-  const original = globalThis.fetch;
-  /** @type {typeof fetch} */
-  const reporting = (input, options) => {
-    const url = new URL(input instanceof Request ? input.url : input, globalThis.location?.href);
-    const name = /** @type {keyof typeof FILE_BYTES} */ (url.pathname.split("/").pop() ?? "");
-    if (!url.href.startsWith(folder.href) || !(name in FILE_BYTES)) return original(input, options);
-    return download(url, { phase: "python", total: FILE_BYTES[name], onProgress, hint: NO_PYTHON, fetcher: original });
-  };
-  globalThis.fetch = reporting;
+  return replaceFetch(folder, (name, url, fetcher) => {
+    const total = FILE_BYTES[/** @type {keyof typeof FILE_BYTES} */ (name)];
+    return total === undefined ? undefined : download(url, { phase: "python", total, onProgress, hint: NO_PYTHON, fetcher });
+  });
+}
+
+/**
+ * Give Pyodide what was kept instead of what it fetches.
+ *
+ * @param {URL} folder
+ * @param {{"pyodide.asm.wasm": WebAssembly.Module, "python_stdlib.zip": Uint8Array<ArrayBuffer>}} kept
+ * @returns {() => void} Ends it.
+ */
+function answerFetches(folder, kept) {
+  const { "pyodide.asm.wasm": module, "python_stdlib.zip": stdlib } = kept;
+  const restore = replaceFetch(folder, (name) => {
+    if (!(name in kept)) return undefined;
+    return Promise.resolve(new Response(name === "python_stdlib.zip" ? stdlib : null));
+  });
+  const original = WebAssembly.instantiateStreaming;
+  const replaced = /** @type {any} */ (
+    async (/** @type {unknown} */ _, /** @type {WebAssembly.Imports} */ imports) =>
+      ({ module, instance: await WebAssembly.instantiate(module, imports) })
+  );
+  WebAssembly.instantiateStreaming = replaced;
   return () => {
-    if (globalThis.fetch === reporting) globalThis.fetch = original;
+    restore();
+    if (WebAssembly.instantiateStreaming === replaced) WebAssembly.instantiateStreaming = original;
   };
 }

@@ -1,27 +1,52 @@
 /**
- * Python's memory as it is when Pyodide has just started, kept in the page's storage: the next start reads it and skips
- * most of the work. Pyodide has this behind private options (`_makeSnapshot`, `_loadSnapshot`), which the pinned version
- * is known to have; wherever something does not fit, Python starts as usual.
+ * What makes the next start of Python short, kept in the page's storage: Python's memory as it is when Pyodide has just
+ * started, the memory of onnxruntime-web's engine, and their files unpacked, as decompressing them again takes longer than
+ * reading them. Pyodide has the first behind private options (`_makeSnapshot`, `_loadSnapshot`), which the pinned version
+ * is known to have; wherever something does not fit, the start is as usual.
  */
 
-import { openPlace } from "../places.js";
-import { PYTHON_IMAGE } from "../store.js";
-import { PYODIDE_VERSION, loadPyodide } from "./pyodide.js";
+import { downloadBytes } from "../download.js";
+import { PYTHON_IMAGE, openPlace } from "../places.js";
+import { ORT_VERSION, ORT_WASM_BYTES, startOrtEngine } from "./ort.js";
+import { FILE_BYTES, PYODIDE_VERSION, loadPyodide } from "./pyodide.js";
 
 const NAME = `${PYTHON_IMAGE}${PYODIDE_VERSION}`;
 /** What is written last: without it the image is not whole. */
 const SEAL = `${NAME}.json`;
-// The image is read into new memory, and may be twice there for a moment.
-const NEEDED_BYTES = 80 * 2 ** 20;
+// All parts, and Python's memory once more while it is read.
+const NEEDED_BYTES = 100 * 2 ** 20;
+// What a start with edge-infer and its first session import of the standard library: found compiled in the image.
+const PRELOADED = 'import gzip, hashlib, ipaddress, sysconfig, tarfile, urllib.parse; sysconfig.get_path("purelib")';
 
-/** @typedef {{bytes: number, sum: number}} Seal */
+/** @typedef {"memory" | "wasm" | "stdlib" | "engine-wasm" | "engine-memory"} Part */
+/** @typedef {{engine: string, parts: Record<Part, {bytes: number, sum: number}>}} Seal */
 
-/**
- * Read the image that was kept.
- *
- * @returns {Promise<Uint8Array<ArrayBuffer> | null>} Null where there is none, or it is not as it was written.
- */
-export async function readImage() {
+/** What an earlier visit kept; each part is read when it is asked for. */
+export class PythonImage {
+  /**
+   * @param {import("../places.js").Place} place
+   * @param {Seal} seal
+   */
+  constructor(place, seal) {
+    this.place = place;
+    this.seal = seal;
+  }
+
+  /**
+   * @param {Part} part
+   * @returns {Promise<Uint8Array<ArrayBuffer>>}
+   * @throws {Error} It is not as it was written.
+   */
+  async read(part) {
+    const bytes = await this.place.read(`${NAME}.${part}`);
+    const sealed = this.seal.parts[part];
+    if (bytes?.length !== sealed.bytes || sumOf(bytes) !== sealed.sum) throw new Error(`its part \`${part}\` is damaged`);
+    return bytes;
+  }
+}
+
+/** @returns {Promise<PythonImage | null>} Null where none is kept, or it is of another version. */
+export async function openImage() {
   try {
     const { place } = await openPlace();
     if (place.kind !== "opfs") return null;
@@ -29,8 +54,7 @@ export async function readImage() {
     if (!sealed) return null;
     /** @type {Seal} */
     const seal = JSON.parse(new TextDecoder().decode(sealed));
-    const image = await place.read(NAME);
-    return image && image.length === seal.bytes && sumOf(image) === seal.sum ? image : null;
+    return seal.engine === ORT_VERSION ? new PythonImage(place, seal) : null;
   } catch {
     return null; // a storage that fails must not keep Python from starting
   }
@@ -39,13 +63,19 @@ export async function readImage() {
 /** Forget it. */
 export async function dropImage() {
   const { place } = await openPlace();
-  await place.remove(SEAL);
-  await place.remove(NAME);
+  await clear(place);
+}
+
+/** @param {import("../places.js").Place} place */
+async function clear(place) {
+  // The seal first, and with it what another version has left.
+  const others = (await place.names()).filter((name) => name.startsWith(PYTHON_IMAGE) && name !== SEAL);
+  for (const name of [SEAL, ...others]) await place.remove(name);
 }
 
 /**
- * Start another Python, take its memory and keep it. Such a Python cannot run code that imports `js`: it is of no other use,
- * and this worker is to be closed.
+ * Start another Python and another engine, take their memory and keep it. Such a Python cannot run code that imports `js`:
+ * it is of no other use, and this worker is to be closed.
  *
  * @param {string} root The URL under which `vendor/` lies.
  * @returns {Promise<boolean>} Whether an image is kept now.
@@ -53,18 +83,18 @@ export async function dropImage() {
 export async function keepImage(root) {
   const { place } = await openPlace();
   if (place.kind !== "opfs") return false;
-  if (await readImage()) return true;
+  if (await openImage()) return true;
   const { quota = Infinity, usage = 0 } = (await navigator.storage?.estimate?.()) ?? {};
   if (quota - usage < NEEDED_BYTES) return false;
   const make = async () => {
-    const pyodide = await loadPyodide(new URL("vendor/pyodide/", root), { _makeSnapshot: true });
-    const image = /** @type {any} */ (pyodide).makeMemorySnapshot();
-    // The seal first, and with it what another version has left.
-    const old = (await place.names()).filter((name) => name.startsWith(PYTHON_IMAGE) && name !== NAME);
-    for (const name of [SEAL, ...old]) await place.remove(name);
-    await place.write(NAME, 0, image);
-    const seal = { bytes: image.length, sum: sumOf(image) };
-    await place.write(SEAL, 0, new TextEncoder().encode(JSON.stringify(seal)));
+    await clear(place);
+    /** @type {Partial<Seal["parts"]>} */
+    const parts = {};
+    for await (const [part, bytes] of partsOf(root)) {
+      await place.write(`${NAME}.${part}`, 0, bytes);
+      parts[part] = { bytes: bytes.length, sum: sumOf(bytes) };
+    }
+    await place.write(SEAL, 0, new TextEncoder().encode(JSON.stringify({ engine: ORT_VERSION, parts })));
     return true;
   };
   // One tab is enough.
@@ -73,12 +103,44 @@ export async function keepImage(root) {
 }
 
 /**
- * @param {Uint8Array<ArrayBuffer>} image
+ * @param {string} root
+ * @returns {AsyncGenerator<[Part, Uint8Array<ArrayBuffer>]>}
+ */
+async function* partsOf(root) {
+  const [folder, base] = [new URL("vendor/pyodide/", root), new URL("vendor/onnxruntime-web/", root)];
+  const pyodide = await loadPyodide(folder, { _makeSnapshot: true });
+  pyodide.runPython(PRELOADED);
+  yield ["memory", /** @type {any} */ (pyodide).makeMemorySnapshot()];
+  const engine = await startOrtEngine({ base, threads: 1 });
+  yield ["engine-memory", engine.memoryImage()];
+  /** @type {[Part, URL, number][]} */
+  const files = [
+    ["wasm", new URL("pyodide.asm.wasm", folder), FILE_BYTES["pyodide.asm.wasm"]],
+    ["stdlib", new URL("python_stdlib.zip", folder), FILE_BYTES["python_stdlib.zip"]],
+    ["engine-wasm", new URL("ort-wasm-simd-threaded.wasm", base), ORT_WASM_BYTES],
+  ];
+  for (const [part, url, size] of files) {
+    const bytes = await downloadBytes(url, { phase: "python" });
+    if (bytes.length !== size) throw new Error(`${url} has ${bytes.length} bytes, expected ${size}`);
+    yield [part, bytes];
+  }
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {number} A checksum against damage, not against malice: whoever can write here can change the page as well.
  */
-function sumOf(image) {
-  const words = new Uint32Array(image.buffer, image.byteOffset, image.length >> 2);
-  let sum = image.length;
-  for (let i = 0; i < words.length; i++) sum = (Math.imul(sum, 31) + words[i]) | 0;
-  return sum;
+function sumOf(bytes) {
+  const words = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2);
+  // Four sums side by side, which a processor computes at the same time.
+  let [a, b, c, d] = [bytes.length, 1, 2, 3];
+  const whole = words.length & ~3;
+  for (let i = 0; i < whole; i += 4) {
+    a = (Math.imul(a, 31) + words[i]) | 0;
+    b = (Math.imul(b, 31) + words[i + 1]) | 0;
+    c = (Math.imul(c, 31) + words[i + 2]) | 0;
+    d = (Math.imul(d, 31) + words[i + 3]) | 0;
+  }
+  for (let i = whole * 4; i < bytes.length; i++) a = (Math.imul(a, 31) + bytes[i]) | 0;
+  return (Math.imul(a, 7) + Math.imul(b, 11) + Math.imul(c, 13) + d) | 0;
 }

@@ -3,7 +3,9 @@
 import { download } from "../download.js";
 import { InferError } from "../errors.js";
 
-export const MISSING_HINT = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
+export const MISSING_HINT =
+  "install the page's files: `make setup` in a checkout, `pip install 'edge-infer[web]'`, or with npm " +
+  '`npx edge-infer-files public/edge-infer` and { root: "/edge-infer/" }';
 
 /**
  * @typedef {object} WasmFile

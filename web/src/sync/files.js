@@ -26,7 +26,8 @@ export async function bundleOfFiles(files, { variant: wanted, backend, precision
   const labels = manifest.labels === undefined ? [] : JSON.parse(new TextDecoder().decode(file(found, manifest.labels)));
   const examples = manifest.examples === undefined ? [] : readExamples(file(found, manifest.examples));
   const revision = await sha256(bytes);
-  return { name: manifest.name, revision, variant, model: file(found, variant.file), labels, examples, isKept: true, isOffline: false };
+  const facts = { isKept: true, isOffline: false, why: wanted === undefined ? "rule" : "asked for" };
+  return { name: manifest.name, revision, variant, model: file(found, variant.file), labels, examples, ...facts };
 }
 
 /** @param {Map<string, Uint8Array<ArrayBuffer>>} files @param {string} path */

@@ -89,7 +89,7 @@ def _check(source: Path) -> None:
             names = archive.namelist()
             documents = {name: json.loads(archive.read(name)) for name in names if name.endswith(".json")}
     except FileNotFoundError:
-        raise ConversionError(f"There is no file `{source}`") from None
+        raise ConversionError(f"There is no file `{source}`", hint="torch.export.save(program, path)") from None
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
         raise ConversionError(
             f"`{source}` is no exported program, or is cut short: {error}", hint="torch.export.save(program, path)"

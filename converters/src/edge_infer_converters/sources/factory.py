@@ -58,7 +58,10 @@ def _made_by(where: str) -> object:
     try:
         return function()
     except Exception as error:  # the user's code raises what it likes
-        raise ConversionError(f"`{where}` raised {type(error).__name__}: {error}") from error
+        raise ConversionError(
+            f"`{where}` raised {type(error).__name__}: {error}",
+            hint="it is called without arguments, and returns the model",
+        ) from error
 
 
 def _export(made: object, path: Path, where: str, opset: int | None) -> None:

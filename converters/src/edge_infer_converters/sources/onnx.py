@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import ConversionError, UnsupportedModel
+from edge_infer.errors import ConversionError, UnsupportedModel, listed
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.graphs import graphs_of, tensors_of
+from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
 from edge_infer_converters.steps.plain_outputs import to_plain_outputs
@@ -92,7 +94,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 
     Args:
         path: The `.onnx` file.
-        options: The dimensions to fix.
+        options: The dimensions to fix, and the layout of images.
 
     Raises:
         ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
@@ -124,6 +126,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
     _check_operators(proto, place)
     proto = fix_shapes(to_plain_outputs(proto), options.shapes)
+    if options.layout == "nhwc":
+        proto = to_channels_last(proto)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = [value for value in proto.graph.input if value.name not in initializers]
     model = SourceModel(
@@ -158,7 +162,10 @@ class Reference:
         try:
             results: Sequence[np.ndarray] = self._session.run(self.outputs, dict(feeds))
         except Exception as error:  # onnxruntime's classes have no common base but this
-            raise ConversionError(f"The model failed to run: {_first_line(error)}") from error
+            raise ConversionError(
+                f"The model failed to run: {_first_line(error)}",
+                hint="give inputs that it runs on: --calibration samples.npz",
+            ) from error
         return dict(zip(self.outputs, results, strict=True))
 
 
@@ -198,9 +205,11 @@ def _parse(path: Path) -> onnx.ModelProto:
             raise _too_large(path, path.stat().st_size)
         data = path.read_bytes()
     except IsADirectoryError:
-        raise ConversionError(f"`{path}` is a folder, expected an .onnx file") from None
+        raise ConversionError(
+            f"`{path}` is a folder, expected an .onnx file", hint=f"edge-infer convert {path}/model.onnx"
+        ) from None
     except FileNotFoundError:
-        raise ConversionError(f"There is no file `{path}`") from None
+        raise ConversionError(f"There is no file `{path}`", hint=_near(path)) from None
     except OSError as error:
         raise ConversionError(f"`{path}` cannot be read: {error.strerror}") from error
     if not data:
@@ -313,7 +322,10 @@ def _spec(value: onnx.ValueInfoProto, kind: str, path: Path) -> TensorSpec:
     if tensor.elem_type not in _DTYPES:
         known = {number: name for name, number in onnx.TensorProto.DataType.items()}
         name = known.get(tensor.elem_type, f"number {tensor.elem_type}")
-        raise UnsupportedModel(f"{kind} `{value.name}` of `{path}` has the type {name}, which no engine here takes")
+        raise UnsupportedModel(
+            f"{kind} `{value.name}` of `{path}` has the type {name}, which no engine here takes",
+            hint="export it with float32, float16 or integer tensors",
+        )
     dtype = _DTYPES[tensor.elem_type]
     if kind == "Input" and dtype in _NOT_IN_NUMPY:
         raise UnsupportedModel(
@@ -346,6 +358,19 @@ def _hint_for(text: str) -> str:
     if "No Op registered" in text or "not a registered function/op" in text:
         return "replace the operator, or export with a newer opset"
     return ""
+
+
+def _near(path: Path) -> str:
+    """Name a model beside a file that is not there: the one that is spelt most like it, else the first few."""
+    models = {place.stem: place.name for place in sorted(path.parent.glob("*.onnx"))}
+    close = get_close_matches(path.stem, models, n=1)
+    if close:
+        return f"did you mean `{models[close[0]]}`?"
+    return (
+        f"in that folder: {listed(list(models.values())[:3])}"
+        if models
+        else "edge-infer convert model.onnx -o model.bundle"
+    )
 
 
 def _first_line(error: Exception) -> str:

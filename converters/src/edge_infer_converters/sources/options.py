@@ -14,16 +14,22 @@ if TYPE_CHECKING:
     Shape = tuple[int | None, ...]
 
 
+#: The orders of an image's axes that can be asked for.
+LAYOUTS = ("onnx", "nhwc")
+
+
 class SourceOptions(NamedTuple):
     """What is asked of a source.
 
     Attributes:
         shapes: For each input named, its dimensions; None leaves one as it is.
         opset: The version of ONNX's operator set to write, or None for the source's own.
+        layout: The order of the axes of images at both ends: `onnx` for the source's own, `nhwc` for channels last.
     """
 
     shapes: Mapping[str, Shape] = {}
     opset: int | None = None
+    layout: str = "onnx"
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:

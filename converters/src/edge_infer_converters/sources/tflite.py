@@ -84,7 +84,9 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
 
     place = Path(path)
     if options is not None and options != SourceOptions():
-        raise InputError("--shape and --opset are for ONNX models: a TFLite file is kept as it is", got=place.name)
+        raise InputError(
+            "--shape, --opset and --layout are for ONNX models: a TFLite file is kept as it is", got=place.name
+        )
     try:
         data = place.read_bytes()
     except OSError as error:

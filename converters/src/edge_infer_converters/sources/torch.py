@@ -57,7 +57,10 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         with torch.no_grad():
             result = module(**examples)
     except Exception as error:  # the user's module raises what it likes
-        raise ConversionError(f"`{where}` does not run on its example inputs: {error}") from error
+        raise ConversionError(
+            f"`{where}` does not run on its example inputs: {error}",
+            hint="return model, (tensor, ...) that `model(*tensors)` takes",
+        ) from error
     names = _output_names(result)
     batch = torch.export.Dim("batch")
     free: dict[str, Any] = {name: {0: batch} if value.ndim else {} for name, value in examples.items()}

@@ -9,6 +9,7 @@ from ai_edge_litert import schema_py_generated as schema
 from onnx import helper
 
 from edge_infer.errors import UnsupportedOperator
+from edge_infer_converters.targets.tflite import narrowing
 from edge_infer_converters.targets.tflite.graph import (
     Graph,
     Layout,
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 # Types that a file can hold, and that only CAST reads and writes.
 _NOT_COMPUTED = frozenset({"float16", "float64", "bfloat16"})
+# Types that are moved, and not computed with.
+_ONLY_MOVED = frozenset({"uint16", "uint32", "uint64"})
+_MOVING = frozenset(
+    {"Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+)
+_WANTING_ELEMENTS = frozenset({"AveragePool", "ConvTranspose", "MatMul", "MaxPool"})
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 class BatchDependent(Exception):
@@ -40,23 +48,27 @@ class Unsupported(Exception):
     """A rule cannot write this node; the text says which of its settings."""
 
 
-def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
+def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = True) -> Graph:
     """Write a model as a TFLite graph.
 
     Args:
         model: The model with all shapes known.
         rules: One rule for each ONNX operator.
+        for_page: Whether LiteRT.js must read the file, which has no tensors that keep their value between calls.
 
     Raises:
         UnsupportedOperator: Some nodes have no rule, or settings that it cannot write; all of them are named.
         BatchDependent: The graph can be written for a fixed batch size only.
     """
     values = _Values(model)
+    read = frozenset((*model.outputs, *(name for node in model.nodes for name in node.input)))
     refused: dict[str, list[str]] = {}
     for node in model.nodes:
-        view = Node(node, model, values)
+        view = Node(node, model, values, read, for_page=for_page)
         reason = "" if node.op_type in rules and node.domain in ("", "ai.onnx") else "no rule"
-        reason = reason or _foreign_type(node, model)
+        if node.op_type in _CONTROL_FLOW:
+            reason = "control flow"
+        reason = reason or _foreign_type(node, model) or _empty(node, model) or narrowing.reason(node, model)
         if not reason:
             try:
                 rules[node.op_type](view)
@@ -73,6 +85,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
             f"TFLite is not written for {len(refused)} kinds of operators: {said}"
             if len(refused) > 1
             else f"TFLite is not written for {said}",
+            hint="leave TFLite out by --format onnx, or write the model without them",
             operators=sorted(refused),
             nodes=dict(sorted(refused.items())),
         )
@@ -86,8 +99,20 @@ def lower(model: Specialised, rules: Mapping[str, Rule]) -> Graph:
 def _foreign_type(node: onnx.NodeProto, model: Specialised) -> str:
     """Name a type of a node's values that TFLite's kernels do not compute with."""
     found = {str(model.dtypes[name]) for name in (*node.input, *node.output) if name in model.dtypes}
-    foreign = sorted(found & _NOT_COMPUTED) if node.op_type != "Cast" else []
-    return f"elements of {foreign[0]}" if foreign else ""
+    if node.op_type == "Cast":
+        return ""
+    foreign = sorted(found & (_NOT_COMPUTED if node.op_type in _MOVING else _NOT_COMPUTED | _ONLY_MOVED))
+    return f"elements of {foreign[0]}: cast them to float32 or int32 in the model" if foreign else ""
+
+
+def _empty(node: onnx.NodeProto, model: Specialised) -> str:
+    """Name a value without elements of a node whose kernel LiteRT does not prepare for that; most it does."""
+    if node.op_type not in _WANTING_ELEMENTS:
+        return ""
+    for name in (*node.input, *node.output):
+        if name not in model.constants and 0 in model.signatures.get(name, ()):
+            return f"`{name}` has the shape {list(model.signatures[name])}, which holds nothing"
+    return ""
 
 
 class Node:
@@ -98,9 +123,12 @@ class Node:
         op_type: The ONNX operator.
         opset: The version of ONNX's operator set.
         graph: Where operators are added.
+        for_page: Whether LiteRT.js must read the file.
     """
 
-    def __init__(self, node: onnx.NodeProto, model: Specialised, values: _Values) -> None:
+    def __init__(
+        self, node: onnx.NodeProto, model: Specialised, values: _Values, read: frozenset[str], *, for_page: bool
+    ) -> None:
         self.name = node.name or node.output[0]
         self.op_type = node.op_type
         self.opset = model.opset
@@ -110,6 +138,8 @@ class Node:
         self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         self._model = model
         self._values = values
+        self.for_page = for_page
+        self._read = read
 
     # -- what it says --
 
@@ -244,8 +274,8 @@ class Node:
         return self._model.dtypes[self.outputs[index]]
 
     def gives(self, index: int) -> bool:
-        """Tell whether an optional output is wanted."""
-        return index < len(self.outputs) and bool(self.outputs[index])
+        """Tell whether an output is there and something reads it."""
+        return index < len(self.outputs) and self.outputs[index] in self._read
 
     def stored(self, suffix: str, value: np.ndarray) -> Tensor:
         """Make a constant that only the file holds."""

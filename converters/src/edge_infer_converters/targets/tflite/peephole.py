@@ -45,7 +45,8 @@ def _fuse_biases(graph: Graph) -> None:
         weights = dense.inputs[1]
         if len(other) != 1 or other[0].data is None or dense.inputs[2] is not None or weights is None:
             continue
-        if other[0].data.size == weights.shape[0] == other[0].shape[-1]:
+        is_row = other[0].data.size == weights.shape[0] == other[0].shape[-1]
+        if is_row and add.outputs[0].signature == dense.outputs[0].signature:  # a row of more axes would add some
             dense.inputs[2] = graph.constant(f"{other[0].name}/bias", other[0].data.reshape(-1))
             _skip(graph, dense, add)
 
@@ -61,10 +62,11 @@ def _fuse_activations(graph: Graph) -> None:
 
 def _join_reshapes(graph: Graph) -> None:
     """Of two reshapes in a row the second is enough."""
-    while found := _pairs(graph, ("RESHAPE",), ("RESHAPE",)):
-        first, second = found[0]
+    dropped: set[int] = set()
+    for first, second in _pairs(graph, ("RESHAPE",), ("RESHAPE",)):  # in order: of three, the last reads the first's
         second.inputs[0] = first.inputs[0]
-        graph.operators.remove(first)
+        dropped.add(id(first))
+    graph.operators = [one for one in graph.operators if id(one) not in dropped]
 
 
 def _drop_dimensions_in_reductions(graph: Graph) -> None:

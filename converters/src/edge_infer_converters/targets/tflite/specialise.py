@@ -250,11 +250,43 @@ def _gathered(table: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _require_shapes(resolved: _Resolved, signatures: Mapping[str, tuple[int, ...]]) -> None:
+    """Name every node at which shapes get lost: those behind it follow from it.
+
+    Raises:
+        ConversionError: A node reads what nothing gives before it.
+        UnsupportedOperator: It is control flow, an operator that is not ONNX's, or its shapes depend on data.
+    """
+    known = {*resolved.constants, *signatures}
+    made: set[str] = {name for node in resolved.nodes for name in node.output}
+    found: dict[str, list[str]] = {}
+    lost: set[str] = set()
     for node in resolved.nodes:
-        for name in node.output:
-            if name and (name not in signatures or name not in resolved.dtypes):
-                raise UnsupportedOperator(
-                    f"The shape of `{name}` ({node.op_type} `{node.name}`) is not known before the model runs",
-                    operators=[node.op_type],
+        for name in node.input:
+            if name and name not in known and name not in lost:
+                why = "the graph is not sorted, or goes in a circle" if name in made else "nothing gives it"
+                raise ConversionError(
+                    f"Node `{node.name or node.output[0]}` ({node.op_type}) reads `{name}` before it is there: {why}",
+                    hint="export the model again",
                     tensor=name,
                 )
+        unknown = [name for name in node.output if name and (name not in signatures or name not in resolved.dtypes)]
+        if unknown and not lost.intersection(node.input):
+            found.setdefault(_said_of(node, unknown[0]), []).append(node.name or node.output[0])
+        lost.update(unknown)
+    if found:
+        said = "; ".join(f"{what}: {', '.join(f'`{name}`' for name in names)}" for what, names in found.items())
+        raise UnsupportedOperator(
+            f"TFLite is not written for {said}",
+            hint="leave TFLite out by --format onnx, or write the model without them",
+            operators=sorted(found),
+            nodes=found,
+        )
+
+
+def _said_of(node: onnx.NodeProto, name: str) -> str:
+    """Say why the shape of a node's output is not known."""
+    if node.domain not in ("", "ai.onnx"):
+        return f"{node.domain}.{node.op_type} (an operator that is not ONNX's own)"
+    if node.op_type in ("If", "Loop", "Scan"):
+        return f"{node.op_type} (control flow)"
+    return f"{node.op_type} (the shape of `{name}` is not known before the model runs)"

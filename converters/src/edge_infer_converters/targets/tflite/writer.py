@@ -15,9 +15,11 @@ from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
 from edge_infer_converters.targets.tflite import flatbuffer, metadata
 from edge_infer_converters.targets.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, lower
+from edge_infer_converters.targets.tflite.narrowing import narrow
 from edge_infer_converters.targets.tflite.peephole import tidy
-from edge_infer_converters.targets.tflite.quantize.activations import to_int8
+from edge_infer_converters.targets.tflite.quantize.activations import to_integers
 from edge_infer_converters.targets.tflite.quantize.ranges import measure
+from edge_infer_converters.targets.tflite.quantize.schemes import INT8, INT8X16
 from edge_infer_converters.targets.tflite.quantize.weights import CHOICES, store_weights
 from edge_infer_converters.targets.tflite.rules import RULES
 from edge_infer_converters.targets.tflite.specialise import specialise
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.targets.tflite.graph import Graph
+    from edge_infer_converters.targets.tflite.quantize.schemes import Scheme
 
-#: What a float graph can be written as: `int8` computes with integers, the others only store weights in fewer bits.
-WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int4", "mixed")
+#: What a float graph can be written as: `int8` and `int8x16` compute with integers, the others only store weights in
+#: fewer bits.
+WORDS = ("fp32", "fp16", "int8", "int8x16", "int8-dynamic", "int4", "mixed")
+_SCHEMES = {"int8": INT8, "int8x16": INT8X16}
 _TABLES_IN_INT8 = {"table": "int8", "matrix": "fp32", "filter": "fp32"}
 
 
@@ -85,7 +90,7 @@ class FloatGraph:
         return len(self.write().data)
 
     @classmethod
-    def of_onnx(cls, model: onnx.ModelProto, name: str = "model") -> FloatGraph:
+    def of_onnx(cls, model: onnx.ModelProto, name: str = "model", *, for_page: bool = True) -> FloatGraph:
         """Turn an ONNX model into TFLite operators with the same tensor names, shapes and axis order.
 
         A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
@@ -94,6 +99,8 @@ class FloatGraph:
         Args:
             model: A float32 model; other free dimensions must be fixed first.
             name: What to call the graph.
+            for_page: Whether LiteRT.js must read the file. Else a long LSTM becomes TFLite's own operator, which keeps
+                its state in a variable tensor; LiteRT.js 2.5.3 refuses these.
 
         Raises:
             UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
@@ -102,7 +109,7 @@ class FloatGraph:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-            graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES))
+            graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES), for_page)
         tidy(graph)
         return cls(graph, name, is_batch_fixed=is_batch_fixed)
 
@@ -130,17 +137,22 @@ class FloatGraph:
 
         Args:
             word: One of `WORDS`.
-            calls: For `int8`, inputs for single calls that give values their ranges.
-            integer_interface: For `int8`, whether float inputs and outputs become int8 too.
+            calls: For `int8` and `int8x16`, inputs for single calls that give values their ranges.
+            integer_interface: For these, whether float inputs and outputs become integers too.
 
         Raises:
             ConversionError: Nothing of the model can be stored so, or it does not run on the inputs.
         """
         graph, note = self.graph, ""
         with np.errstate(all="ignore"):
-            if word == "int8":
-                graph = to_int8(self.graph, measure(self.graph, calls), integer_interface=integer_interface)
-                note = _integer_note(graph)
+            if word in _SCHEMES:
+                if not calls:
+                    raise ConversionError(
+                        f"{word} needs inputs that give its values their ranges: pass some as `calls`"
+                    )
+                scheme, ranges = _SCHEMES[word], measure(self.graph, calls)
+                graph = to_integers(self.graph, ranges, scheme, integer_interface=integer_interface)
+                note = _integer_note(graph, scheme)
                 graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads
             elif word != "fp32":
                 graph, counts = store_weights(self.graph, CHOICES[word])
@@ -178,22 +190,23 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} weight{'s' * (count > 1)} in {encoding}" for encoding, count in sorted(counts.items()))
 
 
-def _integer_note(graph: Graph) -> str:
+def _integer_note(graph: Graph, scheme: Scheme) -> str:
     """Say how much of a quantized graph computes in integers.
 
     Raises:
         ConversionError: Nothing does.
     """
     computing = [operator for operator in graph.operators if operator.code not in ("QUANTIZE", "DEQUANTIZE")]
-    integer = [one for one in computing if any(tensor.dtype == np.int8 for tensor in one.outputs)]
+    integer = [one for one in computing if any(tensor.dtype == scheme.dtype for tensor in one.outputs)]
     if not integer:
         raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
-    return f"{len(integer)} of {len(computing)} operators in int8"
+    return f"{len(integer)} of {len(computing)} operators in {scheme.name}"
 
 
-def _lowered(model: onnx.ModelProto) -> tuple[Graph, bool]:
+def _lowered(model: onnx.ModelProto, for_page: bool) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
     try:
-        return lower(join_gelu(specialise(model)), RULES), False
+        return lower(join_gelu(narrow(specialise(model))), RULES, for_page=for_page), False
     except BatchDependent:
-        return lower(join_gelu(specialise(model, fixed_batch=True)), RULES), True
+        fixed = narrow(specialise(model, fixed_batch=True))
+        return lower(join_gelu(fixed), RULES, for_page=for_page), True

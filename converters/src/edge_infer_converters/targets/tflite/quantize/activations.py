@@ -1,4 +1,4 @@
-"""Integer arithmetic: weights, and the values between operators, in int8, with ranges from calibration data.
+"""Integer arithmetic: weights in int8, values between operators in 8 or 16 bits, with ranges from calibration data.
 
 The scheme is that of TensorFlow Lite's int8 specification (https://ai.google.dev/edge/litert/models/quantization_spec):
 activations asymmetric, one scale for each tensor; weights symmetric, one scale for each output channel, -127 to 127;
@@ -8,7 +8,9 @@ one scale. Each value is quantized once where it leaves the float part of the gr
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,36 +18,28 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.graph import Graph, Operator, Quantization, Tensor
 from edge_infer_converters.targets.tflite.quantize import encodings
-from edge_infer_converters.targets.tflite.quantize.regions import (
-    COMPUTING,
-    MOVING,
-    PRESCRIBED,
-    WEIGHTED,
-    in_integers,
-    is_activation,
-)
+from edge_infer_converters.targets.tflite.quantize.regions import in_integers, is_activation
 from edge_infer_converters.targets.tflite.quantize.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from edge_infer_converters.targets.tflite.quantize.ranges import Ranges
+    from edge_infer_converters.targets.tflite.quantize.schemes import Scheme
 
-_LOWEST, _HIGHEST = -128, 127
-# A bias must fit int32 with room for the sums that are added to it.
-_LARGEST_BIAS = 2.0**30
 _LOWEST_SENSIBLE = -1e30
-_QUANTIZE, _REQUANTIZE, _DEQUANTIZE = 1, 2, 2
+_REQUANTIZE = 2
 _KEEP_DIMS_VERSION = 5
 
 
-def to_int8(graph: Graph, ranges: Ranges, *, integer_interface: bool = False) -> Graph:
-    """Return a copy of a graph that computes in int8.
+def to_integers(graph: Graph, ranges: Ranges, scheme: Scheme, *, integer_interface: bool = False) -> Graph:
+    """Return a copy of a graph that computes with integers.
 
     Args:
         graph: A float graph; it stays as it is.
         ranges: What `ranges.measure` gave for it.
-        integer_interface: Whether float inputs and outputs become int8 too, as microcontrollers want them.
+        scheme: Which integers.
+        integer_interface: Whether float inputs and outputs become integers too, as microcontrollers want them.
     """
-    job = _Quantizing(graph, ranges, to_the_end=integer_interface)
+    job = _Quantizing(graph, ranges, scheme, to_the_end=integer_interface)
     for operator in graph.operators:
         job.rewrite(operator)
     job.finish(integer_interface=integer_interface)
@@ -53,11 +47,12 @@ def to_int8(graph: Graph, ranges: Ranges, *, integer_interface: bool = False) ->
 
 
 class _Quantizing:
-    def __init__(self, graph: Graph, ranges: Ranges, *, to_the_end: bool) -> None:
+    def __init__(self, graph: Graph, ranges: Ranges, scheme: Scheme, *, to_the_end: bool) -> None:
+        self._scheme = scheme
         self.made = Graph(list(graph.inputs), list(graph.outputs))
         self._ranges = _without_padding(graph, ranges)
-        self._chosen = in_integers(graph, to_the_end=to_the_end)
-        self._group = _groups(graph, self._chosen)
+        self._chosen = in_integers(graph, scheme, to_the_end=to_the_end)
+        self._group = _groups(graph, self._chosen, scheme)
         self._meaning: dict[int, Quantization] = {}
         self._integers: dict[int, Tensor] = {}
         self._floats: dict[int, Tensor] = {}
@@ -71,30 +66,39 @@ class _Quantizing:
             inputs = [self._as_float(tensor) for tensor in operator.inputs]
             self.made.operators.append(replace(operator, inputs=inputs))
             return
-        if operator.code in WEIGHTED:
+        scheme = self._scheme
+        if operator.code in scheme.weighted:
             inputs = self._weighted(operator)
-            version = WEIGHTED[operator.code]
+            version = scheme.weighted[operator.code]
             if getattr(operator.options, "keepNumDims", False):
-                version = _KEEP_DIMS_VERSION
+                version = max(version, _KEEP_DIMS_VERSION)
         else:
             inputs = [self._operand(operator, tensor) for tensor in operator.inputs]
-            known = {**MOVING, **COMPUTING}
-            version = known[operator.code] if operator.code in known else PRESCRIBED[operator.code][0]
+            known = {**scheme.moving, **scheme.computing}
+            version = known[operator.code] if operator.code in known else scheme.prescribed[operator.code][0]
         outputs, after = [], []
         for tensor in operator.outputs:
             output = self._integer(tensor)
-            if operator.code in PRESCRIBED:
-                _, scale, zero_point = PRESCRIBED[operator.code]
+            if operator.code in scheme.prescribed:
+                _, scale, zero_point = scheme.prescribed[operator.code]
                 meaning = Quantization(np.array([scale], np.float32), zero_point)
                 if not _is_same(meaning, output.quantization):
-                    given = Tensor(
-                        f"{tensor.name}/given", tensor.shape, tensor.signature, np.dtype(np.int8), None, meaning
-                    )
+                    given = Tensor(f"{tensor.name}/given", tensor.shape, tensor.signature, scheme.dtype, None, meaning)
                     after.append(Operator("QUANTIZE", [given], [output], schema.QuantizeOptionsT(), _REQUANTIZE))
                     output = given
             outputs.append(output)
-        made = replace(operator, inputs=inputs, outputs=outputs, version=max(version, operator.version))
-        self.made.operators += [made, *after]
+        made = replace(
+            operator,
+            inputs=inputs,
+            outputs=outputs,
+            version=max(version, operator.version),
+            options=_with_any_scale(operator.options),
+        )
+        if scheme.flattens_rows and getattr(made.options, "keepNumDims", False):
+            self.made.operators += self._over_rows(made)
+        else:
+            self.made.operators.append(made)
+        self.made.operators += after
 
     def finish(self, *, integer_interface: bool) -> None:
         """Give the interface its types."""
@@ -116,7 +120,9 @@ class _Quantizing:
                 continue
             if id(tensor) not in self._integers:  # only float operators read it
                 integer = self._integer(tensor)
-                dequantize = Operator("DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), _DEQUANTIZE)
+                dequantize = Operator(
+                    "DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), self._scheme.dequantize_version
+                )
                 self.made.operators.insert(0, dequantize)
                 self.made.inputs[i] = self._renamed(integer, tensor)
                 tensor.name = f"{tensor.name}/float"
@@ -125,7 +131,9 @@ class _Quantizing:
             first = next(one for one in self.made.operators if any(out is integer for out in one.outputs))
             self.made.operators.remove(first)
             if any(tensor is one for operator in self.made.operators for one in operator.inputs):
-                dequantize = Operator("DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), _DEQUANTIZE)
+                dequantize = Operator(
+                    "DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), self._scheme.dequantize_version
+                )
                 self.made.operators.insert(0, dequantize)
             self.made.inputs[i] = self._renamed(integer, tensor)
 
@@ -137,11 +145,13 @@ class _Quantizing:
         if tensor.data is None:
             return self._integer_of(tensor)
         # A constant beside values that are only moved takes their scale; beyond their range it has no effect.
-        like = operator.outputs[0] if operator.code in MOVING else None
-        meaning = _meaning(float(tensor.data.min()), float(tensor.data.max())) if like is None else self._meant(like)
-        integers = np.clip(np.rint(tensor.data / meaning.scales[0]) + meaning.zero_point, _LOWEST, _HIGHEST)
-        data = integers.astype(np.int8)
-        return Tensor(f"{tensor.name}/int8", tensor.shape, tensor.signature, data.dtype, data, meaning)
+        scheme = self._scheme
+        like = operator.outputs[0] if operator.code in scheme.moving else None
+        low, high = float(tensor.data.min()), float(tensor.data.max())
+        meaning = _meaning(low, high, scheme) if like is None else self._meant(like)
+        integers = np.clip(np.rint(tensor.data / meaning.scales[0]) + meaning.zero_point, scheme.lowest, scheme.highest)
+        data = integers.astype(scheme.dtype)
+        return Tensor(f"{tensor.name}/{scheme.name}", tensor.shape, tensor.signature, data.dtype, data, meaning)
 
     def _integer_of(self, tensor: Tensor) -> Tensor:
         """Return a value in integers; it is quantized where it is made in float."""
@@ -153,9 +163,9 @@ class _Quantizing:
 
     def _integer(self, tensor: Tensor) -> Tensor:
         if id(tensor) not in self._integers:
-            name = f"{tensor.name}/int8"
+            name = f"{tensor.name}/{self._scheme.name}"
             self._integers[id(tensor)] = Tensor(
-                name, tensor.shape, tensor.signature, np.dtype(np.int8), None, self._meant(tensor)
+                name, tensor.shape, tensor.signature, self._scheme.dtype, None, self._meant(tensor)
             )
         return self._integers[id(tensor)]
 
@@ -170,11 +180,14 @@ class _Quantizing:
     def _dequantize(self, tensor: Tensor, target: Tensor) -> None:
         integer = self._integers[id(tensor)]
         options = schema.DequantizeOptionsT()
-        self.made.operators.append(Operator("DEQUANTIZE", [integer], [target], options, _DEQUANTIZE))
+        self.made.operators.append(
+            Operator("DEQUANTIZE", [integer], [target], options, self._scheme.dequantize_version)
+        )
         self._floats[id(tensor)] = target
 
     def _quantize(self, tensor: Tensor, target: Tensor) -> None:
-        self.made.operators.append(Operator("QUANTIZE", [tensor], [target], schema.QuantizeOptionsT(), _QUANTIZE))
+        version = self._scheme.quantize_version
+        self.made.operators.append(Operator("QUANTIZE", [tensor], [target], schema.QuantizeOptionsT(), version))
 
     def _meant(self, tensor: Tensor) -> Quantization:
         """Return what the integers of a value stand for: one scale for all values that are moved into one another."""
@@ -183,7 +196,7 @@ class _Quantizing:
             members = [one for one, of in self._group.items() if of == root] or [root]
             known = [self._ranges[one] for one in members if one in self._ranges]
             low, high = min((low for low, _ in known), default=0.0), max((high for _, high in known), default=0.0)
-            self._meaning[root] = _meaning(low, high)
+            self._meaning[root] = _meaning(low, high, self._scheme)
         return self._meaning[root]
 
     @staticmethod
@@ -192,6 +205,17 @@ class _Quantizing:
         return integer
 
     # -- weights --
+
+    def _over_rows(self, operator: Operator) -> list[Operator]:
+        """Write a FULLY_CONNECTED over more than two axes as one over the rows of a matrix."""
+        value, (target,) = operator.inputs[0], operator.outputs
+        if value is None:
+            raise ValueError(f"{operator.code} without operands")
+        rows = _matrix(value, f"{value.name}/rows"), _matrix(target, f"{target.name}/rows")
+        options = copy(operator.options)
+        setattr(options, "keepNumDims", False)  # noqa: B010  untyped schema
+        dense = replace(operator, inputs=[rows[0], *operator.inputs[1:]], outputs=[rows[1]], options=options)
+        return [_reshaped(value, rows[0]), dense, _reshaped(rows[1], target)]
 
     def _weighted(self, operator: Operator) -> list[Tensor | None]:
         place, axis = WEIGHTS[operator.code]
@@ -219,35 +243,65 @@ class _Quantizing:
             return self._weights[key]
         if weights.data is None:
             raise ValueError(f"{weights.name} is not constant")
-        found = encodings.int8(weights.data, axis, least=_least(bias, scale))
+        found = encodings.int8(weights.data, axis, least=_least(bias, scale, self._scheme))
         meaning = Quantization(found.scales, axis=axis)
         name = f"{weights.name}/int8"
         stored = Tensor(name, weights.shape, weights.shape, found.values.dtype, found.values, meaning)
         added = None
         if bias is not None and bias.data is not None:
             of_sum = (found.scales.astype(np.float64) * scale).astype(np.float32)
-            data = np.rint(bias.data.astype(np.float64) / of_sum).astype(np.int32)
-            added = Tensor(f"{bias.name}/int32", bias.shape, bias.shape, data.dtype, data, Quantization(of_sum))
+            dtype = self._scheme.bias_dtype
+            data = np.rint(bias.data.astype(np.float64) / of_sum).astype(dtype)
+            added = Tensor(f"{bias.name}/{dtype}", bias.shape, bias.shape, data.dtype, data, Quantization(of_sum))
         self._weights[key] = stored, added
         return stored, added
 
 
-def _least(bias: Tensor | None, scale: float) -> np.ndarray | None:
-    """Return the least scale of each channel's weights with which its bias fits int32."""
+def _least(bias: Tensor | None, scale: float, scheme: Scheme) -> np.ndarray | None:
+    """Return the least scale of each channel's weights with which its bias fits its type."""
     if bias is None or bias.data is None:
         return None
-    least: np.ndarray = np.abs(bias.data.astype(np.float64)) / _LARGEST_BIAS / scale
+    least: np.ndarray = np.abs(bias.data.astype(np.float64)) / scheme.largest_bias / scale
     return least
 
 
-def _meaning(low: float, high: float) -> Quantization:
-    """Spread -128 to 127 over a range and zero, which stands for itself."""
+def _matrix(tensor: Tensor, name: str) -> Tensor:
+    """Make a tensor of the same rows."""
+    width = tensor.shape[-1]
+    count = -1 if -1 in tensor.signature else prod(tensor.shape[:-1])
+    return replace(tensor, name=name, shape=(prod(tensor.shape[:-1]), width), signature=(count, width))
+
+
+def _reshaped(source: Tensor, target: Tensor) -> Operator:
+    dims = np.array(target.signature, np.int32)
+    options = schema.ReshapeOptionsT()
+    options.newShape = dims
+    shape = Tensor(f"{target.name}/shape", dims.shape, dims.shape, dims.dtype, dims)
+    return Operator("RESHAPE", [source, shape], [target], options)
+
+
+def _with_any_scale(options: object | None) -> object | None:
+    """Let ADD and SUB of 16 bits take scales that are no powers of two."""
+    if not hasattr(options, "potScaleInt16"):
+        return options
+    changed = copy(options)
+    changed.potScaleInt16 = False
+    return changed
+
+
+def _meaning(low: float, high: float, scheme: Scheme) -> Quantization:
+    """Spread the integers over a range and zero, which stands for itself."""
     low, high = min(low, 0.0), max(high, 0.0)
     if high == low:
         return Quantization(np.ones(1, np.float32), 0)
-    scale = np.float32((high - low) / (_HIGHEST - _LOWEST))
+    if scheme.is_symmetric:
+        high = max(high, -low)
+        low = -high
+    scale = np.float32((high - low) / (scheme.highest - scheme.lowest))
     scale = max(scale, np.finfo(np.float32).tiny)
-    zero_point = int(np.clip(np.rint(_LOWEST - low / scale), _LOWEST, _HIGHEST))
+    if scheme.is_symmetric:
+        return Quantization(np.array([scale], np.float32), 0)
+    zero_point = int(np.clip(np.rint(scheme.lowest - low / scale), scheme.lowest, scheme.highest))
     return Quantization(np.array([scale], np.float32), zero_point)
 
 
@@ -270,7 +324,7 @@ def _is_same(one: Quantization, other: Quantization | None) -> bool:
     return other is not None and one.zero_point == other.zero_point and bool(one.scales[0] == other.scales[0])
 
 
-def _groups(graph: Graph, chosen: set[int]) -> dict[int, int]:
+def _groups(graph: Graph, chosen: set[int], scheme: Scheme) -> dict[int, int]:
     """Map each value to the one that stands for all that must have its scale."""
     parent: dict[int, int] = {}
 
@@ -281,7 +335,7 @@ def _groups(graph: Graph, chosen: set[int]) -> dict[int, int]:
         return one
 
     for operator in graph.operators:
-        if id(operator) in chosen and operator.code in MOVING:
+        if id(operator) in chosen and operator.code in scheme.moving:
             values = [tensor for tensor in (*operator.inputs, *operator.outputs) if is_activation(tensor)]
             for tensor in values[1:]:
                 parent[root(id(tensor))] = root(id(values[0]))

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from edge_infer_converters.targets.tflite.formulas import Formula, broadcast
 from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
 from edge_infer_converters.targets.tflite.lowering import Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edge_infer_converters.targets.tflite.graph import Tensor
     from edge_infer_converters.targets.tflite.lowering import Node, Rule
 
@@ -44,6 +47,19 @@ _BINARY = {
 _CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
 
 
+def _absolute(f: Formula, x: Tensor) -> Tensor:
+    return f.binary("MAXIMUM", x, f.unary("NEG", x))
+
+
+def _sign(f: Formula, x: Tensor) -> Tensor:
+    above, below = (f.cast(f.binary(code, x, 0), x.dtype) for code in ("GREATER", "LESS"))
+    return f.subtract(above, below)
+
+
+# ABS and SIGN have no kernel for int64.
+_OF_INT64: dict[str, Callable[[Formula, Tensor], Tensor]] = {"Abs": _absolute, "Sign": _sign}
+
+
 def layout_of(node: Node) -> Layout:
     """Return the layout in which the first input is at hand."""
     return Layout.CHANNELS_LAST if node.is_channels_last() else Layout.PLAIN
@@ -53,6 +69,9 @@ def unary(node: Node) -> None:
     """One input, one output of its shape."""
     code, options = _UNARY[node.op_type]
     layout = layout_of(node)
+    if node.dtype() == np.int64 and node.op_type in _OF_INT64:
+        node.give(_OF_INT64[node.op_type](Formula(node), node.input(0, layout)), layout)
+        return
     node.graph.add(code, [node.input(0, layout)], [node.output(0, layout)], options() if options else None)
 
 
@@ -68,9 +87,8 @@ def binary(node: Node) -> None:
         return
     for i, value in enumerate(values[1:], start=1):
         is_last = i == len(values) - 1
-        if not is_last and len({one.signature for one in values}) > 1:
-            raise Unsupported("more than two inputs of different shapes")
-        target = node.output(0, layout) if is_last else node.scratch(f"part{i}", value.signature)
+        signature = broadcast(values[0].signature, value.signature)
+        target = node.output(0, layout) if is_last else node.scratch(f"part{i}", signature)
         node.graph.add(code, [values[0], value], [target], options())
         values[0] = target
 
@@ -200,7 +218,8 @@ def operand(node: Node, index: int, layout: Layout) -> Tensor:
 def _limit(node: Node, index: int, name: str, default: float) -> float:
     """Read a limit of Clip: an attribute before operator set 11, an input since."""
     if node.has_input(index):
-        return float(node.needed_constant(index).reshape(()))
+        limit: float = node.needed_constant(index).reshape(()).item()  # an integer stays one: 2**63 - 1 is no float
+        return limit
     return node.number(name, default)
 
 

@@ -156,11 +156,12 @@ def largest_place(node: Node) -> None:
         )
     is_max = node.op_type == "ArgMax"
     options = schema.ArgMaxOptionsT() if is_max else schema.ArgMinOptionsT()
-    options.outputType = schema.TensorType.INT64
+    dtype = node.output_dtype()
+    options.outputType = schema.TensorType.INT32 if dtype == np.int32 else schema.TensorType.INT64
     left = [dim for i, dim in enumerate(value.signature) if i != place]
     axis_tensor = node.stored("axis", np.array(place, np.int32))
     code = "ARG_MAX" if is_max else "ARG_MIN"
-    found = f.operator(code, [value, axis_tensor], left, np.dtype(np.int64), options)
+    found = f.operator(code, [value, axis_tensor], left, dtype, options)
     if is_last:
         found = f.subtract(size - 1, found)
     if node.integer("keepdims", 1):
@@ -190,7 +191,7 @@ def largest(node: Node) -> None:
         values = f.unary("NEG", values)
     node.give(f.transpose(values, back))
     if node.gives(1):
-        node.give(f.transpose(f.cast(places, np.int64), back), index=1)
+        node.give(f.transpose(f.cast(places, node.output_dtype(1)), back), index=1)
 
 
 def one_hot(node: Node) -> None:
@@ -198,7 +199,10 @@ def one_hot(node: Node) -> None:
     f = Formula(node)
     depth = int(node.needed_constant(1).reshape(()))
     off, on = node.needed_constant(2).reshape(-1)
-    numbers = f.cast(node.input(0), np.int32)
+    given = node.input(0)
+    if given.dtype == np.int64:  # numbers beyond the depth give a row of `off`, those beyond 32 bits too
+        given = f.binary("MINIMUM", f.binary("MAXIMUM", given, -depth - 1), depth)
+    numbers = f.cast(given, np.int32)
     numbers = f.select(f.binary("LESS", numbers, 0), f.add(numbers, depth), numbers)
     options = schema.OneHotOptionsT()
     axis = node.integer("axis", -1)

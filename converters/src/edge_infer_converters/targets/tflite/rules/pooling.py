@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def max_pool(node: Node) -> None:
     """Cells outside the image never win: SAME leaves them out, explicit padding holds the lowest float."""
-    if len([name for name in node.outputs if name]) > 1:
+    if node.gives(1):
         raise Unsupported("a second output, the indices")
     window = _pooling_window(node)
     image, padding = padded(node, image_of(node), window, float(np.finfo(np.float32).min))

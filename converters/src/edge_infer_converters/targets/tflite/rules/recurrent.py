@@ -1,7 +1,8 @@
 """RNN, GRU and LSTM of a fixed length, one step after another.
 
-TFLite has no GRU, and its LSTM keeps its state between calls, takes none as an input and gives none as an output: the
-steps are written out instead, over one dense layer that handles the input of all steps at once.
+TFLite has no GRU, and its LSTM takes no state as an input, gives no cell, and is not quantized with the rest: the steps
+are written out instead, over one dense layer that handles the input of all steps at once. Where they would weigh more
+than the weights, and no page must read the file, an LSTM that TFLite's operator can say becomes that (`rules.lstm`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from edge_infer_converters.targets.tflite.formulas import Formula
 from edge_infer_converters.targets.tflite.lowering import Unsupported
+from edge_infer_converters.targets.tflite.rules import lstm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     # From the input's share of the gates, and h and c before, to h and c; None stands for zeros.
     Step = Callable[["_Cell", Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor | None]]
 
-#: A longer sequence would make a file of mostly operators.
+#: A longer sequence would make a file of megabytes of operators, which takes seconds to load.
 MAX_STEPS = 1024
+# Measured: what a step of an LSTM adds to a file when it is written out.
+_STEP_BYTES = 1400
 _CODES = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "Relu": "RELU"}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 
@@ -70,13 +74,24 @@ def recurrent(node: Node) -> None:
     """Each direction by itself, and both beside each other."""
     f, hidden, count = Formula(node), node.needed_constant(2).shape[-1], len(node.needed_constant(1))
     is_batch_first = bool(node.integer("layout", 0))
+    steps = node.signature()[1 if is_batch_first else 0]
+    if steps <= 0:
+        raise Unsupported("a sequence of free length: fix it by --shape")
+    _check(node, steps)
+    weight_bytes = node.needed_constant(1).nbytes + node.needed_constant(2).nbytes
+    is_sayable = lstm.is_sayable(node)
+    if is_sayable and not node.for_page and count * steps * _STEP_BYTES > weight_bytes:
+        lstm.builtin(node)
+        return
+    if steps > MAX_STEPS:
+        operator = ", or --target pi, which has TFLite's own LSTM" if is_sayable else ""
+        raise Unsupported(
+            f"a sequence of {steps} steps, each of which is written out, at most {MAX_STEPS}: cut it into parts that "
+            f"hand their state on{operator}"
+        )
     value = node.input()
     if is_batch_first:
         value = f.transpose(value, [1, 0, 2])
-    steps = value.signature[0]
-    if not 0 < steps <= MAX_STEPS:
-        raise Unsupported(f"a sequence of {'free' if steps < 0 else steps} steps, expected 1 to {MAX_STEPS}")
-    _check(node, steps)
     rows: list[Tensor] = []
     last: list[tuple[Tensor, Tensor | None]] = []
     for direction in range(count):

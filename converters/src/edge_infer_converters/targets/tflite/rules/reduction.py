@@ -62,7 +62,8 @@ def composed(node: Node) -> None:
         node.give(result if keep else f.reshape(result, kept))
         return
     if kind == "ReduceL1":
-        value = f.unary("ABS", value)
+        is_wide = value.dtype == np.int64  # for which ABS has no kernel
+        value = f.binary("MAXIMUM", value, f.unary("NEG", value)) if is_wide else f.unary("ABS", value)
     elif kind in ("ReduceL2", "ReduceSumSquare"):
         value = f.multiply(value, value)
     total = _sum(f, value, axes, keep=keep)

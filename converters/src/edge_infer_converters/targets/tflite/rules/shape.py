@@ -8,7 +8,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.formulas import Formula
-from edge_infer_converters.targets.tflite.graph import Layout, to_channels_last
+from edge_infer_converters.targets.tflite.graph import Layout, from_channels_last, to_channels_last
 from edge_infer_converters.targets.tflite.lowering import BatchDependent, Unsupported, reshape
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
@@ -37,6 +37,9 @@ def transposed(node: Node) -> None:
     if order == list(range(rank)):
         node.alias(value)
         return
+    if rank > 2 and order == list(from_channels_last(rank)):
+        node.alias(value, Layout.CHANNELS_LAST)  # it has its channels last; who wants them first turns it
+        return
     stored = node.stored("order", np.array(order, np.int32))
     node.graph.add("TRANSPOSE", [value, stored], [node.output()], schema.TransposeOptionsT())
 
@@ -59,7 +62,7 @@ def padded(node: Node) -> None:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Unsupported(f"mode {mode}")
     given = node.needed_constant(1).reshape(-1) if node.has_input(1) else np.array(node.integers("pads", []))
-    fill = float(node.needed_constant(2).reshape(())) if node.has_input(2) else node.number("value", 0.0)
+    fill = node.needed_constant(2).reshape(()).item() if node.has_input(2) else node.number("value", 0.0)
     rank = len(node.shape())
     axes = [int(axis) % rank for axis in node.needed_constant(3)] if node.has_input(3) else list(range(rank))
     pairs = [(0, 0)] * rank

@@ -1,0 +1,132 @@
+"""The npm package as a user has it: packed, installed beside Vite, typed, and from another origin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge_infer.server.app import create_app
+from edge_infer.server.pages import find_web_root
+from edge_infer.server.thread import ServerThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from playwright.sync_api import Route
+
+    from tests.browser.conftest import BrowserPage
+
+_ROOT = Path(__file__).parents[2]
+_WEB = _ROOT / "web"
+_USER = _ROOT / "tests/npm"
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's project with the packed package in its node_modules; what it depends on is linked, not downloaded."""
+    assert (_USER / "node_modules/vite").is_dir(), "run tests/setup.sh: Vite is not installed"
+    folder = tmp_path_factory.mktemp("project")
+    for file in _USER.iterdir():
+        if file.is_file():
+            shutil.copy(file, folder)
+    run("npm", "pack", "--silent", f"--pack-destination={folder}", str(_WEB), cwd=folder)
+    modules = folder / "node_modules"
+    for installed in (_USER / "node_modules", _WEB / "node_modules"):
+        for package in installed.iterdir():
+            target = modules / package.name
+            if not package.name.startswith(".") and not target.exists():
+                target.parent.mkdir(exist_ok=True)
+                target.symlink_to(package)
+    (packed,) = folder.glob("edge-infer-*.tgz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    (folder / "package").rename(modules / "edge-infer")
+    return folder
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_a_page_built_by_vite_runs_a_model(
+    open_page: Callable[..., BrowserPage], plain_server: str, project: Path
+) -> None:
+    said = run("node", "node_modules/edge-infer/bin/edge-infer-files.js", "public/edge-infer", cwd=project)
+    run("node", "node_modules/vite/bin/vite.js", "build", cwd=project)
+    built = project / "dist"
+
+    def answer(route: Route) -> None:
+        file = built / route.request.url.partition("?")[0].removeprefix(f"{plain_server}/")
+        route.fulfill(status=200, body=file.read_bytes(), content_type=_KINDS.get(file.suffix, "text/plain"))
+
+    page = open_page(f"{plain_server}/blank.html")
+    for pattern in ("**/index.html", "**/assets/**", "**/edge-infer/**"):
+        page.do(lambda page, pattern=pattern: page.context.route(pattern, answer))
+    page.do(lambda page: page.goto(f"{plain_server}/index.html"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('#said').textContent !== 'loading'"))
+
+    assert "MB" in said
+    assert json.loads(page.evaluate("() => document.querySelector('#said').textContent")) == {
+        "engine": "ort-web",
+        "variant": "onnx/int8",
+        "shape": [1, 10],
+    }
+
+
+def test_typescript_knows_the_package(project: Path) -> None:
+    """`typed.ts` has right calls, and wrong ones that must not compile."""
+    run("node", str(_WEB / "node_modules/typescript/bin/tsc"), "-p", "tsconfig.json", cwd=project)
+
+
+def test_the_package_has_what_a_page_imports_and_no_engine(project: Path) -> None:
+    package = project / "node_modules/edge-infer"
+    sources = {path.relative_to(_WEB / "src") for path in (_WEB / "src").rglob("*.js")}
+
+    assert {path.relative_to(package / "src") for path in (package / "src").rglob("*.js")} == sources
+    assert not [*package.rglob("*.wasm")]
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    """The modules and the engine on a server of another origin, as on a CDN."""
+    with ServerThread(create_app({}, find_web_root(), cors_origins=("*",))) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("way", ["isolated", "plain"])
+def test_modules_of_another_origin_run_a_model_of_this_one(
+    open_page: Callable[..., BrowserPage], server: str, plain_server: str, elsewhere: str, way: str
+) -> None:
+    page = open_page(f"{server if way == 'isolated' else plain_server}/blank.html")
+
+    found = page.evaluate(
+        """async (cdn) => {
+            const script = document.createElement("script");
+            script.type = "module";
+            script.textContent = `
+                import { createSession } from "${cdn}/src/index.js";
+                globalThis.said = (async () => {
+                    const session = await createSession("/models/digits");
+                    const { logits } = await session.run({ image: new Float32Array(64) });
+                    await session.close();
+                    return [logits.shape, session.report().engine];
+                })();
+                dispatchEvent(new Event("begun"));`;
+            const begun = new Promise((resolve) => addEventListener("begun", resolve));
+            document.head.append(script);
+            await begun;
+            return globalThis.said;
+        }""",
+        elsewhere,
+    )
+
+    assert found == [[1, 10], "ort-web"]

@@ -1,0 +1,12 @@
+import { createSession } from "edge-infer";
+
+const said = document.querySelector("#said");
+try {
+  const session = await createSession("/models/digits", { root: "/edge-infer/" });
+  const { logits } = await session.run({ image: new Float32Array(64) });
+  const { engine, variant } = session.report();
+  await session.close();
+  said.textContent = JSON.stringify({ engine, variant, shape: logits.shape });
+} catch (error) {
+  said.textContent = `failed: ${error}`;
+}

@@ -1,0 +1,215 @@
+"""The shortest way of a request, beside that through the application: both give the same answers, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.ingestion.endpoint import InferEndpoint
+from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.thread import ServerThread
+from tests.server.bundles import bundle_files, write_bundle
+from tests.server.conftest import Answer, Client
+from tests.server.test_serving import Gate, gate, limits, queued, row, wait_until_queued
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["gate"]
+OCTETS = "application/octet-stream"
+PATH = "/v2/models/tiny/infer"
+BIG = 30_000
+
+
+def request(count: int = 1, **more: object) -> bytes:
+    entry = {"name": "x", "shape": [count, 3], "datatype": "FP32", "data": [1.5, 2, 3] * count}
+    return json.dumps({"inputs": [entry], **more}).encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    tiny = write_bundle(tmp_path_factory.mktemp("direct") / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": tiny})) as running:
+        Client(running.url)("/v2/models/tiny/ready")
+        yield running
+
+
+@pytest.fixture
+def through_application(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that the application was asked for."""
+    seen: list[str] = []
+    answer = InferEndpoint.__call__
+
+    async def note(self: InferEndpoint, scope: dict[str, str], receive: object, send: object, target: object) -> None:
+        seen.append(scope["path"])
+        await answer(self, scope, receive, send, target)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(InferEndpoint, "__call__", note)
+    return seen
+
+
+def same(answer: Answer) -> tuple[int, dict[str, str], bytes]:
+    """What must not depend on the way."""
+    headers = {name: value for name, value in answer.headers.items() if name not in ("date", "connection")}
+    if "server-timing" in headers:
+        headers["server-timing"] = ""
+    return answer.status, headers, answer.body
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (row(2.0), {"content_type": OCTETS}),
+        (row(2.0, 3), {"content_type": OCTETS, "x_request_id": "a-1", "traceparent": "00-1"}),
+        (request(), {"content_type": "application/json"}),
+        (request(id="7", parameters={"priority": 3, "timeout": 9_000_000}), {}),
+        (request(parameters={"binary_data_output": True}), {"accept_encoding": "gzip"}),
+        (request(BIG // 3), {"accept_encoding": "gzip"}),
+        (b"{}" + row(1.0), {"inference_header_content_length": "2"}),
+        (row(1.0), {"inference_header_content_length": "0"}),
+        (b"{", {}),
+        (b"", {}),
+        (b"", {"content_type": OCTETS}),
+        (row(1.0)[:-1], {"content_type": OCTETS}),
+        (row(1.0), {"content_type": "text/html"}),
+        (request(outputs=[{"name": "none"}]), {}),
+    ],
+)
+def test_both_ways_give_the_same_answer(
+    server: ServerThread, through_application: list[str], body: bytes, headers: dict[str, str]
+) -> None:
+    send = Client(server.url)
+    send("/v2/models/tiny/ready")  # which model is meant is asked twice a second, by the application
+    short = send(PATH, "POST", body, **headers)
+    long = send(PATH, "POST", body, **headers, connection="close")
+    assert same(short) == same(long)
+    assert long.headers["connection"] == "close"
+    is_short = len(body) < 65536
+    assert through_application.count(PATH) in ((1, 2) if is_short else (2,))
+
+
+def test_common_requests_do_not_pass_the_application(server: ServerThread, through_application: list[str]) -> None:
+    send = Client(server.url)
+    for i in range(50):
+        assert send(PATH, "POST", row(float(i)), content_type=OCTETS).body == row(float(i))
+    assert len(through_application) < 25  # but the first of each half second
+
+
+def test_what_is_not_common_passes_it(server: ServerThread, through_application: list[str]) -> None:
+    import gzip
+
+    send = Client(server.url)
+    assert send(PATH, "POST", gzip.compress(request()), content_encoding="gzip").status == 200
+    assert send(f"{PATH}?a=b", "POST", request()).status == 200
+    assert send(PATH, "POST", request(), x_priority="no number").status == 400
+    assert send("/v2/models/none/infer", "POST", request()).status == 404
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(request()), request())
+    assert send(PATH, "POST", chunked, transfer_encoding="chunked").status == 200
+    assert len(through_application) == 5
+
+
+def test_pieces_pipelines_and_another_request_on_the_same_connection(server: ServerThread) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
+    health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in (head[:20], head[20:], row(1.0)[:5], row(1.0)[5:]):
+            connection.sendall(piece)
+        # Three at once: the answers come in the order of the requests.
+        connection.sendall(head + row(2.0) + health + head + row(3.0))
+        text = b""
+        while text.count(b"HTTP/1.1 200 OK") < 4 or not text.endswith(row(3.0)):
+            text += connection.recv(65536)
+    places = [text.index(one) for one in (row(1.0), row(2.0), b"\r\n\r\nOK", row(3.0))]
+    assert places == sorted(places)
+
+
+def test_a_refusal_comes_before_the_body_which_is_thrown_away(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    app = create_app({"tiny": tiny}, limits=limits(max_queue_size=1))
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
+    with ServerThread(app) as server:
+        address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        Client(server.url)("/v2/models/tiny/ready")
+        with socket.create_connection(address, 30) as one, socket.create_connection(address, 30) as two:
+            one.sendall(head + row(1.0))
+            assert gate.entered.wait(60)
+            two.sendall(head + row(2.0))
+            wait_until_queued(server, 1)
+            with socket.create_connection(address, 30) as refused:
+                refused.sendall(head)
+                text = refused.recv(65536)
+                assert text.startswith(b"HTTP/1.1 503 ")
+                assert b"retry-after: 1\r\n" in text
+                refused.sendall(row(9.0))
+                gate.open.set()
+                assert two.recv(65536).endswith(row(2.0))
+                refused.sendall(head + row(3.0))  # the connection goes on
+                assert refused.recv(65536).endswith(row(3.0))
+        metrics = Client(server.url)("/metrics").body.decode()
+    assert 9.0 not in gate.values
+    assert 'edge_infer_rejections_total{code="queue_full",model="tiny",pool="default",version="1"} 1.0' in metrics
+
+
+def test_a_client_that_leaves_before_its_body_gives_the_model_back(server: ServerThread) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n1234".encode()
+    send = Client(server.url)
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+            connection.sendall(head)
+    state = json.loads(send("/dashboard/state.json").body)["models"][0]
+    while state["in_flight"]:
+        state = json.loads(send("/dashboard/state.json").body)["models"][0]
+    assert send(PATH, "POST", row(4.0), content_type=OCTETS).body == row(4.0)
+
+
+def test_a_refused_body_that_trickles_in_is_hung_up_on(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    door = DoorLimits(body_timeout_s=0.3)
+    app = create_app({"tiny": tiny}, limits=limits(max_queue_size=1)._replace(door=door))
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
+    with ServerThread(app) as server:
+        address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        Client(server.url)("/v2/models/tiny/ready")
+        with socket.create_connection(address, 30) as one, socket.create_connection(address, 30) as two:
+            one.sendall(head + row(1.0))
+            assert gate.entered.wait(60)
+            two.sendall(head + row(2.0))
+            wait_until_queued(server, 1)
+            with socket.create_connection(address, 30) as slow:
+                slow.sendall(head + b"1")
+                assert slow.recv(65536).startswith(b"HTTP/1.1 503 ")
+                assert slow.recv(65536) == b""  # it is closed, though its body never ends
+            gate.open.set()
+            assert one.recv(65536).endswith(row(1.0))
+        assert queued(server) == 0
+
+
+def test_each_request_is_one_line_in_the_log(server: ServerThread, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "edge_infer.server.access"):
+        Client(server.url)(PATH, "POST", row(1.0), content_type=OCTETS)
+        Client(server.url)(PATH, "POST", b"1", content_type=OCTETS)
+    lines = [record.getMessage() for record in caplog.records if record.name == "edge_infer.server.access"]
+    assert [line.rpartition(" B ")[0].rpartition(" ")[0] for line in lines] == [f"POST {PATH} 200", f"POST {PATH} 400"]
+
+
+def test_a_cache_and_a_page_of_another_server_are_the_applications(
+    tmp_path: Path, through_application: list[str]
+) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": tiny}, limits=Limits(cache_bytes=2**20))) as server:
+        assert Client(server.url)(PATH, "POST", row(1.0), content_type=OCTETS).status == 200
+        assert Client(server.url)(PATH, "POST", row(1.0), content_type=OCTETS).status == 200
+        assert b"edge_infer_cache_hits_total" in Client(server.url)("/metrics").body
+    with ServerThread(create_app({"tiny": tiny}, cors_origins=["https://shop.example"])) as server:
+        send = Client(server.url)
+        send("/v2/models/tiny/ready")
+        answer = send(PATH, "POST", row(1.0), content_type=OCTETS, origin="https://shop.example")
+        assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+    assert len(through_application) == 3

@@ -1,0 +1,59 @@
+#!/usr/bin/env node
+/** Copy the engine files that a page fetches out of the npm packages that this one depends on, to where a site serves them. */
+
+import { cp, mkdir, readFile, stat } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join, resolve } from "node:path";
+
+const USAGE = `Usage: edge-infer-files FOLDER [--webgpu]
+
+Copies the engines for ONNX and TFLite into FOLDER/vendor; --webgpu adds those for the GPU. Serve FOLDER,
+and write its address as root: createSession(url, { root: "/edge-infer/" }).`;
+
+/** Which parts of `engine-files.json` each option adds. @type {Record<string, string>} */
+const PARTS = { "--webgpu": "webgpu" };
+
+const require = createRequire(import.meta.url);
+
+/** @param {string} name @returns {Promise<string>} The folder of a package, wherever it was installed. */
+async function folderOf(name) {
+  for (const modules of require.resolve.paths(name) ?? []) {
+    const folder = join(modules, name);
+    if (await stat(join(folder, "package.json")).catch(() => null)) return folder;
+  }
+  throw new Error(`the npm package ${name} is not installed\nhint: npm install edge-infer`);
+}
+
+/** @param {string[]} words @returns {Promise<number>} The exit status. */
+async function main(words) {
+  const [folder, ...others] = [...words.filter((word) => !word.startsWith("-")), ...words.filter((word) => word.startsWith("-"))];
+  if (folder === undefined || folder.startsWith("-") || others.some((word) => !(word in PARTS))) {
+    console.error(USAGE);
+    return words.includes("--help") ? 0 : 2;
+  }
+  const target = join(resolve(folder), "vendor");
+  const list = JSON.parse(await readFile(new URL("../engine-files.json", import.meta.url), "utf8"));
+  const parts = ["wasm", "store", ...others.map((word) => PARTS[word])];
+  let [count, bytes] = [0, 0];
+  for (const part of parts) {
+    for (const [name, files] of Object.entries(list[part])) {
+      const from = await folderOf(name);
+      for (const [source, path] of Object.entries(files)) {
+        const to = join(target, path);
+        await mkdir(dirname(to), { recursive: true });
+        await cp(join(from, source), to);
+        count += 1;
+        bytes += (await stat(to)).size;
+      }
+    }
+  }
+  console.log(`${target}: ${count} files, ${(bytes / 1e6).toFixed(1)} MB`);
+  return 0;
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  console.error(`error: ${error instanceof Error ? error.message : error}`);
+  process.exitCode = 1;
+}

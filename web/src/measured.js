@@ -1,0 +1,67 @@
+/** What `tune` measured of a bundle in this browser: kept beside the models, so that the next load need not guess. */
+
+/** @typedef {import("./store.js").Store} Store */
+/**
+ * @typedef {object} Measurement How fast one way to run a bundle is here.
+ * @property {string} variant The variant's id.
+ * @property {"ort" | "litert"} backend
+ * @property {"wasm" | "webgpu"} device
+ * @property {number} threads
+ * @property {number} ms The median time of a run in the worker, in milliseconds.
+ * @property {number} spread Half the distance of the quartiles over the median.
+ */
+/** @typedef {Pick<import("./protocol.js").OpenRequest, "variant" | "backend" | "device"> & {threads?: number}} Asked */
+
+const FORMAT = 1;
+
+/** @returns {string} What a measurement depends on besides the bundle: it counts nowhere else. */
+function machine() {
+  const { hardwareConcurrency, userAgent } = navigator;
+  return `${hardwareConcurrency} processors, ${globalThis.crossOriginIsolated ? "isolated" : "not isolated"}, ${userAgent}`;
+}
+
+/** @param {string} revision */
+const nameOf = (revision) => `measured-${revision}`;
+
+/**
+ * @param {Store} store
+ * @param {string} revision The bundle's.
+ * @param {Measurement[]} rows The fastest first.
+ */
+export async function rememberMeasured(store, revision, rows) {
+  const document = { format: FORMAT, machine: machine(), rows };
+  await store.remember(nameOf(revision), new TextEncoder().encode(JSON.stringify(document)));
+}
+
+/**
+ * @param {Store} store
+ * @param {string} revision
+ * @returns {Promise<Measurement[]>} None where nothing was measured here, or it cannot be read.
+ */
+export async function recallMeasured(store, revision) {
+  try {
+    const bytes = await store.recall(nameOf(revision));
+    const document = bytes && JSON.parse(new TextDecoder().decode(bytes));
+    if (document?.format !== FORMAT || document.machine !== machine() || !Array.isArray(document.rows)) return [];
+    return document.rows.filter((/** @type {Measurement} */ row) => typeof row?.variant === "string" && row.ms > 0);
+  } catch {
+    return []; // damaged, or the storage fails: the rules choose
+  }
+}
+
+/**
+ * @param {Measurement[]} rows
+ * @param {Asked} asked
+ * @returns {(Measurement & {why: string}) | undefined} The fastest of those that are what was asked for.
+ */
+export function fastest(rows, { variant, backend, device = "auto", threads }) {
+  const fitting = rows.filter(
+    (row) =>
+      (variant === undefined || row.variant === variant) &&
+      (backend === undefined || row.backend === backend) &&
+      (device === "auto" || row.device === device) &&
+      (threads === undefined || row.threads === threads),
+  );
+  const best = fitting.toSorted((one, other) => one.ms - other.ms)[0];
+  return best && { ...best, why: `measured: the fastest of ${fitting.length} ways that keep the quality: ${best.ms.toPrecision(3)} ms` };
+}

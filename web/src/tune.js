@@ -1,0 +1,160 @@
+/**
+ * Measure the ways to run a bundle in this browser, as `edge_infer.tuning` does natively: every variant on the engine that
+ * reads it, with one thread and with more. The ways take turns, a block of runs each, round after round: a machine that
+ * grows slow slows them all. Each number of threads has a worker of its own, as an engine cannot change its own.
+ */
+
+import { WorkerClient } from "./client.js";
+import { InferError } from "./errors.js";
+
+/** @typedef {import("./measured.js").Measurement} Measurement */
+/** @typedef {{variant: string, backend: "ort" | "litert", device: "wasm" | "webgpu", threads: number}} Way */
+/**
+ * @typedef {object} TuneOptions
+ * @property {string} [variant] The only variant to measure.
+ * @property {"ort" | "litert"} [backend] The only engine to measure.
+ * @property {("wasm" | "webgpu")[]} [devices] What to run on; wasm unless given, as WebGPU's engine is another download.
+ * @property {number[]} [threads] The numbers of threads to try; unless given 1, 2, 4 ... up to the processors where the page is
+ *   cross-origin isolated, else 1.
+ * @property {number} [maxTimeMs] About how long to measure, the loading not counted; 5000 unless given. There are at least 5 rounds.
+ * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie.
+ * @property {AbortSignal} [signal]
+ * @property {import("./download.js").OnProgress} [onProgress]
+ */
+/**
+ * @typedef {object} Tuning
+ * @property {string} model The bundle's name and the first digits of its revision.
+ * @property {Measurement[]} rows One for each way that works and gives the golden outputs, the fastest first: the next
+ *   `createSession` takes it.
+ * @property {(Way & {reason: string})[]} failed The ways that do not.
+ */
+/** @typedef {{way: Way, client: WorkerClient, session: number, runs: number, times: number[]}} Started */
+
+// A block of runs lasts at least this long: far above the resolution of a page's clock (0.1 ms).
+const BLOCK_MS = 5;
+const [MIN_ROUNDS, MAX_ROUNDS] = [5, 51];
+// Models that take more than this together, loaded, are measured one after another; an engine takes some 3 times a file.
+const MAX_LOADED_BYTES = 256 * 2 ** 20;
+const LOADED_FACTOR = 3;
+
+/**
+ * @param {string} url The address of a bundle.
+ * @param {string} root
+ * @param {TuneOptions} options
+ * @returns {Promise<Tuning>}
+ * @throws {InferError} No way works here, or the bundle cannot be had.
+ */
+export async function measure(url, root, { variant, backend, devices = ["wasm"], threads = usableThreads(), maxTimeMs = 5000, signal, onProgress }) {
+  if (!(maxTimeMs > 0)) throw new InferError(`maxTimeMs is ${maxTimeMs}, expected more than 0`, "input_error");
+  if (threads.length === 0 || threads.some((one) => !(Number.isInteger(one) && one > 0))) {
+    throw new InferError(`threads is [${threads}], expected numbers from 1`, "input_error");
+  }
+  /** @type {Map<number, WorkerClient>} */
+  const clients = new Map(threads.map((count) => [count, new WorkerClient(`edge-infer tune ${count}`)]));
+  const first = /** @type {WorkerClient} */ (clients.get(threads[0]));
+  try {
+    /** @type {import("./protocol.js").Survey} */
+    const { model, revision, variants } = await first.request({ kind: "survey", url, variant, backend }, { signal });
+    /** @type {(Way & {bytes: number})[]} */
+    const ways = [];
+    for (const { id, format, bytes } of variants) {
+      const engine = format === "tflite" ? "litert" : "ort";
+      for (const device of devices) {
+        if (device === "webgpu" && engine !== "ort") continue;
+        // The threads are those of wasm.
+        for (const count of device === "webgpu" ? threads.slice(0, 1) : threads) ways.push({ variant: id, backend: engine, device, threads: count, bytes });
+      }
+    }
+    const isMuch = ways.reduce((sum, { bytes }) => sum + bytes, 0) * LOADED_FACTOR > MAX_LOADED_BYTES;
+    const groups = isMuch ? ways.map((way) => [way]) : [ways];
+    /** @type {Measurement[]} */
+    const rows = [];
+    /** @type {Tuning["failed"]} */
+    const failed = [];
+    for (const group of groups) {
+      /** @type {Started[]} */
+      const started = [];
+      for (const { bytes: _, ...way } of group) {
+        const client = /** @type {WorkerClient} */ (clients.get(way.threads));
+        try {
+          started.push(await start(client, way, { url, root, signal, onProgress }));
+        } catch (error) {
+          signal?.throwIfAborted();
+          failed.push({ ...way, reason: error instanceof Error ? error.message : String(error) });
+        }
+      }
+      await takeTurns(started, maxTimeMs / groups.length, signal);
+      for (const { client, session, way, times } of started) {
+        await client.request({ kind: "close", session });
+        rows.push({ ...way, ...middle(times) });
+      }
+    }
+    if (rows.length === 0) {
+      const reasons = failed.map(({ variant: id, threads: count, reason }) => `${id}, threads ${count}: ${reason}`);
+      throw new InferError(`No way to run \`${model}\` works here: ${reasons.join("; ")}`, "unsupported_model");
+    }
+    rows.sort((one, other) => one.ms - other.ms);
+    await first.request({ kind: "remember", revision, rows });
+    return { model, rows, failed };
+  } finally {
+    for (const client of clients.values()) client.close();
+  }
+}
+
+/** @returns {number[]} */
+function usableThreads() {
+  const most = globalThis.crossOriginIsolated ? navigator.hardwareConcurrency : 1;
+  const counts = new Set([most]);
+  for (let count = 1; count < most; count *= 2) counts.add(count);
+  return [...counts].sort((one, other) => one - other);
+}
+
+/**
+ * Load a way, have it prove itself on its golden examples, and find how many runs fill a block.
+ *
+ * @param {WorkerClient} client
+ * @param {Way} way
+ * @param {{url: string, root: string, signal?: AbortSignal, onProgress?: import("./download.js").OnProgress}} options
+ * @returns {Promise<Started>}
+ */
+async function start(client, way, { url, root, signal, onProgress }) {
+  const { variant, backend, device, threads } = way;
+  const request = /** @type {const} */ ({ kind: "open", url, variant, backend, device, keep: true, selfTest: true });
+  /** @type {import("./protocol.js").Opened} */
+  const { session, report } = await client.request({ ...request, settings: { root, threads } }, { signal, onProgress });
+  try {
+    if (report.device !== device || (device === "wasm" && report.threads !== threads)) {
+      const said = report.fallbacks.at(-1) ?? `it runs on ${report.device} with ${report.threads} threads`;
+      throw new InferError(said, "unsupported");
+    }
+    let least = Infinity;
+    for (let i = 0; i < 3; i++) least = Math.min(least, await client.request({ kind: "time", session, runs: 1 }, { signal }));
+    return { way, client, session, runs: Math.max(1, Math.round(BLOCK_MS / Math.max(least, 0.001))), times: [] };
+  } catch (error) {
+    await client.request({ kind: "close", session });
+    throw error;
+  }
+}
+
+/**
+ * @param {Started[]} started
+ * @param {number} maxTimeMs
+ * @param {AbortSignal | undefined} signal
+ */
+async function takeTurns(started, maxTimeMs, signal) {
+  const until = performance.now() + maxTimeMs;
+  for (let round = 0; round < MAX_ROUNDS && (round < MIN_ROUNDS || performance.now() < until); round++) {
+    // Each round begins with another one, so that none always follows the same neighbour.
+    for (let i = 0; i < started.length; i++) {
+      const { client, session, runs, times } = started[(round + i) % started.length];
+      times.push(await client.request({ kind: "time", session, runs }, { signal }));
+    }
+  }
+}
+
+/** @param {number[]} times @returns {{ms: number, spread: number}} */
+function middle(times) {
+  const sorted = times.toSorted((one, other) => one - other);
+  const at = (/** @type {number} */ share) => sorted[Math.round(share * (sorted.length - 1))];
+  return { ms: at(0.5), spread: (at(0.75) - at(0.25)) / 2 / at(0.5) };
+}

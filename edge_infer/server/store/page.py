@@ -19,9 +19,9 @@ _ICON = (
 _WORDS = {
     "ok": ("updated", "good"),
     "current": ("up to date", "good"),
-    "held": ("waits: roll-out halted", "quiet"),
+    "held": ("waits for its turn", "quiet"),
     "fetch_failed": ("could not fetch", "bad"),
-    "refused": ("signature refused", "bad"),
+    "refused": ("not trusted", "bad"),
     "trial_failed": ("self-test failed", "bad"),
     "error": ("failed", "bad"),
 }
@@ -97,7 +97,7 @@ def _model(name: str, rows: list[dict[str, Any]]) -> str:
     spans, legend = [], []
     for i, row in enumerate(rows[:8]):
         shade = f"opacity: {max(1 - 0.22 * i, 0.16):.2f}"
-        label = row["version"] or "none"
+        label = f"version {row['version']}" if row["version"] else "none"
         spans.append(f'<span style="flex: {row["devices"]}; {shade}" title="{escape(label)}"></span>')
         legend.append(
             f'<li><span class="dot" style="{shade}"></span>{escape(label)} <span class="quiet">{row["devices"]:,} · '
@@ -119,17 +119,17 @@ def _devices(title: str, rows: list[dict[str, Any]], now_s: float) -> str:
         error = f'<div class="quiet">{escape(row["error"])}</div>' if row["error"] else ""
         moved = f"{_size(row['bytes_moved'])}" if row["bytes_moved"] else "-"
         lines.append(
-            f'<tr><td class="name">{escape(row["device"][:20])}</td><td>{escape(row["kind"])}</td>'
+            f'<tr><td class="name">{escape(row["device"][:20])}</td>'
+            f'<td><span class="{kind}">{escape(words)}</span>{error}</td>'
             f"<td>{escape(row['model'])}</td>"
-            f'<td>{escape(row["version"]) or "-"}</td><td><span class="{kind}">{escape(words)}</span>{error}</td>'
+            f"<td>{escape(row['version']) or '-'}</td><td>{escape(row['kind'])}</td>"
             f'<td>{escape(row["method"]) or "-"}</td><td class="right">{moved}</td>'
             f'<td class="right">{row["seconds"]:.1f} s</td>'
             f'<td class="right">{_ago(now_s - row["seen"])}</td></tr>'
         )
     return (
         f'<div class="card"><div class="top"><h2>{title}</h2></div><div class="scroll"><table><tr><th>Device</th>'
-        f"<th>Kind</th>"
-        f'<th>Model</th><th>Runs</th><th>Last look</th><th>By</th><th class="right">Moved</th>'
+        f'<th>Last look</th><th>Model</th><th>Runs</th><th>Kind</th><th>By</th><th class="right">Moved</th>'
         f'<th class="right">Took</th>'
         f'<th class="right">Seen</th></tr>{"".join(lines)}</table></div></div>'
     )

@@ -78,8 +78,8 @@ export async function openWorkerSides(name, url, feeds, batch) {
 export async function openPageSides(name, url, feeds, batch) {
   const theirs = await peer(url, feeds, { proxy: true });
   sides.set(`${name}/proxy`, timer(theirs, batch));
-  const { createSession } = await import("/src/index.js");
-  const session = await createSession(url, { threads: 1 });
+  const { load } = await import("/src/index.js");
+  const session = await load(url, { threads: 1 });
   const inputs = Object.fromEntries(Object.entries(feeds).map(([input, shape]) => [input, { data: filled(shape), shape }]));
   sides.set(`${name}/session`, timer(() => session.run(inputs), batch));
 }

@@ -124,8 +124,8 @@ class Bench:
         self._page.set_default_timeout(300_000)
         self._page.goto(f"{url}/blank.html")
         self._page.evaluate("""async () => {
-            const { startPython } = await import("/src/index.js");
-            globalThis.python = await startPython({ threads: 1, keepImage: false });
+            const { loadPython } = await import("/src/index.js");
+            globalThis.python = await loadPython({ threads: 1, keepImage: false });
             globalThis.bench = await import("/bench/browser.js");
         }""")
         self._python(_OPEN_PYTHON)
@@ -245,9 +245,9 @@ def measure_threads(bench: Bench, url: str, rounds: int) -> list[dict[str, Any]]
 
 
 _FIRST_VISITS = {
-    "JavaScript only": (2.45e6, "(await import('/src/index.js')).createSession('/bench/0.onnx')"),
-    "JavaScript only, TFLite": (None, "(await import('/src/index.js')).createSession('/bench/0.tflite')"),
-    "Python": (7.9e6, "(await import('/src/index.js')).startPython({ keepImage: false })"),
+    "JavaScript only": (2.45e6, "(await import('/src/index.js')).load('/bench/0.onnx')"),
+    "JavaScript only, TFLite": (None, "(await import('/src/index.js')).load('/bench/0.tflite')"),
+    "Python": (7.9e6, "(await import('/src/index.js')).loadPython({ keepImage: false })"),
 }
 
 

@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 from edge_infer.browser.chromium import chromium_with_profile
 
 _OURS = """async () => {
-    const { startPython } = await import("/src/index.js");
+    const { loadPython } = await import("/src/index.js");
     const start = performance.now();
-    const python = await startPython({ threads: 1, keepImage: false });
+    const python = await loadPython({ threads: 1, keepImage: false });
     const ms = performance.now() - start;
     await python.run("import edge_infer");
     const { isFromImage } = python.report();
-    python.close();
+    python.dispose();
     return [ms, isFromImage];
 }"""
 # In a module worker of its own as well, with nothing loaded besides.

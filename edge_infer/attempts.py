@@ -85,7 +85,7 @@ def _pulled(address: str, wishes: Wishes) -> Path:
     """
     if platform.in_browser():
         raise UnsupportedError(
-            "Python in a page does not read signed stores", hint="in JavaScript: createSession('edge+/store/MODEL')"
+            "Python in a page does not read signed stores", hint="in JavaScript: load('edge+/store/MODEL')"
         )
     from edge_infer.sync.cache import bring
 

@@ -39,8 +39,8 @@ DIGITS = Path(__file__).parent / "digits"
 
 # Run in the page: predict again and again, until a while after the update.
 IN_PAGE = """async (image) => {
-    const { createSession } = await import("/src/index.js");
-    const session = await createSession("edge+/store/digits");
+    const { load } = await import("/src/index.js");
+    const session = await load("edge+/store/digits");
     const found = { first: session.report().update, calls: 0, failures: 0, gap_ms: 0 };
     let [last, isDone] = [performance.now(), false];
     session.watch({
@@ -57,7 +57,7 @@ IN_PAGE = """async (image) => {
             found.gap_ms = Math.max(found.gap_ms, performance.now() - last);
             last = performance.now();
         }
-        await session.close();
+        await session.dispose();
         return found;
     })();
 }"""

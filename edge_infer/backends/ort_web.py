@@ -1,7 +1,7 @@
 """ONNX Runtime in a page: Python in Pyodide over the engine of `web/src/engines/ort.js`.
 
 The engine is a JavaScript object; its calls are synchronous, so `run` needs no stack switching. Only its start is
-not: the worker of `startPython` starts it before user code runs and leaves it as `globalThis.edgeInferOrtEngine`.
+not: the worker of `loadPython` starts it before user code runs and leaves it as `globalThis.edgeInferOrtEngine`.
 What a run costs in crossings is told in `page_call.py`.
 
 With `device="webgpu"` it is another build, whose calls wait for the GPU; see `ort_web_gpu.py`.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 120
 
 _START = """async () => {
-    const { startPython } = await import("/src/index.js");
-    globalThis.python = await startPython({ keepImage: false });
+    const { loadPython } = await import("/src/index.js");
+    globalThis.python = await loadPython({ keepImage: false });
 }"""
 _RUN = """async ([code, names]) => globalThis.python.run(code, names)"""
 # Errors of ours must come back as data: Playwright would flatten them to text.

@@ -68,7 +68,7 @@ def install() -> list[str]:
 async def start(engine: str = "onnxruntime") -> None:
     """Start one of the page's engines where nobody has, so that loading a model is synchronous from then on.
 
-    `startPython` of the npm package has done so already for onnxruntime; in a notebook write
+    `loadPython` of the npm package has done so already for onnxruntime; in a notebook write
     `await edge_infer.compat.start()` once. For TFLite write `await edge_infer.compat.start("litert")`, there too unless
     it was told to start it.
 

@@ -205,7 +205,7 @@ class InferenceSession:
         if wanted not in (0, there):
             warn(
                 f"intra_op_num_threads is {wanted}, and the page's engine has {there}: it got them when it started, "
-                "by startPython({threads})",
+                "by loadPython({threads})",
                 RuntimeWarning,
                 stacklevel=3,
             )

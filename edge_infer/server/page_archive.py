@@ -1,6 +1,6 @@
 """What Python in a page needs of edge-infer: its modules without server, commands, native engines and documentation.
 
-`startPython` fetches this instead of the wheel: 45 kB instead of 400 kB. It is a tar file, not compressed itself,
+`loadPython` fetches this instead of the wheel: 45 kB instead of 400 kB. It is a tar file, not compressed itself,
 because the server compresses it whole, and better. Docstrings and comments become empty lines, so that tracebacks still
 name the right ones; `help()` in a notebook has the wheel, which is whole.
 """

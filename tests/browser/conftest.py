@@ -109,8 +109,8 @@ class PagePython:
         page.do(lambda page: page.route("**/src/python-worker.js", without_jspi))
         self.report = page.evaluate(
             """async () => {
-                const { startPython } = await import("/src/index.js");
-                globalThis.python = await startPython({ keepImage: false });
+                const { loadPython } = await import("/src/index.js");
+                globalThis.python = await loadPython({ keepImage: false });
                 return python.report();
             }"""
         )

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from tests.browser.conftest import BrowserPage
 
 _START = """async (code) => {
-    const { startPython } = await import("/src/index.js");
-    const python = await startPython({ keepImage: false });
+    const { loadPython } = await import("/src/index.js");
+    const python = await loadPython({ keepImage: false });
     const answer = await python.run(code, { url: new URL("/models/digits", location.href).href });
     const { isFromImage } = python.report();
-    python.close();
+    python.dispose();
     return { isFromImage, answer };
 }"""
 _KEEP = """async () => (await import("/src/index.js")).keepPythonImage()"""
@@ -55,10 +55,10 @@ _EXCHANGE = """async (part) => {
     await write(seal, JSON.stringify(sealed));
 }"""
 _KEEP_OFFLINE = """async () => {
-    const { keepOffline, startPython, forgetOffline } = await import("/src/index.js");
-    const python = await startPython({ keepImage: false });
+    const { keepOffline, loadPython, forgetOffline } = await import("/src/index.js");
+    const python = await loadPython({ keepImage: false });
     await keepOffline();
-    python.close();
+    python.dispose();
     const index = await (await caches.open("edge-infer-offline")).match("/.edge-infer/offline/index.json");
     const pages = await index.json();
     await forgetOffline();

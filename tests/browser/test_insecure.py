@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RUN = """async () => {
-    const { createSession, keepOffline } = await import("/src/index.js");
-    const session = await createSession("/models/digits");
+    const { load, keepOffline } = await import("/src/index.js");
+    const session = await load("/models/digits");
     const { logits } = await session.run({ image: new Float32Array(64) });
     const { storage, notices, threads, isolated } = session.report();
     const kept = await keepOffline();
-    await session.close();
+    await session.dispose();
     const lost = [isSecureContext, typeof crypto.subtle, typeof SharedArrayBuffer, typeof navigator.storage];
     return { lost, shape: logits.shape, storage, notices, threads, isolated, kept };
 }"""
 _PYTHON = """async () => {
-    const { keepPythonImage, startPython } = await import("/src/index.js");
-    const python = await startPython({ keepImage: false });
+    const { keepPythonImage, loadPython } = await import("/src/index.js");
+    const python = await loadPython({ keepImage: false });
     const shape = await python.run(`
 import edge_infer
 with edge_infer.load(url) as session:
     shape = list(session.run({"image": [[[[0.5] * 8] * 8]]})["logits"].shape)
 shape`, { url: new URL("/models/digits", location.href).href });
-    python.close();
+    python.dispose();
     return [shape, await keepPythonImage()];
 }"""
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tests.browser.conftest import BrowserPage
 
 _RUN = """async (threads) => {
-    const { createSession } = await import("/src/index.js");
-    const session = await createSession("/models/digits", { threads: threads ?? undefined });
+    const { load } = await import("/src/index.js");
+    const session = await load("/models/digits", { threads: threads ?? undefined });
     const image = Float32Array.from({ length: 64 }, (_, i) => (i % 7) / 7);
     const { logits } = await session.run({ image });
     const { threads: used, isolated } = session.report();
-    await session.close();
+    await session.dispose();
     return { used, isolated, logits: [...logits.data] };
 }"""
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.browser.conftest import BrowserPage, BrowserThread
 
 _OPEN = """async (url) => {
-    const { createSession } = await import("/src/index.js");
-    globalThis.session = await createSession(url);
+    const { load } = await import("/src/index.js");
+    globalThis.session = await load(url);
 }"""
 
 
@@ -99,8 +99,8 @@ def test_inputs_that_do_not_fit_are_refused(page: BrowserPage, inputs: str, said
 def test_a_closed_session_says_so(open_page: Callable[..., BrowserPage], server: str) -> None:
     page = open_page(f"{server}/blank.html")
     page.evaluate(_OPEN, "/models/digits")
-    page.evaluate("() => session.close()")
-    page.evaluate("() => session.close()")
+    page.evaluate("() => session.dispose()")
+    page.evaluate("() => session.dispose()")
 
     with pytest.raises(InputError, match="closed"):
         page.evaluate("() => session.run({ image: new Float32Array(64) })")
@@ -108,9 +108,9 @@ def test_a_closed_session_says_so(open_page: Callable[..., BrowserPage], server:
 
 def test_progress_ends_where_the_file_ends(open_page: Callable[..., BrowserPage], server: str) -> None:
     news = open_page(f"{server}/blank.html").evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
+        const { load } = await import("/src/index.js");
         const last = {};
-        await createSession("/models/digits", { onProgress: (news) => (last[news.file] = news) });
+        await load("/models/digits", { onProgress: (news) => (last[news.file] = news) });
         return last;
     }""")
 
@@ -181,7 +181,7 @@ def test_an_engine_file_of_a_wrong_media_type_works_or_names_the_file(
     page = open_page(f"{server}/blank.html")
     page.do(lambda page: page.route("**/*.wasm", mislabel))
     page.evaluate(_OPEN, "/models/digits")
-    page.evaluate("() => session.close()")
+    page.evaluate("() => session.dispose()")
 
     page.do(lambda page: page.unroute("**/*.wasm"))
     page.do(lambda page: page.route("**/*.mjs", mislabel))
@@ -218,14 +218,14 @@ def test_a_missing_pyodide_says_what_to_install(open_page: Callable[..., Browser
     page.do(lambda page: page.route("**/pyodide.mjs", lambda route: route.fulfill(status=404)))
 
     with pytest.raises(BackendUnavailable, match="Pyodide") as caught:
-        page.evaluate("""async () => { await (await import("/src/index.js")).startPython(); }""")
+        page.evaluate("""async () => { await (await import("/src/index.js")).loadPython(); }""")
 
     assert "edge-infer[web]" in caught.value.hint
 
 
 _MANY = """async (options) => {
-    const { createSession } = await import("/src/index.js");
-    globalThis.session = await createSession("/models/digits", options);
+    const { load } = await import("/src/index.js");
+    globalThis.session = await load("/models/digits", options);
     globalThis.batch = (count) => ({ image: { data: new Float32Array(64 * count), shape: [count, 1, 8, 8] } });
 }"""
 
@@ -239,7 +239,7 @@ def test_closing_in_the_middle_of_runs_answers_them_first(
 
     found = page.evaluate("""async () => {
         const runs = [session.run(batch(2000)), session.run(batch(1))];
-        const closing = session.close();
+        const closing = session.dispose();
         const late = session.run(batch(1)).catch((error) => error.message);
         const shapes = (await Promise.all(runs)).map(({ logits }) => logits.shape);
         await closing;
@@ -304,12 +304,12 @@ def test_a_load_that_is_given_up_leaves_room_for_the_next(open_page: Callable[..
     page = open_page(f"{server}/blank.html")
 
     found = page.evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
+        const { load } = await import("/src/index.js");
         const given = new AbortController();
-        const loading = createSession("/models/digits", { signal: given.signal });
+        const loading = load("/models/digits", { signal: given.signal });
         given.abort();
         const name = await loading.catch((error) => error.name);
-        const session = await createSession("/models/digits");
+        const session = await load("/models/digits");
         return [name, (await session.run({ image: new Float32Array(64) })).logits.shape];
     }""")
 

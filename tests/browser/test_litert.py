@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.browser.conftest import BrowserPage, BrowserThread, PagePython
 
 _OPEN = """async (options) => {
-    const { createSession } = await import("/src/index.js");
-    globalThis.session = await createSession("/models/digits", { backend: "litert", ...options });
+    const { load } = await import("/src/index.js");
+    globalThis.session = await load("/models/digits", { backend: "litert", ...options });
     return session.report();
 }"""
 _RUN = """async (images) => {
@@ -317,8 +317,8 @@ def test_the_engine_may_be_started_with_python(open_page: Callable[..., BrowserP
 
     found = page.evaluate(
         """async (url) => {
-            const { startPython } = await import("/src/index.js");
-            const python = await startPython({ engines: ["litert"] });
+            const { loadPython } = await import("/src/index.js");
+            const python = await loadPython({ engines: ["litert"] });
             const code = "import edge_infer; edge_infer.load(url, backend='litert-web').report().engine";
             return [python.report().engine, await python.run(code, { url })];
         }""",
@@ -343,9 +343,9 @@ def test_many_shapes_and_sessions_with_two_threads_do_not_wait_for_threads_that_
     """Each compiled program has threads of its own; one that is made while the engine's thread is busy never starts."""
     shapes = open_page(f"{server}/blank.html").evaluate(
         """async () => {
-            const { createSession } = await import("/src/index.js");
+            const { load } = await import("/src/index.js");
             const options = { backend: "litert", threads: 2 };
-            const open = () => createSession("/models/digits", options);
+            const open = () => load("/models/digits", options);
             const sessions = await Promise.all([open(), open(), open(), open()]);
             const shapes = [];
             for (const batch of [1, 2, 3, 4]) {

@@ -113,11 +113,11 @@ def test_modules_of_another_origin_run_a_model_of_this_one(
             const script = document.createElement("script");
             script.type = "module";
             script.textContent = `
-                import { createSession } from "${cdn}/src/index.js";
+                import { load } from "${cdn}/src/index.js";
                 globalThis.said = (async () => {
-                    const session = await createSession("/models/digits");
+                    const session = await load("/models/digits");
                     const { logits } = await session.run({ image: new Float32Array(64) });
-                    await session.close();
+                    await session.dispose();
                     return [logits.shape, session.report().engine];
                 })();
                 dispatchEvent(new Event("begun"));`;

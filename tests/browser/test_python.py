@@ -347,7 +347,7 @@ def test_an_error_of_the_users_code_comes_with_its_traceback(python: PagePython)
 def test_micropip_installs_the_wheel_in_a_page_of_someone_else(
     open_page: Callable[..., BrowserPage], server: str
 ) -> None:
-    """Without `startPython`: Pyodide on the main thread, micropip and the dev server's index are enough."""
+    """Without `loadPython`: Pyodide on the main thread, micropip and the dev server's index are enough."""
     code = """
 import micropip
 await micropip.install("edge-infer", index_urls=f"{server}/simple/{{package_name}}/")

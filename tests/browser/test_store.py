@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     Open = Callable[..., BrowserPage]
 
 _LOAD = """async ([name, options]) => {
-    const { createSession } = await import("/src/index.js");
+    const { load } = await import("/src/index.js");
     const last = [];
     const onProgress = (news) => { if (news.phase === "model" && news.file.endsWith("onnx")) last.push(news); };
-    const session = await createSession(`/models/${name}`, { ...options, onProgress });
+    const session = await load(`/models/${name}`, { ...options, onProgress });
     const { y } = await session.run({ x: new Float32Array(1) });
     const report = session.report();
-    await session.close();
+    await session.dispose();
     const { cached, loaded, total } = last.at(-1);
     return { y: y.data[0], report, cached, loaded, total };
 }"""
@@ -111,9 +111,9 @@ def test_the_next_visit_goes_on_where_the_last_one_was_cut(page: BrowserPage, fa
 
 def test_a_tab_closed_in_the_middle_leaves_what_it_had(page: BrowserPage, faults: FaultServer, open_page: Open) -> None:
     page.evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
+        const { load } = await import("/src/index.js");
         const { promise, resolve } = Promise.withResolvers();
-        globalThis.lost = createSession("/models/one", {
+        globalThis.lost = load("/models/one", {
             onProgress: ({ phase, loaded }) => { if (phase === "model" && loaded > 2 ** 20 + 9) resolve(); },
         });
         await promise;
@@ -163,8 +163,8 @@ def test_a_damaged_file_is_loaded_again(page: BrowserPage, faults: FaultServer) 
 def test_two_tabs_download_once(page: BrowserPage, faults: FaultServer) -> None:
     other = page.do(lambda page: page.context.new_page())
     start = """async () => {
-        const { createSession } = await import("/src/index.js");
-        globalThis.opened = createSession("/models/one");
+        const { load } = await import("/src/index.js");
+        globalThis.opened = load("/models/one");
         globalThis.opened.catch(() => {});
     }"""
     end = "async () => (await globalThis.opened).report().fromStorage"
@@ -302,11 +302,11 @@ def test_an_insecure_page_hashes_by_itself(page: BrowserPage, faults: FaultServe
 
 def test_a_signal_gives_up_a_load(page: BrowserPage, faults: FaultServer) -> None:
     found = page.evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
+        const { load } = await import("/src/index.js");
         const controller = new AbortController();
         const onProgress = ({ phase }) => { if (phase === "model") controller.abort(new Error("enough")); };
         try {
-            await createSession("/models/one", { onProgress, signal: controller.signal });
+            await load("/models/one", { onProgress, signal: controller.signal });
         } catch (error) {
             return error.message;
         }
@@ -319,8 +319,8 @@ def test_a_signal_gives_up_a_load(page: BrowserPage, faults: FaultServer) -> Non
 def test_a_signal_that_was_given_before_loads_nothing(page: BrowserPage, faults: FaultServer) -> None:
     with pytest.raises(Exception, match="AbortError") as caught:
         page.evaluate("""async () => {
-            const { createSession } = await import("/src/index.js");
-            await createSession("/models/one", { signal: AbortSignal.abort() });
+            const { load } = await import("/src/index.js");
+            await load("/models/one", { signal: AbortSignal.abort() });
         }""")
 
     assert not isinstance(caught.value, EdgeInferError)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Open = Callable[..., BrowserPage]
 
 _OPEN = """async (options) => {
-    const { createSession } = await import("/src/index.js");
+    const { load } = await import("/src/index.js");
     globalThis.session?.close();
-    globalThis.session = await createSession("edge+/store/linear", options);
+    globalThis.session = await load("edge+/store/linear", options);
     globalThis.predict = async () => (await session.run({ x: new Float32Array(96).fill(1) })).y.data[0];
     return { y: await predict(), report: session.report() };
 }"""
@@ -350,6 +350,6 @@ def test_watching_takes_what_is_published_and_reports_it(page: BrowserPage, publ
 def test_a_session_of_a_plain_bundle_has_no_updates(page: BrowserPage, publisher: Publisher) -> None:
     with pytest.raises(EdgeInferError, match="of no store"):
         page.evaluate("""async () => {
-            const { createSession } = await import("/src/index.js");
-            await (await createSession("/models/linear")).update();
+            const { load } = await import("/src/index.js");
+            await (await load("/models/linear")).update();
         }""")

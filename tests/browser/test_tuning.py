@@ -39,11 +39,11 @@ remembered._IN_PAGE.clear()
 
 
 _LOAD = """async (options) => {
-    const { createSession } = await import("/src/index.js");
-    const session = await createSession("/models/digits", options);
+    const { load } = await import("/src/index.js");
+    const session = await load("/models/digits", options);
     const { variant, why, threads } = session.report();
     const shape = (await session.run({ image: new Float32Array(64) })).logits.shape;
-    await session.close();
+    await session.dispose();
     return { variant, why, threads, shape };
 }"""
 _TUNE = """async (options) => (await import("/src/index.js")).tune("/models/digits", options)"""

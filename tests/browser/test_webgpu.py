@@ -87,12 +87,12 @@ def test_a_page_asks_for_webgpu_and_gets_the_right_numbers(
     page = open_gpu_page(f"{server}/blank.html")
 
     found = page.evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
-        const session = await createSession("/models/mlp", { device: "webgpu" });
+        const { load } = await import("/src/index.js");
+        const session = await load("/models/mlp", { device: "webgpu" });
         const x = Float32Array.from({ length: 64 }, (_, i) => (i % 7) / 7);
         const { logits } = await session.run({ x });
         const { device, variant, fallbacks } = session.report();
-        await session.close();
+        await session.dispose();
         return { device, variant, fallbacks, logits: [...logits.data] };
     }""")
 
@@ -110,8 +110,8 @@ def test_a_browser_without_an_adapter_goes_on_with_wasm_and_says_so(
     page.do(lambda page: page.context.on("request", lambda request: asked.append(request.url)))
 
     report = page.evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
-        const session = await createSession("/models/mlp", { device: "webgpu" });
+        const { load } = await import("/src/index.js");
+        const session = await load("/models/mlp", { device: "webgpu" });
         await session.run({ x: new Float32Array(64) });
         return session.report();
     }""")
@@ -177,8 +177,8 @@ def test_a_session_tells_in_its_report_that_the_gpu_went_away(
     )
 
     found = page.evaluate("""async () => {
-        const { createSession } = await import("/src/index.js");
-        const session = await createSession("/models/mlp", { device: "webgpu" });
+        const { load } = await import("/src/index.js");
+        const session = await load("/models/mlp", { device: "webgpu" });
         const x = new Float32Array(64);
         await session.run({ x });
         const before = session.report().device;
@@ -276,8 +276,8 @@ report = session.report()
 
     found: list[Any] = page.evaluate(
         """async ([code, url]) => {
-            const { startPython } = await import("/src/index.js");
-            return (await startPython({ keepImage: false })).run(code, { url });
+            const { loadPython } = await import("/src/index.js");
+            return (await loadPython({ keepImage: false })).run(code, { url });
         }""",
         [code, f"{server}/models/mlp"],
     )

@@ -1,7 +1,7 @@
-import { createSession, InferError, type Report, type Session, type Tensor } from "edge-infer";
+import { load, InferError, type Report, type Session, type Tensor } from "edge-infer";
 
 export async function classify(pixels: Float32Array, signal: AbortSignal): Promise<[Tensor, Report]> {
-  const session: Session = await createSession("/models/digits", {
+  const session: Session = await load("/models/digits", {
     variant: "onnx/int8",
     device: "auto",
     signal,
@@ -14,11 +14,11 @@ export async function classify(pixels: Float32Array, signal: AbortSignal): Promi
     if (error instanceof InferError) console.error(error.code, error.hint);
     throw error;
   } finally {
-    await session.close();
+    await session.dispose();
   }
 }
 
 // @ts-expect-error  no such device
-void createSession("/models/digits", { device: "tpu" });
+void load("/models/digits", { device: "tpu" });
 // @ts-expect-error  no such option
-void createSession("/models/digits", { varient: "onnx/int8" });
+void load("/models/digits", { varient: "onnx/int8" });

@@ -8,7 +8,7 @@ import { dirname, join, resolve } from "node:path";
 const USAGE = `Usage: edge-infer-files FOLDER [--webgpu]
 
 Copies the engines for ONNX and TFLite into FOLDER/vendor; --webgpu adds those for the GPU. Serve FOLDER,
-and write its address as root: createSession(url, { root: "/edge-infer/" }).`;
+and write its address as root: load(url, { root: "/edge-infer/" }).`;
 
 /** Which parts of `engine-files.json` each option adds. @type {Record<string, string>} */
 const PARTS = { "--webgpu": "webgpu" };

@@ -1,6 +1,6 @@
 /** The two ways of the page to recognise a digit: JavaScript only, and Python in the page. */
 
-import { createSession, InferError, startPython } from "/src/index.js";
+import { InferError, load, loadPython } from "/src/index.js";
 import { classify } from "./digits.js";
 
 /** @typedef {import("./digits.js").Answer} Answer */
@@ -37,7 +37,7 @@ const runners = new Map();
 export function runnerOf(mode, onProgress) {
   let runner = runners.get(mode);
   if (!runner) {
-    runner = (mode === "python" ? loadPython(onProgress) : loadJavaScript(onProgress)).catch((error) => {
+    runner = (mode === "python" ? runInPython(onProgress) : runInJavaScript(onProgress)).catch((error) => {
       runners.delete(mode);
       throw error;
     });
@@ -50,8 +50,8 @@ export function runnerOf(mode, onProgress) {
  * @param {OnProgress} onProgress
  * @returns {Promise<Runner>}
  */
-async function loadJavaScript(onProgress) {
-  const session = await createSession(await modelUrl(), { onProgress });
+async function runInJavaScript(onProgress) {
+  const session = await load(await modelUrl(), { onProgress });
   const first = session.inputs[0];
   if (session.inputs.length !== 1 || first.name !== "image" || first.shape.slice(1).join() !== "1,8,8") {
     throw new InferError(`The model takes \`${first?.name}\` [${first?.shape}], this page draws \`image\` [batch,1,8,8]`, "unsupported_model", {
@@ -65,9 +65,9 @@ async function loadJavaScript(onProgress) {
  * @param {OnProgress} onProgress
  * @returns {Promise<Runner>}
  */
-async function loadPython(onProgress) {
+async function runInPython(onProgress) {
   const model = await modelUrl();
-  const python = await startPython({ onProgress });
+  const python = await loadPython({ onProgress });
   try {
     const app = await python.importModule(APP);
     const report = await python.call(app, "open_model", [model]);
@@ -79,7 +79,7 @@ async function loadPython(onProgress) {
     };
     return { facts, classify: recognise };
   } catch (error) {
-    python.close();
+    python.dispose();
     throw error;
   }
 }

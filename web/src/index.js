@@ -1,8 +1,8 @@
 /**
- * Run a bundle in a page: `createSession` with JavaScript only, `startPython` with Python.
+ * Run a bundle in a page: `load` with JavaScript only, `loadPython` with Python.
  *
- *     import { createSession } from "/src/index.js";
- *     const session = await createSession("/models/digits");
+ *     import { load } from "/src/index.js";
+ *     const session = await load("/models/digits");
  *     const { logits } = await session.run({ image: new Float32Array(64) });
  *
  * Engine and Python run in module workers; nothing happens at import.
@@ -24,7 +24,7 @@ export { InferError };
 /** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./download.js").OnProgress} OnProgress */
 
-/** The version of this package, and of the wheel that `startPython` installs. */
+/** The version of this package, and of the wheel that `loadPython` installs. */
 export const VERSION = "0.1.0";
 
 /** @typedef {import("./sync/live.js").Update} Update */
@@ -49,7 +49,7 @@ export const VERSION = "0.1.0";
 // When the image of Python is made: the first answers of a page come before it.
 const IMAGE_DELAY_MS = 5000;
 
-// All sessions of a page share one worker and its engine, which is stopped when the last of them is closed.
+// All sessions of a page share one worker and its engine, which is stopped when the last of them is disposed of.
 /** @type {WorkerClient | undefined} */
 let client;
 let users = 0;
@@ -65,7 +65,7 @@ let users = 0;
  * @throws {InferError} The bundle is missing or wrong, the engine cannot start here or cannot load the model; the signal's
  *   reason where it is aborted.
  */
-export async function createSession(url, options = {}) {
+export async function load(url, options = {}) {
   const { variant, backend, device, threads, root, onProgress, signal, keep = true, selfTest, tune: isTuned, ...ofStore } = options;
   client ??= new WorkerClient("edge-infer");
   users++;
@@ -107,7 +107,7 @@ async function isMeasured(worker, url, signal) {
 }
 
 /**
- * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `createSession`
+ * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `load`
  * takes the fastest of those that it is asked for.
  *
  * @param {URL | string} url The address of a bundle.
@@ -183,7 +183,7 @@ function leave(used) {
   client = undefined;
 }
 
-/** A model that is ready to run; made by `createSession`. */
+/** A model that is ready to run; made by `load`. */
 export class Session {
   /** @type {WorkerClient | undefined} */
   #client;
@@ -284,7 +284,7 @@ export class Session {
   /** @param {import("./sync/live.js").Asking} asking */
   async #update(asking) {
     const [used, live] = [this.#client, this.#live];
-    if (!live) throw new InferError("This session is of no store", "input_error", { hint: 'createSession("edge+/store/MODEL")' });
+    if (!live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
     if (!used) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     const { session } = this.#opened;
     const { taken, update } = await live.take({ ...asking, mayBeOld: false }, ({ files, isNew }) =>
@@ -295,13 +295,13 @@ export class Session {
   }
 
   /**
-   * Update again and again until it is ended or the session is closed.
+   * Update again and again until it is ended or the session is disposed of.
    *
    * @param {import("./sync/follow.js").FollowOptions} [options]
    * @returns {() => void} Ends it.
    */
   watch(options = {}) {
-    if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'createSession("edge+/store/MODEL")' });
+    if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
     const end = follow(() => this.update(), this.#live.address, options);
     this.#watches.add(end);
     return end;
@@ -311,7 +311,7 @@ export class Session {
    * Give back the model's memory, and the engine's with the last session. Runs that were asked for before it are
    * answered first. A second call does nothing.
    */
-  async close() {
+  async dispose() {
     const used = this.#client;
     this.#client = undefined;
     if (!used) return;
@@ -346,7 +346,7 @@ export class Session {
  * @returns {Promise<PythonWorker>}
  * @throws {InferError} A file is missing, or of another version than this package is tested with.
  */
-export async function startPython(options = {}) {
+export async function loadPython(options = {}) {
   const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole, keepImage = true } = options;
   const place = rootOf(root);
   const worker = new WorkerClient("edge-infer python", onOutput);
@@ -367,7 +367,7 @@ export async function startPython(options = {}) {
 }
 
 /**
- * Keep an image of a fresh Python now; `startPython` does it by itself, later.
+ * Keep an image of a fresh Python now; `loadPython` does it by itself, later.
  *
  * @param {{root?: URL | string}} [options]
  * @returns {Promise<boolean>} Whether one is kept now: not where the page has no storage, or no room.

@@ -39,6 +39,6 @@ answerRequests(async (request, _signal, onProgress) => {
 });
 
 function started() {
-  if (!python) throw new InferError("Python has not started", "input_error", { hint: "await startPython()" });
+  if (!python) throw new InferError("Python has not started", "input_error", { hint: "await loadPython()" });
   return python;
 }

@@ -9,7 +9,7 @@ import { downloadBytes } from "./download.js";
 /** @typedef {EngineReport & {isFromImage: boolean}} PythonReport `isFromImage`: whether a kept image of its memory made the start short. */
 
 /**
- * Python in a worker; made by `startPython`. Values cross as plain data: numbers, text, lists, dicts, bytes; None is
+ * Python in a worker; made by `loadPython`. Values cross as plain data: numbers, text, lists, dicts, bytes; None is
  * undefined here.
  */
 export class PythonWorker {
@@ -96,7 +96,7 @@ export class PythonWorker {
   }
 
   /** Stop Python and its engine. */
-  close() {
+  dispose() {
     this.#client.close();
   }
 }

@@ -25,7 +25,7 @@ import { InferError } from "./errors.js";
  * @typedef {object} Tuning
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {Measurement[]} rows One for each way that works and gives the golden outputs, the fastest first: the next
- *   `createSession` takes it.
+ *   `load` takes it.
  * @property {(Way & {reason: string})[]} failed The ways that do not.
  */
 /** @typedef {{way: Way, client: WorkerClient, session: number, runs: number, times: number[]}} Started */

@@ -7,7 +7,7 @@ import { canonical } from "./canonical.js";
 /** @typedef {{keytype: string, scheme: string, keyval: {public: string}}} Key */
 /** @typedef {{signed: any, signatures: {keyid: string, sig: string}[]}} Metadata */
 
-const NO_SIGNATURES = "a page of the server can still load the plain bundle: createSession(url, { fallback: \"/models/NAME\" })";
+const NO_SIGNATURES = "a page of the server can still load the plain bundle: load(url, { fallback: \"/models/NAME\" })";
 /** @type {Promise<string> | undefined} */
 let missing;
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from html import escape
+from math import prod
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 import edge_infer
+from edge_infer.dtypes import DType
+from edge_infer.errors import EdgeInferError
 from edge_infer.server.answers import NO_CACHE, json_answer
+from edge_infer.server.ingestion.elements import DATATYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from edge_infer.server.repository import ModelRepository
+    from edge_infer.tensors import TensorSpec
 
 _ERROR = {
     "type": "object",
@@ -196,7 +203,7 @@ class DocumentationRoutes:
         """Send the OpenAPI document."""
         return json_answer(openapi(self._repository.names()), NO_CACHE)
 
-    async def page(self, _request: Request) -> Response:
+    async def page(self, request: Request) -> Response:
         """Send the page."""
         rows = "".join(
             f"<tr><td><code>{method.upper()}</code><td><code>{escape(path)}</code><td>{escape(summary)}"
@@ -204,10 +211,7 @@ class DocumentationRoutes:
         )
         names = self._repository.names()
         models = ", ".join(f"<code>{escape(name)}</code>" for name in names) or "none"
-        example = escape(
-            f"curl http://HOST/v2/models/{names[0] if names else 'NAME'}/infer -H 'Content-Type: application/json' \\\n"
-            '  -d \'{"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}\''
-        )
+        example = escape(self._example(str(request.base_url)))
         return HTMLResponse(
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>edge-infer API</title><style>{_STYLE}</style>'
             f"<h1>edge-infer {edge_infer.__version__}</h1><p>The Open Inference Protocol, version 2. Models: {models}. "
@@ -217,3 +221,28 @@ class DocumentationRoutes:
             200,
             NO_CACHE,
         )
+
+    def _example(self, server: str) -> str:
+        """Write the command that runs the first model whose inputs are known: it can be copied and typed."""
+        for name in self._repository.names():
+            try:
+                inputs = self._repository.get(name).bundle().manifest.inputs
+            except EdgeInferError:
+                continue
+            if inputs:
+                return _command(f"{server}v2/models/{name}/infer", inputs)
+        return _command(f"{server}v2/models/NAME/infer", [])
+
+
+def _command(address: str, inputs: Sequence[TensorSpec]) -> str:
+    """Write a request of zeros, of one row where that is free."""
+    tensors = []
+    for spec in inputs:
+        shape = [dim if isinstance(dim, int) else 1 for dim in spec.shape]
+        zero = {DType.BOOL: "False", DType.STRING: '""'}.get(spec.dtype, "0")
+        name, datatype = json.dumps(spec.name), DATATYPES[spec.dtype]
+        tensors.append(
+            f'{{"name": {name}, "shape": {shape}, "datatype": "{datatype}", "data": [{zero}] * {prod(shape)}}}'
+        )
+    code = f'import json; print(json.dumps({{"inputs": [{", ".join(tensors)}]}}))'
+    return f"python3 -c {quote(code)} |\n  curl {quote(address)} -H 'Content-Type: application/json' -d @-"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from threading import Event
 from threading import enumerate as enumerate_threads
 from typing import TYPE_CHECKING, Any
@@ -370,6 +372,18 @@ def test_the_api_is_described_as_it_is(tiny: Path) -> None:
                 if path.endswith("/unload"):
                     get("/v2/repository/models/tiny/load", "POST", b"")
     assert document["openapi"] == "3.1.0"
+
+
+def test_the_command_of_the_page_runs_the_model_that_is_served(tiny: Path) -> None:
+    with ServerThread(create_app({"tiny": tiny})) as server:
+        get = Client(server.url)
+        page = get("/docs").body.decode()
+        write, _, send = unescape(page.partition("<pre>")[2].partition("</pre>")[0]).partition(" |\n")
+        body = subprocess.run(["bash", "-c", write], capture_output=True, check=True).stdout
+        answer = get("/v2/models/tiny/infer", "POST", body)
+
+    assert send.split()[:2] == ["curl", f"{server.url}/v2/models/tiny/infer"]
+    assert answer.status == 200, answer.body
 
 
 def test_a_draining_server_is_not_ready_and_takes_nothing_new(tiny: Path, gate: Gate) -> None:

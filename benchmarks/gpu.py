@@ -4,8 +4,8 @@
 
 A prepared call is measured against a raw session with IO binding over device tensors, captured in a CUDA graph on both
 sides; `run` from host arrays against a raw `run`. Both compute float32 without TensorFloat-32 (a row states what that
-costs). With `--device cpu` the script itself can be tried on a machine without a GPU: its figures then mean nothing
-(`--quick` takes it some minutes there).
+costs). With `--device cpu` the script itself is tried on a machine without a GPU, on small networks in half a minute:
+its figures then mean nothing.
 
 On a GPU machine with nothing but Python, a driver and this checkout: bring the wheels from where there is a network, in
 parts if need be; `[cuda,cudnn]` may be left out where torch or the system has those of the same versions.
@@ -36,7 +36,7 @@ import time
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -207,12 +207,16 @@ def torch_row(name: str, path: Path, feed: dict[str, np.ndarray], device: str, r
 def started(command: list[str]) -> Iterator[int]:
     """Run a server that prints its URL once it listens; give its port."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-            if not found:
-                raise SystemExit(f"{command[0]} did not start")
+            said = ""
+            while not (found := re.search(r"http://127\.0\.0\.1:(\d+)", said)):
+                if not (line := process.stdout.readline()):
+                    raise SystemExit(f"{' '.join(command[:4])} did not start: {said[-2000:]}")
+                said += line
             yield int(found[1])
         finally:
             process.terminate()
@@ -259,11 +263,13 @@ def utilisation(device: str) -> Iterator[list[float]]:
             samples += [float(line) for line in process.communicate()[0].split() if line.isdigit()]
 
 
-def server_rows(path: Path, device: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
+def server_rows(path: Path, width: int, device: str, rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Measure the server's batches against one request at a time, 40 clients each."""
-    if find_spec("fastapi") is None or find_spec("starlette") is None:
+    missing = [name for name in ("fastapi", "starlette") if find_spec(name) is None]
+    if missing:
+        print(f"The server is not measured: {' and '.join(missing)} missing here", file=sys.stderr)
         return []
-    body = np.random.default_rng(0).normal(size=(1, 128, 1024)).astype(np.float32).tobytes()
+    body = np.random.default_rng(0).normal(size=(1, 128, width)).astype(np.float32).tobytes()
     provider = "CPUExecutionProvider" if device == "cpu" else "CUDAExecutionProvider"
     options = [f"--max-batch-size={MAX_BATCH}", f"--max-delay-ms={MAX_DELAY_MS}", "--log-format=none"]
     serve = [sys.executable, "-m", "edge_infer", "serve", str(path), "--port=0", f"--device={device}", *options]
@@ -307,6 +313,36 @@ def server_rows(path: Path, device: str, rounds: int, seconds: float) -> list[di
     return rows
 
 
+class Plan(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        rounds: How often each side has its turn.
+        seconds: How long one turn of a call takes at least.
+        batches: The batch sizes.
+        width: Of the large encoder, a multiple of 64.
+        depth: Of the large encoder, in layers.
+        small_depth: Of the encoder of MiniLM's width, in layers.
+        server_rounds: As `rounds`, for the server.
+        server_seconds: As `seconds`, for the server.
+    """
+
+    rounds: int
+    seconds: float
+    batches: tuple[int, ...]
+    width: int
+    depth: int
+    small_depth: int
+    server_rounds: int
+    server_seconds: float
+
+
+FULL = Plan(7, 0.5, (1, 8, 32, 128), 1024, 12, 6, 2, 10.0)
+QUICK = Plan(3, 0.2, (1, 32), 1024, 12, 6, 2, 3.0)
+#: Proves on a machine without a GPU that each row is measured and printed.
+REHEARSAL = Plan(2, 0.02, (1, 2), 64, 1, 1, 1, 1.0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, batches 1 and 32")
@@ -314,12 +350,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     chosen = parser.parse_args()
     device: str = chosen.device
-    rounds, seconds = (3, 0.2) if chosen.quick else (7, 0.5)
-    batches = (1, 32) if chosen.quick else (1, 8, 32, 128)
-    depth, width = (2, 64) if device == "cpu" else (12, 1024)
+    plan = REHEARSAL if device == "cpu" else QUICK if chosen.quick else FULL
+    width, depth = plan.width, plan.depth
     models = {
         "MobileNetV2": (mobilenet_v2("batch"), "image", (3, 224, 224)),
-        "MiniLM-sized encoder": (encoder(384, 6, 12), "embeddings", (128, 384)),
+        "MiniLM-sized encoder": (encoder(384, plan.small_depth, 12), "embeddings", (128, 384)),
         f"encoder {width} x {depth}": (encoder(width, depth, width // 64), "embeddings", (128, width)),
     }
     rows: list[dict[str, Any]] = []
@@ -329,15 +364,15 @@ def main() -> None:
             for precision in ("fp32", "fp16"):
                 path = Path(folder) / f"{re.sub('[^a-z0-9]+', '_', name.lower())}_{precision}.onnx"
                 onnx.save(model if precision == "fp32" else to_fp16(model), path)
-                for batch in batches:
+                for batch in plan.batches:
                     feed = {tensor: rng.normal(size=(batch, *shape)).astype(np.float32)}
-                    rows += model_rows(f"{name} {precision} x{batch}", path, feed, device, rounds, seconds)
+                    rows += model_rows(f"{name} {precision} x{batch}", path, feed, device, plan.rounds, plan.seconds)
                     if name.startswith("encoder") and precision == "fp16" and find_spec("torch") and device != "cpu":
-                        measured = torch_row(f"{name} fp16 x{batch}", path, feed, device, rounds, seconds)
+                        title = f"{name} fp16 x{batch}"
+                        measured = torch_row(title, path, feed, device, plan.rounds, plan.seconds)
                         rows += [measured] if measured else []
-        rows += server_rows(
-            Path(folder) / f"encoder_{width}_x_{depth}_fp32.onnx", device, 2, 3.0 if chosen.quick else 10.0
-        )
+        path = Path(folder) / f"encoder_{width}_x_{depth}_fp32.onnx"
+        rows += server_rows(path, width, device, plan.server_rounds, plan.server_seconds)
     publish(
         rows,
         (),

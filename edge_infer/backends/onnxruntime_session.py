@@ -140,7 +140,9 @@ def _providers(
         plain = {"device_id": str(index), "use_tf32": "0"}
         if provider == "cuda":
             return [(wanted, plain | own)], wanted
-        return [(wanted, {"device_id": str(index)} | own), (_CUDA, plain)], wanted
+        # What TensorRT leaves to CUDA goes on the caller's stream too: else the caller would not wait for it.
+        stream = {key: own[key] for key in ("has_user_compute_stream", "user_compute_stream") if key in own}
+        return [(wanted, {"device_id": str(index)} | own), (_CUDA, plain | stream)], wanted
     if wanted not in available:
         raise BackendUnavailable(
             f"This onnxruntime has no provider `{provider}`, only {listed(available)}", hint=f"it comes with {package}"

@@ -105,3 +105,65 @@ def test_a_provider_that_does_not_start_is_an_error_and_no_silent_run_on_the_cpu
         open_session(str(DIGITS), "digits.onnx", device="cuda", options={})
 
     assert caught.value.fault == "provider-refused"
+
+
+STREAM = {"has_user_compute_stream": "1", "user_compute_stream": "1234"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            OnnxRuntimeOptions(provider="tensorrt", engine_cache="engines", fp16=True, stream=1234),
+            [
+                (
+                    "TensorrtExecutionProvider",
+                    {
+                        "device_id": "1",
+                        "trt_engine_cache_enable": "1",
+                        "trt_engine_cache_path": "engines",
+                        "trt_fp16_enable": "1",
+                        **STREAM,
+                    },
+                ),
+                ("CUDAExecutionProvider", {"device_id": "1", "use_tf32": "0", **STREAM}),
+            ],
+        ),
+        (
+            OnnxRuntimeOptions(provider="tensorrt", provider_settings={"trt_timing_cache_enable": "1"}),
+            [
+                ("TensorrtExecutionProvider", {"device_id": "1", "trt_timing_cache_enable": "1"}),
+                ("CUDAExecutionProvider", {"device_id": "1", "use_tf32": "0"}),
+            ],
+        ),
+        (
+            OnnxRuntimeOptions(provider="cuda", stream=1234, tf32=True),
+            [("CUDAExecutionProvider", {"device_id": "1", "use_tf32": "1", **STREAM})],
+        ),
+    ],
+    ids=["tensorrt", "tensorrt-own-words", "cuda"],
+)
+def test_settings_of_the_gpu_s_providers_reach_the_engine(
+    options: OnnxRuntimeOptions, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine here has no such provider and starts on the CPU, which is an error as anywhere."""
+    import onnxruntime
+
+    from edge_infer import cuda
+    from edge_infer.backends.onnxruntime_session import open_session
+
+    given: list[Any] = []
+    real = onnxruntime.InferenceSession
+
+    def recorded(model: Any, **settings: Any) -> Any:
+        given.extend(settings["providers"])
+        return real(model, **settings | {"providers": ["CPUExecutionProvider"]})
+
+    monkeypatch.setattr(cuda, "check", lambda *_, **__: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", recorded)
+
+    with pytest.raises(CudaUnavailable) as caught:
+        open_session(str(DIGITS), "digits.onnx", device="cuda:1", options=options.settings())
+
+    assert caught.value.fault == "provider-refused"
+    assert given == [*expected, "CPUExecutionProvider"]

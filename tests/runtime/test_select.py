@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from edge_infer.backends.base import Availability
 from edge_infer.errors import BackendUnavailable
 from edge_infer.manifest import FileEntry, Manifest, Variant
 from edge_infer.registry import get_backend
@@ -71,6 +72,50 @@ def test_on_a_cpu_float16_comes_after_every_engine_that_computes_in_the_variants
     both = manifest(("onnx/fp16", ("any",)), ("tflite/fp32", ("any",)))
 
     assert picked(both) == ["tflite/fp32 by litert on cpu", "onnx/fp16 by onnxruntime on cpu"]
+
+
+# -- on CUDA: no GPU is needed to choose --
+
+
+@pytest.fixture
+def with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let onnxruntime say that it works on CUDA too."""
+    state = Availability(ready=True, devices=("cuda", "cpu"))
+    monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
+
+
+@pytest.mark.usefixtures("with_cuda")
+def test_a_gpu_comes_first_and_takes_the_float16_that_was_made_for_it() -> None:
+    assert picked(DIGITS)[0] == "onnx/fp16 by onnxruntime on cuda"
+    assert picked(DIGITS, "cuda:1") == [
+        f"onnx/{precision} by onnxruntime on cuda:1" for precision in ("fp16", "fp32", "int8")
+    ]
+    first = next(choices(DIGITS, device="cuda"))
+    assert first.why == "rule: fp16 stands first on cuda"
+
+
+@pytest.mark.usefixtures("with_cuda")
+def test_where_float16_was_left_out_or_made_for_other_places_a_gpu_takes_float32() -> None:
+    """The converter leaves a variant out that does not keep the quality."""
+    for variants in ([("onnx/int8", ("any",))], [("onnx/int8", ("any",)), ("onnx/fp16", ("web",))]):
+        assert picked(manifest(("onnx/fp32", ("any",)), *variants), "cuda")[0] == "onnx/fp32 by onnxruntime on cuda"
+
+
+@pytest.mark.usefixtures("with_cuda")
+@pytest.mark.parametrize(
+    ("verdict", "ms", "taken"),
+    [("ok", 1.0, "onnx/fp16"), ("fail", 1.0, "onnx/fp32"), ("warn", 1.0, "onnx/fp32"), ("ok", 9.0, "onnx/fp32")],
+)
+def test_what_was_measured_on_the_gpu_overrules_the_rule(verdict: str, ms: float, taken: str) -> None:
+    version = get_backend("onnxruntime").version()
+    rows = [
+        Measurement("onnx/fp16", "onnxruntime", version, "cuda", 0, ms, 0.02, 65.0, verdict),
+        Measurement("onnx/fp32", "onnxruntime", version, "cuda", 0, 3.0, 0.02, 140.0, "ok"),
+    ]
+
+    first = next(choices(DIGITS, device="cuda:1", measured=rows))
+
+    assert (first.variant.id, first.device) == (taken, "cuda:1")
 
 
 # -- by what was measured --

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import struct
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -115,6 +116,8 @@ def _read_header(pack: IO[bytes]) -> _Header:
     if len(start) != 12 or start[:8] != MAGIC:
         raise DeltaError("This is no pack of a version that this edge-infer reads", hint="pip install -U edge-infer")
     (size,) = struct.unpack("<I", start[8:])
+    if size > _MAX_HEADER:
+        raise DeltaError(f"The pack's header has {size} bytes, expected at most {_MAX_HEADER}")
     try:
         document = json.loads(_decompressed(pack.read(size), _MAX_HEADER, exactly=False))
         bases = [str(one) for one in document["bases"]]
@@ -150,8 +153,10 @@ def _check_step(step: Step, bases: int) -> None:
 
 
 def _numbers(entry: Any, count: int) -> list[int]:
-    if not isinstance(entry, list) or len(entry) != count or any(type(one) is not int for one in entry):
-        raise ValueError(f"{entry!r} is no list of {count} numbers")
+    if not isinstance(entry, list) or len(entry) != count:
+        raise ValueError(f"a {type(entry).__name__}, expected a list of {count} numbers")
+    if any(type(one) is not int or abs(one) >= 2**53 for one in entry):
+        raise ValueError(f"an entry with something else than {count} numbers below 2^53")
     return entry
 
 
@@ -159,11 +164,14 @@ class _Streams:
     def __init__(self, pack: IO[bytes], frames: list[Frame], bases: list[Path]) -> None:
         self._bases = bases
         self._open: tuple[int, IO[bytes] | None] = (-1, None)
+        self._size = 0
         at = pack.tell()
         self._streams = {codec: _Stream(pack, bases) for codec in CODECS}
         for frame in frames:
             self._streams[frame.codec].frames.append((at, frame))
             at += frame.stored
+        if at > pack.seek(0, os.SEEK_END):
+            raise DeltaError("The pack is cut short")
 
     def made(self, step: Step) -> Iterator[bytes | bytearray]:
         """Yield the bytes that a step makes."""
@@ -185,11 +193,11 @@ class _Streams:
             self.close()
             file = self._bases[step.base].open("rb")
             self._open = step.base, file
-        file.seek(step.offset + start)
-        data = file.read(length)
-        if len(data) != length:
+            self._size = file.seek(0, os.SEEK_END)
+        if step.offset + step.length > self._size:
             raise DeltaError("The pack refers to bytes past the end of a base file")
-        return data
+        file.seek(step.offset + start)
+        return file.read(length)
 
 
 class _Stream:

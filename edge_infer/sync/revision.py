@@ -141,6 +141,7 @@ def _object(entry: Any) -> Object:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{value!r} is no text")
+    value.encode()  # half of a surrogate pair is none either, and could not be a path
     return value
 
 

@@ -8,6 +8,7 @@ model's and the sequence, so that every version has other first devices, and a s
 from __future__ import annotations
 
 import hashlib
+from re import fullmatch
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, NotReleasedError, SignatureError
@@ -73,7 +74,9 @@ def offered(target: TargetFile, model: str, device: str, taken: int) -> Offer:
         if stage is None:
             return whole
         whole = whole._replace(stage=stage.number)
-        sequence = int(custom["sequence"])
+        sequence = custom["sequence"]
+        if type(sequence) is not int or sequence < 0:
+            raise ValueError(f"sequence {sequence!r}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SignatureError(f"The roll-out of `{model}` is malformed: {error}") from error
     if taken >= sequence or place_of(device, model, sequence) < stage.share:
@@ -96,7 +99,12 @@ def stage_of(custom: Any) -> Stage | None:
     entry = custom.get("stage")
     if entry is None:
         return None
-    return Stage(int(entry["number"]), int(entry["share"]), str(entry.get("fallback", "")))
+    number, share, fallback = entry["number"], entry["share"], entry.get("fallback", "")
+    if any(type(one) is not int or one < 0 for one in (number, share)):
+        raise ValueError(f"step {number!r} with share {share!r}")
+    if not isinstance(fallback, str) or not fullmatch(r"([0-9a-f]{64})?", fallback):
+        raise ValueError(f"{fallback!r} is no sha256")
+    return Stage(number, share, fallback)
 
 
 def parse_share(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tuf.api.metadata import TargetFile
 
@@ -155,6 +155,9 @@ def test_the_honest_pack_has_every_codec(unpacked: Callable[[bytes], bytes]) -> 
 
 @settings(max_examples=400, deadline=None)
 @given(header=mutated(HEADER))
+@example(header=HEADER | {"files": [{"path": "a.bin", "steps": [[0, len(DATA), 1, 0, 2**70]]}]})
+@example(header=HEADER | {"files": [{"path": "a.bin", "steps": [[0, len(DATA), 1, 0, 2**62]]}]})
+@example(header=HEADER | {"frames": [[2**23, 2**22, -1, 1]] * 2**10})
 def test_a_header_that_says_something_else_gives_an_error_or_the_same(
     unpacked: Callable[[bytes], bytes], header: Any
 ) -> None:
@@ -245,6 +248,8 @@ REVISION: dict[str, Any] = {
 
 @settings(max_examples=500, deadline=None)
 @given(mutated(REVISION))
+@example(REVISION | {"version": "\ud800"})
+@example(REVISION | {"files": [*REVISION["files"], {"path": "\ud800", "size": 0, "sha256": "0" * 64}]})
 def test_a_revision_that_says_something_else_is_refused_or_can_be_written_again(document: Any) -> None:
     try:
         revision = Revision.from_bytes(json.dumps(document).encode())
@@ -265,6 +270,8 @@ CUSTOM = {
 
 @settings(max_examples=300, deadline=None)
 @given(mutated({"custom": CUSTOM}), st.integers(0, 3))
+@example({"custom": CUSTOM | {"stage": {"number": 1, "share": 0, "fallback": "../../x"}}}, 0)
+@example({"custom": CUSTOM | {"stage": {"number": float("inf"), "share": 0}}}, 0)
 def test_a_roll_out_that_says_something_else_names_a_revision_or_is_refused(document: Any, taken: int) -> None:
     target = TargetFile(1, {"sha256": "3" * 64}, "linear", document)
     try:

@@ -160,14 +160,7 @@ def _choices(bundle: Bundle, wishes: Wishes) -> Iterator[Choice]:
 
 
 def _check_budget(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes, budget_ms: float) -> None:
-    best = best_measured(
-        bundle.manifest,
-        rows,
-        device=wishes.device,
-        backend=wishes.backend,
-        variant=wishes.variant,
-        threads=wishes.threads,
-    )
+    best = _best_measured(bundle, rows, wishes)
     if best is not None:
         ms = min(row.ms for row in rows if (row.variant, row.backend) == (best.variant.id, best.backend))
         if ms > budget_ms:
@@ -176,6 +169,18 @@ def _check_budget(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes,
                 hint="raise latency_budget_ms, or give fallback=URL of a server that has the model",
                 got=ms,
             )
+
+
+def _best_measured(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes) -> Choice | None:
+    """Return the best of what was measured among what is wished; None where nothing was."""
+    return best_measured(
+        bundle.manifest,
+        rows,
+        device=wishes.device,
+        backend=wishes.backend,
+        variant=wishes.variant,
+        threads=wishes.threads,
+    )
 
 
 def _measured(bundle: Bundle, wishes: Wishes) -> tuple[Measurement, ...]:
@@ -189,15 +194,7 @@ def _measured(bundle: Bundle, wishes: Wishes) -> tuple[Measurement, ...]:
     if wishes.tune:
         from edge_infer.tuning import tune
 
-        known = best_measured(
-            bundle.manifest,
-            rows,
-            device=wishes.device,
-            backend=wishes.backend,
-            variant=wishes.variant,
-            threads=wishes.threads,
-        )
-        if known is None:
+        if _best_measured(bundle, rows, wishes) is None:
             rows = tune(
                 bundle,
                 device=wishes.device,

@@ -181,7 +181,7 @@ _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
     "code{font:14px ui-monospace,monospace}table{border-collapse:collapse;width:100%}"
     "td{border-top:1px solid #d8dee4;padding:.4rem .6rem;vertical-align:top}pre{background:#f6f8fa;padding:1rem;"
-    "overflow:auto}"
+    "white-space:pre-wrap}"
 )
 
 

@@ -22,9 +22,13 @@ def test_the_dashboard_asks_for_a_key_and_draws_what_happens(
     tmp_path: Path, open_page: Callable[..., BrowserPage]
 ) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
-    settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")]}}})
+    tenants = {"shop": {"keys": [digest("k")], "metrics": True}, "guest": {"keys": [digest("g")]}}
+    settings = parse_settings({"tenants": tenants})
     with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
         page = open_page(f"{server.url}/dashboard")
+        page.do(lambda page: page.fill("#key", "g"))
+        page.do(lambda page: page.click("#key-form button"))
+        page.do(lambda page: page.wait_for_selector("#status:has-text('guest')"))
         page.do(lambda page: page.fill("#key", "k"))
         page.do(lambda page: page.click("#key-form button"))
         assert ask(server, x_api_key="k").status == 200
@@ -34,5 +38,5 @@ def test_the_dashboard_asks_for_a_key_and_draws_what_happens(
             ask(server, x_api_key="k")
         page.do(lambda page: page.wait_for_selector("path.line.second", state="attached"))
         page.do(lambda page: page.wait_for_selector("#status[data-state=live]"))
-        # A browser says of itself that 401 is an error; nothing else went wrong.
-        assert [line for line in page.console if "401" not in line] == []
+        # A browser says of itself that 401 and 403 are errors; nothing else went wrong.
+        assert [line for line in page.console if "401" not in line and "403" not in line] == []

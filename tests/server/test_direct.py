@@ -169,6 +169,35 @@ def test_a_client_that_leaves_before_its_body_gives_the_model_back(server: Serve
     assert send(PATH, "POST", row(4.0), content_type=OCTETS).body == row(4.0)
 
 
+def test_a_client_that_does_not_read_its_answers_is_left_to_the_application(
+    server: ServerThread, through_application: list[str]
+) -> None:
+    """It waits for the client; what is written directly would pile up."""
+    get = Client(server.url)
+    body = row(1.0, 300_000)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+        before = _answered(get)
+        for count in (1, 2):
+            get("/v2/models/tiny/ready")  # which model is meant is asked twice a second, by the application
+            through_application.clear()
+            connection.sendall(head + body)
+            while _answered(get) < before + count:
+                pass
+        assert through_application == [PATH]
+        answers = bytearray()
+        while answers.count(b"HTTP/1.1 200 OK") < 2 or not answers.endswith(body):
+            answers += connection.recv(1 << 20)
+
+
+def _answered(get: Client) -> int:
+    models = json.loads(get("/v2/models/tiny/stats").body)["model_stats"]
+    return int(models[0]["inference_stats"]["success"]["count"])
+
+
 def test_a_refused_body_that_trickles_in_is_hung_up_on(tmp_path: Path, gate: Gate) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     door = DoorLimits(body_timeout_s=0.3)

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
 from edge_infer_converters import pipeline
-from edge_infer_converters.budget import Budget, parse_share, parse_size
-from edge_infer_converters.recipe import FORMATS, Recipe
-from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.recipe import Recipe
 
 if TYPE_CHECKING:
     import os
@@ -101,47 +99,28 @@ def convert(
     >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
     ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'onnx/mixed', 'tflite/fp32', 'tflite/fp16', 'tflite/int8', 'tflite/mixed']
     """
-    asked = (
-        format,
-        precision,
-        metric,
-        max_loss,
-        min_sqnr,
-        max_size,
-        max_latency_ratio,
-        shape,
-        opset,
-        layout,
-        tflite_io,
+    asked = Recipe.of(
+        target=target,
+        format=format,
+        precision=precision,
+        metric=metric,
+        max_loss=max_loss,
+        min_sqnr=min_sqnr,
+        max_size=max_size,
+        max_latency_ratio=max_latency_ratio,
+        shape=shape,
+        opset=opset,
+        layout=layout,
+        tflite_io=tflite_io,
+        keep_names=keep_names,
+        calibrate=calibrate,
+        prune_dead_channels=prune_dead_channels,
+        keep_all=keep_all,
+        cache=cache,
     )
-    switched = keep_all or keep_names or prune_dead_channels or not cache
-    is_asked = switched or target != "any" or calibrate != "minmax" or any(value is not None for value in asked)
-    if recipe is not None and is_asked:
+    if recipe is not None and asked != Recipe():
         raise InputError(
             "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
-        )
-    if recipe is None:
-        budget = Budget(
-            parse_share(max_loss) if isinstance(max_loss, str) else max_loss,
-            min_sqnr,
-            parse_size(max_size) if isinstance(max_size, str) else max_size,
-            metric,
-            max_latency_ratio,
-        )
-        formats = FORMATS if format == "both" else (format,) if format else ()
-        options = SourceOptions(shape or {}, opset, layout or "onnx")
-        recipe = Recipe(
-            formats,
-            _words(precision),
-            keep_all,
-            budget,
-            _words(target),
-            options,
-            tflite_io or "",
-            keep_names=keep_names,
-            calibrate=calibrate,
-            is_cached=cache,
-            prunes=prune_dead_channels,
         )
     return pipeline.convert(
         model,
@@ -151,13 +130,8 @@ def convert(
         calibration=calibration,
         evaluation=evaluation,
         labels=labels,
-        recipe=recipe,
+        recipe=recipe or asked,
         force=force,
         report=report,
         reporter=reporter,
     )
-
-
-def _words(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    parts = given.split(",") if isinstance(given, str) else given or ()
-    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -137,36 +137,32 @@ def convert(
     """
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer_converters import Recipe, pipeline, support
-    from edge_infer_converters.budget import Budget, parse_share, parse_size
     from edge_infer_converters.report import TerminalReporter, print_table
-    from edge_infer_converters.sources.options import SourceOptions, parse_shapes
+    from edge_infer_converters.sources.options import parse_shapes
 
     # Libraries that log to nobody would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
-    formats = ("onnx", "tflite") if format_ == "both" else (format_,) if format_ else ()
     try:
-        budget = Budget(
-            None if max_loss is None else parse_share(max_loss),
-            min_sqnr,
-            None if max_size is None else parse_size(max_size),
-            metric,
-            max_latency_ratio,
-        )
-        budget.check(has_evaluation=evaluation is not None)
-        asked = tuple(word.strip() for word in (precision or "").split(",") if word.strip())
-        recipe = Recipe(
-            formats,
-            asked,
-            keep_all,
-            budget,
-            tuple(dict.fromkeys(targets)) or ("any",),
-            SourceOptions(parse_shapes(shapes), opset, layout),
-            tflite_io or "",
+        recipe = Recipe.of(
+            target=targets,
+            format=format_,
+            precision=precision,
+            metric=metric,
+            max_loss=max_loss,
+            min_sqnr=min_sqnr,
+            max_size=max_size,
+            max_latency_ratio=max_latency_ratio,
+            shape=parse_shapes(shapes),
+            opset=opset,
+            layout=layout,
+            tflite_io=tflite_io,
             keep_names=keep_names,
             calibrate=calibrate,
-            is_cached=cache,
-            prunes=prune_dead_channels,
+            prune_dead_channels=prune_dead_channels,
+            keep_all=keep_all,
+            cache=cache,
         )
+        recipe.budget.check(has_evaluation=evaluation is not None)
     except InputError as error:
         raise click.UsageError(str(error)) from error
     try:

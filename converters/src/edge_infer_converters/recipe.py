@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer_converters.budget import Budget
+from edge_infer_converters.budget import Budget, parse_share, parse_size
 from edge_infer_converters.places import PLACES
 from edge_infer_converters.sources.options import LAYOUTS, SourceOptions
 from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Self
+
+    from edge_infer_converters.sources.options import Shape
 
 #: How ranges are found; `edge_infer_converters.ranges` does it, which loads the engines.
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
@@ -107,6 +110,54 @@ class Recipe:
     keep_names: bool = False
     prunes: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        *,
+        target: str | Sequence[str] = "any",
+        format: str | None = None,  # noqa: A002  the command's word
+        precision: str | Sequence[str] | None = None,
+        metric: str | None = None,
+        max_loss: str | float | None = None,
+        min_sqnr: float | None = None,
+        max_size: str | int | None = None,
+        max_latency_ratio: float | None = None,
+        shape: Mapping[str, Shape] | None = None,
+        opset: int | None = None,
+        layout: str | None = None,
+        tflite_io: str | None = None,
+        keep_names: bool = False,
+        calibrate: str = "minmax",
+        prune_dead_channels: bool = False,
+        keep_all: bool = False,
+        cache: bool = True,
+    ) -> Self:
+        """Make one of the words that `edge-infer convert` takes; `api.convert` says what each means.
+
+        Raises:
+            InputError: A word is not known, or a share or size is none.
+        """
+        budget = Budget(
+            parse_share(max_loss) if isinstance(max_loss, str) else max_loss,
+            min_sqnr,
+            parse_size(max_size) if isinstance(max_size, str) else max_size,
+            metric,
+            max_latency_ratio,
+        )
+        return cls(
+            FORMATS if format == "both" else (format,) if format else (),
+            _words(precision),
+            keep_all,
+            budget,
+            _words(target) or ("any",),
+            SourceOptions(shape or {}, opset, layout or "onnx"),
+            tflite_io or "",
+            keep_names=keep_names,
+            calibrate=calibrate,
+            is_cached=cache,
+            prunes=prune_dead_channels,
+        )
+
     def __post_init__(self) -> None:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
@@ -193,3 +244,8 @@ def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:
                 hint=did_you_mean(word, list(allowed)),
                 allowed=list(allowed),
             )
+
+
+def _words(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    parts = given.split(",") if isinstance(given, str) else given or ()
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))

@@ -197,9 +197,9 @@ async function ask() {
   const key = sessionStorage.getItem("edge-infer-key");
   try {
     const response = await fetch("/dashboard/state.json", key ? { headers: { Authorization: `Bearer ${key}` } } : {});
-    at("key-form").hidden = response.status !== 401;
+    at("key-form").hidden = ![401, 403].includes(response.status);
     if (response.ok) show(await response.json());
-    else status("lost", response.status === 401 ? "needs a key" : `error ${response.status}`);
+    else status("lost", response.status === 401 ? "needs a key" : (await response.json()).error);
   } catch {
     status("lost", "no answer");
     before = null;

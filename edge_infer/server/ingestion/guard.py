@@ -141,13 +141,17 @@ class GuardedProtocol(HttpToolsProtocol):
             self.cycle = request  # type: ignore[assignment]
 
     def _taken(self) -> DirectRequest | None:
-        """Take the request if it is a common one that no other on this connection is before."""
+        """Take the request if it is a common one that no other on this connection is before.
+
+        One whose client does not read its answers is left to the application, which waits until it does.
+        """
         cycle: RequestResponseCycle | None = self.cycle
         parser = self.parser
         if (
             (cycle is not None and not cycle.response_complete)
             or self.expect_100_continue
             or self.pipeline
+            or self.flow.write_paused
             or parser.get_method() != b"POST"
             or parser.should_upgrade()
             or parser.get_http_version() != "1.1"

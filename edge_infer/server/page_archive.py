@@ -24,6 +24,7 @@ _LEFT_OUT = (
     "edge_infer/backends/onnxruntime",
     "edge_infer/backends/reference.py",
     "edge_infer/backends/tflite_file.py",
+    "edge_infer/backends/remote_stream.py",
     "edge_infer/bench/",
     "edge_infer/bisection.py",
     "edge_infer/browser/",
@@ -74,13 +75,14 @@ def _add(archive: tarfile.TarFile, path: str, data: bytes) -> None:
 
 
 def without_documentation(source: str) -> str:
-    """Return a module's source with empty docstrings and without comments, every other line where it was."""
+    """Return a module's source without docstrings, comments and imports for types, every other line where it was."""
     lines = source.splitlines(keepends=True)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
-    for first, last, column in _docstrings(ast.parse(source)):
+    tree = ast.parse(source)
+    for first, last, column in [*_docstrings(tree), *_type_imports(tree)]:
         lines[first - 1] = " " * column + '""\n'
         for row in range(first, last):
             lines[row] = "\n"
@@ -95,3 +97,10 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
         first = node.body[0] if node.body else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
             yield first.lineno, first.end_lineno or first.lineno, first.col_offset
+
+
+def _type_imports(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
+    """Find what only type checkers import: first line, last line, column."""
+    for node in tree.body:
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno, node.body[0].col_offset

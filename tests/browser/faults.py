@@ -52,6 +52,7 @@ class FaultServer:
     Attributes:
         cuts: After how many bytes each of the next answers with a model is cut; none when it is empty.
         stalls: After how many bytes each of the next answers with a model stands still.
+        halted: The ending of the paths of files, engines' and manifests, whose answers stand still in their middle.
         has_ranges: Whether it answers to `Range`.
         as_page: Whether models are answered with an HTML page.
         asked: From where each request for a model asked.
@@ -83,6 +84,7 @@ class FaultServer:
         """Behave well again, and forget what was asked."""
         self.cuts: list[int] = []
         self.stalls: list[int] = []
+        self.halted = ""
         self.has_ranges = True
         self.as_page = False
         self.asked: list[int] = []
@@ -146,4 +148,10 @@ class FaultServer:
         request.send_header("Content-Length", str(len(body)))
         request.send_header("Content-Type", kind)
         request.end_headers()
-        request.wfile.write(body)
+        if self.halted and request.path.endswith(self.halted):
+            request.wfile.write(body[: len(body) // 2])
+            request.wfile.flush()
+            self._is_over.wait()
+            request.close_connection = True
+        else:
+            request.wfile.write(body)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from edge_infer.errors import EdgeInferError, FetchError
+from edge_infer.errors import BackendUnavailable, EdgeInferError, FetchError
 from tests.browser.faults import PART, FaultServer, make_model
 
 if TYPE_CHECKING:
@@ -76,14 +76,20 @@ def test_a_cut_download_goes_on(page: BrowserPage, faults: FaultServer) -> None:
     assert faults.asked == [0, PART]
 
 
-def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultServer) -> None:
-    """A server that sends nothing more; the page's patience, 30 s, is cut short."""
+def _hurry(page: BrowserPage) -> None:
+    """Cut the page's patience with a server that sends nothing, 30 s, short."""
 
     def hurry(route: Route) -> None:
         response = route.fetch()
-        route.fulfill(response=response, body=response.text().replace("STALL_MS = 30_000", "STALL_MS = 400"))
+        text = response.text()
+        assert "STALL_MS = 30_000" in text
+        route.fulfill(response=response, body=text.replace("STALL_MS = 30_000", "STALL_MS = 400"))
 
-    page.do(lambda page: page.route("**/src/transfer.js", hurry))
+    page.do(lambda page: page.route("**/src/download.js", hurry))
+
+
+def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultServer) -> None:
+    _hurry(page)
     faults.stalls = [PART + 1000]
 
     assert load(page)["loaded"] > 3 * PART
@@ -92,6 +98,33 @@ def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultS
     faults.stalls = [0, 0, 0, 0]
     with pytest.raises(FetchError, match=r"was cut after 0 of \d+ bytes: nothing came for 0\.4 s"):
         load(page, "two")
+
+
+def test_a_server_that_stands_still_in_an_engine_or_a_manifest_is_left(page: BrowserPage, faults: FaultServer) -> None:
+    """The next attempt of the same page starts anew; a manifest that was kept is as good as one that comes."""
+    _hurry(page)
+    faults.halted = ".wasm"
+    with pytest.raises(BackendUnavailable, match=r"\.wasm was cut after \d+ bytes: nothing came for 0\.4 s"):
+        load(page)
+
+    faults.halted = "manifest.json"
+    with pytest.raises(FetchError, match=r"manifest\.json was cut after \d+ bytes: nothing came for 0\.4 s"):
+        load(page, "two")
+
+    faults.halted = ""
+    first = load(page, "two")
+    faults.halted = "manifest.json"
+    assert load(page, "two")["y"] == first["y"]
+
+
+def test_a_server_that_stands_still_in_a_file_of_python_is_left(page: BrowserPage, faults: FaultServer) -> None:
+    _hurry(page)
+    faults.halted = "pyodide.asm.wasm"
+    with pytest.raises(FetchError, match=r"pyodide\.asm\.wasm was cut after \d+ bytes"):
+        page.evaluate("""async () => {
+            const { loadPython } = await import("/src/index.js");
+            await loadPython({ wheel: null, keepImage: false });
+        }""")
 
 
 def test_the_next_visit_goes_on_where_the_last_one_was_cut(page: BrowserPage, faults: FaultServer) -> None:

@@ -1,6 +1,60 @@
-/** Downloads that report their progress, and say clearly what is missing. */
+/** Downloads that report their progress, give up a server that stands still, and say clearly what is missing. */
 
 import { InferError } from "./errors.js";
+
+const STALL_MS = 30_000;
+
+/** The connection ended or stood still: worth another try. */
+export class Cut extends Error {}
+
+/** Aborts a download where the server sends nothing for too long, or where the caller gives up. */
+export class StallTimer {
+  /**
+   * @param {AbortSignal} [signal] The caller's.
+   * @param {number} [limitMs] How long a server may send nothing.
+   */
+  constructor(signal, limitMs = STALL_MS) {
+    this.limitMs = limitMs;
+    this.stalled = new AbortController();
+    /** What the download is to listen to. */
+    this.signal = signal ? AbortSignal.any([signal, this.stalled.signal]) : this.stalled.signal;
+  }
+
+  /**
+   * Wait for an answer, or for the next piece of one.
+   *
+   * @template T
+   * @param {() => Promise<T>} work
+   * @returns {Promise<T>}
+   * @throws {Cut} Nothing came in time.
+   */
+  async wait(work) {
+    const alarm = setTimeout(() => this.stalled.abort(), this.limitMs);
+    try {
+      return await work();
+    } catch (cause) {
+      if (this.stalled.signal.aborted) throw new Cut(`nothing came for ${this.limitMs / 1000} s`, { cause });
+      throw cause;
+    } finally {
+      clearTimeout(alarm);
+    }
+  }
+
+  /**
+   * Wait for the next piece of a body.
+   *
+   * @param {ReadableStreamDefaultReader<Uint8Array>} reader
+   * @returns {Promise<ReadableStreamReadResult<Uint8Array>>}
+   * @throws {Cut} The connection was closed, or nothing came in time.
+   */
+  read(reader) {
+    return this.wait(() =>
+      reader.read().catch((cause) => {
+        throw new Cut("the connection was closed", { cause });
+      }),
+    );
+  }
+}
 
 /**
  * @typedef {object} Progress How far a load has come.
@@ -24,18 +78,22 @@ import { InferError } from "./errors.js";
  * @param {string} [options.type] The content type of the response that is returned.
  * @param {typeof fetch} [options.fetcher] What fetches.
  * @param {AbortSignal} [options.signal]
+ * @param {number} [options.stallMs] How long a server may send nothing; 30 s unless given.
+ * @param {(error: InferError) => void} [options.onCut] Told why the body ended early, which browsers do not pass on.
  * @returns {Promise<Response>} With a body that reports while it is read.
- * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error.
+ * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error; its body where it is cut.
  */
-export async function download(url, { phase, total = 0, onProgress, hint = "", type, fetcher = fetch, signal }) {
+export async function download(url, { phase, total = 0, onProgress, hint = "", type, fetcher = fetch, signal, stallMs, onCut }) {
   const place = new URL(url, globalThis.location?.href);
   if (place.protocol === "file:") return new Response(await readFile(place));
+  const timer = new StallTimer(signal, stallMs);
   let response;
   try {
-    response = await fetcher(place, { credentials: "same-origin", signal });
+    response = await timer.wait(() => fetcher(place, { credentials: "same-origin", signal: timer.signal }));
   } catch (cause) {
     signal?.throwIfAborted();
-    throw new InferError(`${place} cannot be reached`, "fetch_error", {
+    const why = cause instanceof Cut ? `: ${cause.message}` : "";
+    throw new InferError(`${place} cannot be reached${why}`, "fetch_error", {
       hint: "is the server running? `edge-infer serve`",
       details: { url: place.href },
       cause,
@@ -46,16 +104,31 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", t
     throw new InferError(`${place} answers with status ${response.status}`, "fetch_error", { hint, details });
   }
   const file = place.pathname.split("/").pop() ?? "";
+  const reader = response.body.getReader();
   let loaded = 0;
-  const counted = response.body.pipeThrough(
-    new TransformStream({
-      transform(/** @type {Uint8Array} */ chunk, controller) {
-        loaded += chunk.byteLength;
+  // Pulled, so that a reader that takes its time is not taken for a server that stands still.
+  const counted = new ReadableStream({
+    async pull(controller) {
+      try {
+        const { value, done } = await timer.read(reader);
+        if (done) return controller.close();
+        loaded += value.byteLength;
         onProgress?.({ phase, file, loaded, total: total || Math.max(loaded, announced(response)) });
-        controller.enqueue(chunk);
-      },
-    }),
-  );
+        controller.enqueue(value);
+      } catch (cause) {
+        signal?.throwIfAborted();
+        if (!(cause instanceof Cut)) throw cause;
+        const error = new InferError(`The download of ${place} was cut after ${loaded} bytes: ${cause.message}`, "fetch_error", {
+          hint: "load it again",
+          details: { url: place.href, loaded },
+          cause,
+        });
+        onCut?.(error);
+        throw error;
+      }
+    },
+    cancel: (reason) => reader.cancel(reason),
+  });
   return new Response(counted, { headers: { "content-type": type ?? response.headers.get("content-type") ?? "" } });
 }
 
@@ -65,9 +138,18 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", t
  * @param {URL | string} url
  * @param {Parameters<typeof download>[1]} options
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * @throws {InferError} `fetch_error`, also where it is cut.
  */
 export async function downloadBytes(url, options) {
-  return new Uint8Array(await (await download(url, options)).arrayBuffer());
+  /** @type {InferError | undefined} */
+  let cut;
+  const response = await download(url, { ...options, onCut: (error) => void (cut = error) });
+  try {
+    return new Uint8Array(await response.arrayBuffer());
+  } catch (thrown) {
+    options.signal?.throwIfAborted();
+    throw cut ?? thrown;
+  }
 }
 
 /**

@@ -3,6 +3,7 @@
  * is cut goes on from its last good part.
  */
 
+import { Cut, StallTimer } from "./download.js";
 import { InferError } from "./errors.js";
 import { sha256 } from "./sha256.js";
 
@@ -11,7 +12,6 @@ export const PART_BYTES = 2 ** 20;
 // A connection that was cut is tried again this often without a new part in between, after growing pauses.
 const RETRIES = 3;
 const PAUSE_MS = 250;
-const STALL_MS = 30_000;
 
 /** @typedef {import("./bundle.js").FileEntry} FileEntry */
 /** @typedef {import("./download.js").OnProgress} OnProgress */
@@ -24,9 +24,6 @@ const STALL_MS = 30_000;
  * @property {string} [hint] What to do where the file is missing.
  * @property {number} [stallMs] How long a server may send nothing; 30 s unless given.
  */
-
-/** The connection ended or stood still: worth another try. */
-class Cut extends Error {}
 
 /**
  * Count the leading bytes that are right.
@@ -88,10 +85,9 @@ export async function transfer(url, entry, options) {
  * @param {{bytes: Uint8Array<ArrayBuffer>, good: number}} state
  * @param {TransferOptions} options
  */
-async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", stallMs = STALL_MS }) {
-  const timer = new AbortController();
-  const either = signal ? AbortSignal.any([signal, timer.signal]) : timer.signal;
-  const response = await soon(timer, stallMs, () => start(url, state.good, either, hint));
+async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", stallMs }) {
+  const timer = new StallTimer(signal, stallMs);
+  const response = await timer.wait(() => start(url, state.good, timer.signal, hint));
   // A server without ranges sends the file from its start.
   if (response.status !== 206) state.good = 0;
   const file = entry.path.split("/").pop() ?? "";
@@ -103,11 +99,7 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
   let failure;
   try {
     for (;;) {
-      const { value, done } = await soon(timer, stallMs, () =>
-        reader.read().catch((cause) => {
-          throw new Cut("the connection was closed", { cause });
-        }),
-      );
+      const { value, done } = await timer.read(reader);
       if (failure) throw failure;
       if (done) break;
       if (at + value.length > entry.size) throw wrong(entry, url, `more than ${entry.size} bytes`, `${entry.size} bytes`);
@@ -167,25 +159,6 @@ async function start(url, from, signal, hint) {
     });
   }
   return response;
-}
-
-/**
- * @template T
- * @param {AbortController} timer Aborted where the work takes too long.
- * @param {number} limitMs
- * @param {() => Promise<T>} work
- * @returns {Promise<T>}
- */
-async function soon(timer, limitMs, work) {
-  const alarm = setTimeout(() => timer.abort(), limitMs);
-  try {
-    return await work();
-  } catch (cause) {
-    if (timer.signal.aborted) throw new Cut(`nothing came for ${limitMs / 1000} s`, { cause });
-    throw cause;
-  } finally {
-    clearTimeout(alarm);
-  }
 }
 
 /**

@@ -6,6 +6,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
+import { download, downloadBytes } from "../src/download.js";
 import { sha256, sha256Plain } from "../src/sha256.js";
 import { PART_BYTES, goodBytes, transfer } from "../src/transfer.js";
 
@@ -100,6 +101,31 @@ test("a server that stands still is left", async () => {
   scripted(() => {});
 
   await assert.rejects(transfer(url, entry, { stallMs: 30 }), { code: "fetch_error", message: /nothing came for 0.03 s/ });
+});
+
+test("a server that stands still is left by what has no hashes too", async () => {
+  const stop = /** @type {typeof whole} */ ((_, response) => void response.writeHead(200, head(0)).write(content.subarray(0, 1000)));
+  scripted(stop);
+  await assert.rejects(downloadBytes(url, { phase: "engine", stallMs: 200 }), {
+    code: "fetch_error",
+    message: /was cut after 1000 bytes: nothing came for 0.2 s/,
+  });
+
+  scripted(() => {});
+  await assert.rejects(download(url, { phase: "engine", stallMs: 30 }), { code: "fetch_error", message: /reached: nothing came/ });
+});
+
+test("a reader that takes its time is no server that stands still", async (context) => {
+  scripted(whole);
+  /** @type {() => void} */
+  let onProgress = () => {};
+  const begun = new Promise((resolve) => (onProgress = () => resolve(undefined)));
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  const response = await download(url, { phase: "engine", onProgress });
+  await begun;
+  context.mock.timers.tick(3_600_000);
+
+  assert.ok(digest(new Uint8Array(await response.arrayBuffer())) === entry.sha256);
 });
 
 test("a changed part is refused where it is", async () => {

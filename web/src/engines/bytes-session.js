@@ -25,7 +25,7 @@ export class BytesSession {
     return new BytesSession(await WebGpuOpener.openOnly(base, model, JSON.parse(variant)));
   }
 
-  /** @param {import("./ort-webgpu.js").WebGpuSession} session */
+  /** @param {import("./ort-webgpu-session.js").WebGpuSession} session */
   constructor(session) {
     this.session = session;
   }

@@ -3,39 +3,17 @@
  * call may wait for the GPU. They are 17 and 27 MB and their CPU kernels are several times slower than those of the
  * plain build, so they are loaded only when `webgpu` is asked for: the smaller one where the browser can switch stacks
  * (JSPI), else the one that was rewritten to do so itself (Asyncify).
- *
- * A GPU may go away at any time: its driver is reset, the machine sleeps, memory runs out. A session keeps the model's
- * bytes, and goes on in the plain build where the GPU fails and the plain build does not: once, with a warning, and
- * told by its report.
  */
 
 import { InferError } from "../errors.js";
-import { arrayOver, checkInput, checkNames } from "../tensors.js";
 import { MISSING_HINT } from "./wasm-file.js";
+import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
 
-/** @typedef {import("../tensors.js").DType} DType */
-/** @typedef {import("../tensors.js").Tensor} Tensor */
-/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./open.js").Placement} Placement */
 /** @typedef {import("./ort.js").OrtEngine} OrtEngine */
-/** @typedef {import("./ort-session.js").OrtSession} OrtSession */
-/** @typedef {{type: string, dims: readonly number[], data: any, dispose: () => void}} OrtTensor */
-/** @typedef {{name: string, isTensor: boolean, type: DType, shape: readonly (number | string)[]}} OrtMetadata */
-/**
- * @typedef {object} OrtJsSession onnxruntime-web's own session; only what is used here.
- * @property {readonly OrtMetadata[]} inputMetadata
- * @property {readonly OrtMetadata[]} outputMetadata
- * @property {(feeds: Record<string, OrtTensor>, fetches?: string[]) => Promise<Record<string, OrtTensor>>} run
- * @property {() => Promise<void>} release
- */
-/**
- * @typedef {object} OrtJs onnxruntime-web's own interface; only what is used here.
- * @property {{wasm: Record<string, unknown>, logLevel: string, versions: {web?: string}}} env
- * @property {{create: (model: Uint8Array, options: object) => Promise<OrtJsSession>}} InferenceSession
- * @property {new (type: string, data: unknown, dims: readonly number[]) => OrtTensor} Tensor
- */
-/** @typedef {{lost: Promise<{reason: string, message: string}>, destroy: () => void,
- *   features: ReadonlySet<string>}} GpuDevice */
+/** @typedef {import("./ort-webgpu-session.js").OrtJs} OrtJs */
+/** @typedef {import("./ort-webgpu-session.js").OrtJsSession} OrtJsSession */
+/** @typedef {import("./ort-webgpu-session.js").GpuDevice} GpuDevice */
 
 const VERSION = "1.30.0";
 // Files of onnxruntime-web, without their endings: the interface, and the wasm module that it drives.
@@ -250,165 +228,4 @@ function nested(config) {
     at[/** @type {string} */ (parts.at(-1))] = value;
   }
   return root;
-}
-
-/** A model on the GPU, until that fails. */
-export class WebGpuSession {
-  /**
-   * @param {OrtJs} ort
-   * @param {OrtJsSession} own
-   * @param {GpuDevice} gpu
-   * @param {(() => Promise<OrtSession>) | null} openWasm Where to go on; null where the caller does that.
-   * @param {string[]} fallbacks
-   */
-  constructor(ort, own, gpu, openWasm, fallbacks) {
-    this.ort = ort;
-    this.own = own;
-    this.gpu = gpu;
-    this.openWasm = openWasm;
-    this.fallbacks = fallbacks;
-    /** @type {readonly TensorSpec[]} */
-    this.inputs = own.inputMetadata.map(specOf);
-    /** @type {readonly TensorSpec[]} */
-    this.outputs = own.outputMetadata.map(specOf);
-    /** What goes on where the GPU failed. @type {OrtSession | undefined} */
-    this.wasm = undefined;
-    this.isClosed = false;
-    /** @type {((error: Error) => void) | undefined} */
-    this.interrupt = undefined;
-    /** Why the GPU is gone. @type {InferError | undefined} */
-    this.lost = undefined;
-    gpu.lost.then(({ reason, message }) => {
-      this.lost = new InferError(`the GPU was lost (${reason}): ${message}`, "execution_error");
-      this.interrupt?.(this.lost);
-    });
-  }
-
-  /** @returns {string} The device that the next run uses. */
-  get device() {
-    return this.wasm ? "wasm" : "webgpu";
-  }
-
-  /**
-   * Run the model once.
-   *
-   * @param {Record<string, unknown>} feeds As `OrtSession.run` takes them.
-   * @param {{outputs?: string[]}} [options]
-   * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the plain build fails too.
-   */
-  async run(feeds, { outputs = this.outputs.map((spec) => spec.name) } = {}) {
-    if (this.isClosed) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-    if (this.wasm) return /** @type {Record<string, Tensor>} */ (this.wasm.run(feeds, { outputs }));
-    checkNames("Input", Object.keys(feeds), this.inputs);
-    checkNames("Output", outputs, this.outputs);
-    const tensors = Object.fromEntries(this.inputs.map((spec) => [spec.name, this.tensorOf(spec, feeds[spec.name])]));
-    try {
-      return await this.runOnGpu(tensors, outputs);
-    } catch (error) {
-      return this.fallBack(error, feeds, outputs);
-    }
-  }
-
-  /**
-   * @param {Record<string, OrtTensor>} tensors
-   * @param {string[]} outputs
-   * @returns {Promise<Record<string, Tensor>>}
-   */
-  async runOnGpu(tensors, outputs) {
-    if (this.lost) throw this.lost;
-    // A run whose GPU went away may never end.
-    /** @type {Promise<never>} */
-    const interrupted = new Promise((_, reject) => (this.interrupt = reject));
-    const results = await Promise.race([this.own.run(tensors, outputs), interrupted]);
-    this.interrupt = undefined;
-    // What was read from a GPU that went away meanwhile is not to be trusted; the news comes after the data.
-    await Promise.resolve();
-    if (this.lost) throw this.lost;
-    return Object.fromEntries(outputs.map((name) => [name, this.resultOf(name, results[name])]));
-  }
-
-  /**
-   * Go on in the plain build, if that can run what the GPU could not.
-   *
-   * @param {unknown} error
-   * @param {Record<string, unknown>} feeds
-   * @param {string[]} outputs
-   * @returns {Promise<Record<string, Tensor>>}
-   */
-  async fallBack(error, feeds, outputs) {
-    if (!this.openWasm) throw new InferError(`The GPU failed: ${firstLine(error)}`, "execution_error", { cause: error });
-    const wasm = await this.openWasm();
-    try {
-      const results = /** @type {Record<string, Tensor>} */ (wasm.run(feeds, { outputs }));
-      this.wasm = wasm;
-      this.fallbacks.push(warned(error));
-      return results;
-    } finally {
-      if (!this.wasm) wasm.close(); // the model fails on both: it is not the GPU's fault
-      else if (!this.lost) await this.releaseGpu();
-    }
-  }
-
-  /**
-   * @param {TensorSpec} spec
-   * @param {unknown} value
-   * @returns {OrtTensor}
-   */
-  tensorOf(spec, value) {
-    if (value === undefined) {
-      throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
-    }
-    const { bytes, strings, shape } = checkInput(spec, value);
-    const data = strings ?? arrayOver(spec.dtype, (/** @type {Uint8Array} */ (bytes)).slice());
-    return new this.ort.Tensor(spec.dtype, data, shape);
-  }
-
-  /**
-   * @param {string} name
-   * @param {OrtTensor} tensor
-   * @returns {Tensor}
-   */
-  resultOf(name, { data, dims }) {
-    const spec = /** @type {TensorSpec} */ (this.outputs.find((one) => one.name === name));
-    return { data, dtype: spec.dtype, shape: [...dims] };
-  }
-
-  async releaseGpu() {
-    try {
-      await this.own.release();
-    } finally {
-      this.gpu.destroy();
-    }
-  }
-
-  /** Give back the model's memory, the GPU's too. A second call does nothing. */
-  async close() {
-    if (this.isClosed) return;
-    this.isClosed = true;
-    if (this.wasm) this.wasm.close();
-    else if (!this.lost) await this.releaseGpu();
-  }
-}
-
-/** @param {OrtMetadata} metadata @returns {TensorSpec} */
-function specOf({ name, type, shape }) {
-  return { name, dtype: type, shape: shape.map((dim, axis) => (dim === "" || dim === -1 ? `${name}_${axis}` : dim)) };
-}
-
-/**
- * Say loudly that WebGPU is not used.
- *
- * @param {unknown} error
- * @returns {string} What the report says.
- */
-function warned(error) {
-  const said = `webgpu: ${firstLine(error)}`;
-  console.warn(`edge-infer: ${said}; going on with wasm`);
-  return said;
-}
-
-/** @param {unknown} error */
-function firstLine(error) {
-  return (error instanceof Error ? error.message : String(error)).split("\n")[0];
 }

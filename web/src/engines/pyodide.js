@@ -271,14 +271,19 @@ export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, 
   const kept = wasm && stdlib ? { "pyodide.asm.wasm": await wasm, "python_stdlib.zip": await stdlib } : undefined;
   /** @type {object} */
   const privately = { _makeSnapshot, _loadSnapshot: await memory };
-  const restore = kept ? answerFetches(folder, kept) : reportFetches(folder, onProgress);
+  /** @type {(error: InferError) => void} */
+  let onCut = () => {};
+  /** @type {Promise<never>} */
+  const cut = new Promise((_, reject) => (onCut = reject)); // Pyodide itself would wait on, for ever
+  const restore = kept ? answerFetches(folder, kept) : reportFetches(folder, onProgress, onCut);
   try {
-    return await module.loadPyodide({
+    const starting = module.loadPyodide({
       ...privately,
       indexURL: folder.href,
       stdout: (text) => onOutput?.("stdout", text),
       stderr: (text) => onOutput?.("stderr", text),
     });
+    return await Promise.race([starting, cut]);
   } catch (cause) {
     if (cause instanceof InferError) throw cause;
     throw new InferError(`Pyodide cannot start: ${cause}`, "backend_unavailable", { hint: NO_PYTHON, cause });
@@ -312,13 +317,14 @@ function replaceFetch(folder, answer) {
  * Report the files that Pyodide fetches: it has no way of its own to tell how far it is.
  *
  * @param {URL} folder
- * @param {OnProgress} [onProgress]
+ * @param {OnProgress | undefined} onProgress
+ * @param {(error: InferError) => void} onCut Told that a file did not arrive whole.
  * @returns {() => void} Ends the reporting.
  */
-function reportFetches(folder, onProgress) {
+function reportFetches(folder, onProgress, onCut) {
   return replaceFetch(folder, (name, url, fetcher) => {
     const total = FILE_BYTES[/** @type {keyof typeof FILE_BYTES} */ (name)];
-    return total === undefined ? undefined : download(url, { phase: "python", total, onProgress, hint: NO_PYTHON, fetcher });
+    return total === undefined ? undefined : download(url, { phase: "python", total, onProgress, hint: NO_PYTHON, fetcher, onCut });
   });
 }
 

@@ -23,13 +23,16 @@ export const MISSING_HINT =
  */
 export async function compileWasm({ url, bytes, needs, wrongVersion }, onProgress) {
   let loaded = 0;
+  /** @type {InferError | undefined} */
+  let cut;
   /** @type {import("../download.js").OnProgress} */
   const counting = (progress) => {
     loaded = progress.loaded;
     onProgress?.(progress);
   };
   try {
-    const settings = { phase: /** @type {const} */ ("engine"), total: bytes, onProgress: counting };
+    const onCut = (/** @type {InferError} */ error) => void (cut = error);
+    const settings = { phase: /** @type {const} */ ("engine"), total: bytes, onProgress: counting, onCut };
     const response = await download(url, { ...settings, type: "application/wasm", hint: MISSING_HINT });
     if (url.protocol === "file:") {
       const content = await response.arrayBuffer();
@@ -39,7 +42,8 @@ export async function compileWasm({ url, bytes, needs, wrongVersion }, onProgres
       const module = await WebAssembly.compileStreaming(response);
       if (loaded === bytes) return module;
     }
-  } catch (error) {
+  } catch (thrown) {
+    const error = cut ?? thrown;
     if (error instanceof InferError) {
       error.code = "backend_unavailable";
       throw error;

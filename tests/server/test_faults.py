@@ -100,7 +100,7 @@ def test_a_model_replaced_under_load_answers_every_request_with_the_old_or_the_n
 def test_loads_and_unloads_at_once_leave_a_model_that_works(tmp_path: Path) -> None:
     models = {name: write_bundle(tmp_path / name, bundle_files(name)) for name in ("one", "two")}
     chance = random.Random(7)
-    jobs = [(name, what) for name in ("one", "two") for what in ("load", "unload", "infer", "infer", "infer") * 20]
+    jobs = [(name, what) for name in ("one", "two") for what in ("load", "unload", "infer", "infer", "infer") * 250]
     chance.shuffle(jobs)
 
     def do(server: ServerThread, job: tuple[str, str]) -> int:

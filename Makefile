@@ -3,6 +3,8 @@ PYTHON ?= python3
 PORT ?= 8080
 BIN := .venv/bin
 DIGITS := digits.bundle
+export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
+export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
 .PHONY: help setup demo test lint format types browser web pi bench soak docs build clean
 
@@ -10,7 +12,7 @@ help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
 setup: .venv/ready ## Build .venv with the three distributions and the npm packages
-.venv/ready: pyproject.toml converters/pyproject.toml web/pyproject.toml web/package-lock.json web/vendor.py
+.venv/ready: pyproject.toml converters/pyproject.toml web/pyproject.toml web/package-lock.json web/vendor.py tests/constraints.txt
 	$(PYTHON) -m venv .venv && $(BIN)/python -m pip install -q uv
 	npm --prefix web ci --no-audit --no-fund
 	$(BIN)/python web/vendor.py

@@ -38,7 +38,7 @@ from table import publish  # noqa: E402  beside this file
 
 from edge_infer.browser.chromium import chromium  # noqa: E402
 from edge_infer.server.app import create_app  # noqa: E402
-from edge_infer.server.pages import find_web_root  # noqa: E402
+from edge_infer.server.files.pages import find_web_root  # noqa: E402
 from edge_infer.server.thread import ServerThread  # noqa: E402
 from edge_infer_converters.targets import tflite  # noqa: E402
 from tests import zoo  # noqa: E402

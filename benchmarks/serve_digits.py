@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,7 +80,7 @@ def measure(rounds: int, seconds: float) -> Figures:
     figures, texts = Figures(), posts()
     with ExitStack() as stack:
         names = [name for name in PEERS if peer_python(name).exists()]
-        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in names]
+        folders = [Path(stack.enter_context(TemporaryDirectory())) for _ in names]
         contexts = [started(ours(DIGITS)), *(peer(name, folder) for name, folder in zip(names, folders, strict=True))]
         server, *others = together(stack, contexts)
         sides = dict.fromkeys(("json", "binary", "raw"), server) | dict(zip(names, others, strict=True))
@@ -154,15 +154,17 @@ def digits_overload_rows(rounds: int, seconds: float) -> list[dict[str, Any]]:
 
     An open loop of four times the capacity is more than any server in this table can read, so that its queue would be
     in the kernel; 256 clients that never wait, where 64 fill the server, are what it can be asked. So 0.8 of the
-    capacity are 51 of them.
+    capacity are 51 of them. What a handler that does nothing makes of the same clients is the floor: no server on this
+    event loop is better.
     """
     post = digits(DIGITS).raw()
     text = post.text()
     calm: list[float] = []
     busy: list[float] = []
+    floor: dict[int, list[float]] = {51: [], 256: []}
     goodput: list[float] = []
     refused: list[float] = []
-    with started(ours(DIGITS)) as server:
+    with TemporaryDirectory() as folder, started(ours(DIGITS)) as server, peer("null", Path(folder)) as null:
         uvloop.run(flood(server.port, text, 4, 0.3))
         for _ in range(rounds):
             capacity = len(uvloop.run(flood(server.port, text, 64, seconds))) / seconds
@@ -173,11 +175,23 @@ def digits_overload_rows(rounds: int, seconds: float) -> list[dict[str, Any]]:
             busy.append(p(accepted, 0.99))
             goodput.append(len(accepted) / seconds / capacity)
             refused.append(sum(one.status == 503 for one in outcomes) / len(outcomes))
+            for clients, found in floor.items():
+                found.append(p([one.latency_s for one in uvloop.run(flood(null.port, text, clients, seconds))], 0.99))
     mine, other = statistics.median(busy), statistics.median(calm)
     name, part = "digits overload, 256 clients", statistics.median(goodput)
     spread = f"{_range(busy, 1000)} by {_range(calm, 1000)} ms"
     return [
         row(f"{name}: accepted", "p99 s", mine, "51 clients", other, "<= 2", mine <= 2 * other, spread=spread),
+        row(
+            "null handler, 256 clients",
+            "p99 s",
+            statistics.median(floor[256]),
+            "51 clients",
+            statistics.median(floor[51]),
+            "the floor",
+            True,
+            spread=f"{_range(floor[256], 1000)} by {_range(floor[51], 1000)} ms",
+        ),
         row(f"{name}: goodput", "part", part, "capacity", 1.0, "stated", True, spread=_range(goodput)),
         row(f"{name}: refused", "part", statistics.median(refused), "all", 1.0, "stated", True),
     ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +69,9 @@ def _measure(model: Model, rounds: int, seconds: float, *, with_priority: bool) 
             capacity = done.rps
             busy = uvloop.run(open_loop(server.port, text, 0.8 * capacity, seconds))
             figures.add(busy=p(_latencies(busy, 200), 0.99), answered=len(_latencies(busy, 200)) / len(busy))
+            before = time.process_time(), server.loop_s()
             over = uvloop.run(open_loop(server.port, text, 4 * capacity, seconds))
+            client_s, loop_s = time.process_time() - before[0], server.loop_s() - before[1]
             accepted, refused = _latencies(over, 200), _latencies(over, 503)
             figures.add(
                 over=p(accepted, 0.99),
@@ -75,6 +79,8 @@ def _measure(model: Model, rounds: int, seconds: float, *, with_priority: bool) 
                 refused=p(refused, 0.5),
                 refused_p99=p(refused, 0.99),
                 lost=len(over) - len(accepted) - len(refused),
+                client=client_s / seconds,
+                loop=loop_s / seconds,
             )
             if with_priority:
                 calm = uvloop.run(open_loop(server.port, urgent, 0.1 * capacity, 2 * seconds))
@@ -123,7 +129,9 @@ def _rows(model: Model, figures: _Rounds, throughput: float) -> list[dict[str, A
             1.0,
             ">= 0.95",
             figures.median("goodput") >= 0.95,
-            spread=figures.spread("goodput"),
+            # What the requests themselves cost is not there for the model.
+            spread=f"{figures.spread('goodput')}; client {figures.median('client'):.2f}, event loop "
+            f"{figures.median('loop'):.2f} of {os.cpu_count()} cores",
         ),
         row(
             f"{name} overload 4x: refusal",

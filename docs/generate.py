@@ -56,7 +56,7 @@ def _help(command: click.Command, path: str) -> str:
 
 def errors_page() -> str:
     """Return the tree of error classes with what each says."""
-    from edge_infer.server.problems import status_of
+    from edge_infer.server.errors import status_of
 
     tree = (errors.__doc__ or "").split("\n\n")[1]
     parts = [_NOTE, "# Errors\n", f"```text\n{inspect.cleandoc(tree)}\n```\n"]
@@ -69,7 +69,7 @@ def errors_page() -> str:
 
 
 def _classes(root: type[errors.EdgeInferError]) -> Iterator[type[errors.EdgeInferError]]:
-    if root.__module__ in ("edge_infer.errors", "edge_infer.server.problems"):
+    if root.__module__ in ("edge_infer.errors", "edge_infer.server.errors"):
         yield root
     for child in root.__subclasses__():
         yield from _classes(child)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, UnsupportedModel
-from edge_infer.parity import Parity, compare, judge, steps_apart
+from edge_infer.integer_parity import steps_apart
+from edge_infer.parity import Parity, compare, judge
 from edge_infer.tensors import Tensor
 
 if TYPE_CHECKING:

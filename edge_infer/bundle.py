@@ -11,7 +11,6 @@ import os
 from edge_infer import platform
 from edge_infer.digests import sha256, sha256_of_file
 from edge_infer.errors import BundleError, IntegrityError, ManifestError
-from edge_infer.external_data import external_locations
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
 TYPE_CHECKING = False
@@ -223,8 +222,14 @@ class Bundle:
 
     def _check_external(self, variant: Variant, model: bytes) -> None:
         """Refuse a model that refers to a file which the manifest does not list as its external data."""
+        from edge_infer.onnx_file import external_locations
+
+        try:
+            locations = external_locations(model)
+        except ValueError as error:
+            raise IntegrityError(f"`{variant.file}` in `{self.location}` is no ONNX file: {error}") from error
         folder = variant.file.rpartition("/")[0]
-        for location in external_locations(model):
+        for location in locations:
             if f"{folder}/{location}".lstrip("/") not in variant.external:
                 raise IntegrityError(
                     f"`{variant.file}` in `{self.location}` refers to `{location}`, which the manifest does not list",

@@ -8,7 +8,7 @@ wrong answers. The classes are plain slotted ones: each dataclass would cost a d
 from __future__ import annotations
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import ManifestError, listed
+from edge_infer.errors import InputError, ManifestError, listed
 from edge_infer.tensors import TensorSpec
 
 TYPE_CHECKING = False
@@ -157,13 +157,13 @@ class Manifest:
         """Return the variant of this id.
 
         Raises:
-            ManifestError: There is none.
+            InputError: There is none.
         """
         for variant in self.variants:
             if variant.id == id:
                 return variant
         known = [variant.id for variant in self.variants]
-        raise ManifestError(f"Bundle `{self.name}` has no variant `{id}`; choose from {listed(known)}", allowed=known)
+        raise InputError(f"Bundle `{self.name}` has no variant `{id}`; choose from {listed(known)}", allowed=known)
 
     def to_json(self) -> dict[str, Any]:
         """Describe this manifest as the JSON object of `manifest.json`."""
@@ -220,6 +220,7 @@ def _parse(document: Any) -> Manifest:
         raise ManifestError(
             f"manifest.json has schema_version `{version}`, this edge-infer reads {SCHEMA_VERSION.split('.')[0]}.x",
             hint="pip install --upgrade edge-infer",
+            is_newer=True,
             got=version,
         )
     _refuse_reserved(document, _RESERVED, "manifest")
@@ -349,6 +350,7 @@ def _refuse_reserved(entry: Mapping[str, Any], reserved: Sequence[str], where: s
             raise ManifestError(
                 f"{where}: the field `{field}` is reserved for a later version of edge-infer",
                 hint="pip install --upgrade edge-infer",
+                is_newer=True,
                 field=field,
             )
 

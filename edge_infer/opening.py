@@ -198,13 +198,26 @@ def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
 def _self_tested(session: Session) -> Session:
     """Return the session if it gives the golden outputs of its bundle; else close it and raise."""
     examples = _golden_examples(session)
-    return _judged(session, examples, [session.run(inputs) for inputs, _ in examples])
+    try:
+        results = [session.run(inputs) for inputs, _ in examples]
+    except InputError as error:
+        raise _unfit(session, error) from error
+    return _judged(session, examples, results)
 
 
 async def _self_tested_async(session: Session) -> Session:
     """Do as `_self_tested` does, on an engine that may be asynchronous."""
     examples = _golden_examples(session)
-    return _judged(session, examples, [await session.run_async(inputs) for inputs, _ in examples])
+    try:
+        results = [await session.run_async(inputs) for inputs, _ in examples]
+    except InputError as error:
+        raise _unfit(session, error) from error
+    return _judged(session, examples, results)
+
+
+def _unfit(session: Session, error: InputError) -> ExecutionError:
+    session.close()
+    return ExecutionError(f"Self-test failed: the golden examples do not fit the model: {error.message}")
 
 
 def _golden_examples(session: Session) -> list[Example]:

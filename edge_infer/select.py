@@ -8,7 +8,7 @@ the model was measured on this machine, the fastest way that keeps its quality c
 from __future__ import annotations
 
 from edge_infer import platform
-from edge_infer.errors import BackendUnavailable, InputError, UnsupportedModel, did_you_mean, listed
+from edge_infer.errors import BackendUnavailable, InputError, did_you_mean, listed
 from edge_infer.records import Record
 from edge_infer.registry import backend_names, get_backend
 
@@ -89,10 +89,9 @@ def choices(
         At least one choice.
 
     Raises:
-        InputError: The device or backend is not known.
-        ManifestError: There is no such variant.
-        BackendUnavailable: No engine here can run it; the message says why of each.
-        UnsupportedModel: The wanted backend reads none of the bundle's formats.
+        InputError: The device, the backend or the variant is not known.
+        BackendUnavailable: No engine here can run it, or the wanted one reads none of its
+            formats; the message says why.
     """
     device = check_device(device)
     kind = device.partition(":")[0]
@@ -288,12 +287,12 @@ def _ordered(variants: list[Variant], device: str, is_asked_for: bool) -> list[V
 
 def _no_choice(
     manifest: Manifest, device: str, backend: str | None, variants: list[Variant], reasons: dict[str, Availability]
-) -> BackendUnavailable | UnsupportedModel:
+) -> BackendUnavailable:
     formats = sorted({variant.format for variant in variants})
     if not reasons:
         who = f"Backend `{backend}`" if backend is not None else "No backend"
         verb = "reads none of" if backend is not None else "reads"
-        return UnsupportedModel(
+        return BackendUnavailable(
             f"{who} {verb} {listed(formats)}, the formats of `{manifest.name}`",
             hint="edge-infer backends" if backend is None else "leave `backend` out, or choose another",
             formats=formats,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
 
-# numpy has no such dtypes of its own; the package ml_dtypes adds them, one element in each byte or two.
-_EXTENDED = (DType.BFLOAT16, DType.INT4, DType.UINT4)
+#: numpy has no such dtypes of its own; the package ml_dtypes adds them, one element in each byte or two.
+EXTENDED = (DType.BFLOAT16, DType.INT4, DType.UINT4)
 # DLPack's number of host memory (DLDeviceType in dlpack.h).
 _HOST = 1
 _PLAIN = (int, float, str, bool, list, tuple)
@@ -231,6 +231,25 @@ def check_target(spec: TensorSpec, target: Any) -> None:
         raise InputError(f"The buffer for output `{spec.name}` is read-only or not contiguous", output=spec.name)
 
 
+def writable_bytes(name: str, target: Array, dtype: DType, shape: tuple[int, ...]) -> memoryview:
+    """Check the buffer for an output and return its bytes.
+
+    Raises:
+        InputError: It is of another dtype or shape, read-only, or not contiguous.
+    """
+    got_dtype, got_shape = getattr(target, "dtype", dtype), tuple(getattr(target, "shape", shape))
+    view = target.data() if isinstance(target, Tensor) else memoryview(target)
+    if str(got_dtype) != dtype or got_shape != shape or view.nbytes != dtype.nbytes(shape):
+        raise InputError(
+            f"The buffer for output `{name}` is {got_dtype}{list(got_shape)}, expected {dtype}{list(shape)}",
+            hint=f"edge_infer.Tensor(bytearray({dtype.nbytes(shape)}), '{dtype}', {shape})",
+            output=name,
+        )
+    if view.readonly or not view.c_contiguous:
+        raise InputError(f"The buffer for output `{name}` is read-only or not contiguous", output=name)
+    return view.cast("B") if view.nbytes else memoryview(bytearray())  # Python casts no view of nothing
+
+
 def as_array(target: Any) -> Any:
     """Return a checked buffer as a numpy array over the same memory."""
     import numpy
@@ -273,12 +292,14 @@ def present(results: dict[str, Array], arrays: str) -> dict[str, Array]:
 
 
 def to_tensor(array: Any) -> Tensor:
-    """Return a numpy array as a tensor over the same data."""
-    if array.dtype.kind in "OUS":
-        return Tensor([str(text) for text in array.reshape(-1).tolist()], DType.STRING, array.shape)
-    dtype = DType.parse(array.dtype.name)
-    if dtype.bits < 8:
-        return Tensor.from_list(array.tolist(), dtype, array.shape)
+    """Return a numpy array as a tensor over the same data.
+
+    Raises:
+        InputError: It has the dtype of no tensor; bytes, or other objects than texts, are none.
+    """
+    dtype = DType.STRING if array.dtype.kind in "OUS" else DType.parse(array.dtype.name)
+    if dtype is DType.STRING or dtype.bits < 8:
+        return Tensor.from_list(array.reshape(-1).tolist(), dtype).reshape(array.shape)
     if not array.flags.c_contiguous:
         array = array.copy()
     return Tensor(memoryview(array.reshape(-1).view("uint8")), dtype, array.shape)
@@ -290,7 +311,7 @@ def to_numpy(tensor: Tensor) -> Any:
 
     if tensor.dtype is DType.STRING:
         return numpy.array(tensor.reshape(-1).tolist(), dtype=object).reshape(tensor.shape)
-    if tensor.dtype in _EXTENDED:
+    if tensor.dtype in EXTENDED:
         if platform.origin_of("ml_dtypes") is None:
             return tensor
         import ml_dtypes

@@ -20,7 +20,7 @@ import digits_app
 
 from edge_infer.browser.page import PagePython
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.thread import ServerThread
 from edge_infer_converters import convert
 

@@ -26,7 +26,7 @@ from onnx import numpy_helper
 from edge_infer.browser.chromium import chromium
 from edge_infer.live import LiveSession, trial
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.server.thread import ServerThread
 from edge_infer.sync.client import pull

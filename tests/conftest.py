@@ -10,6 +10,20 @@ import pytest
 from edge_infer.manifest import FileEntry, Manifest, Variant
 from edge_infer.registry import backend_names, get_backend
 
+try:
+    from hypothesis import HealthCheck, settings
+except ImportError:  # the 32-bit Pi runs no test with it
+    pass
+else:
+    # A busy machine is no fault of the code: no example has a time limit.
+    settings.register_profile(
+        "here",
+        parent=settings.get_profile(settings.get_current_profile_name()),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("here")
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path

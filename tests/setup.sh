@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what only tests need: Chromium, a container registry, torch, and environments with the old tflite-runtime,
-# with tritonclient and with schemathesis.
+# with tritonclient, with Ray and with schemathesis.
 # Quick when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,6 +45,14 @@ if [ ! -e .bench/triton/ready ]; then
   .venv/bin/uv venv -q --clear .bench/triton
   .venv/bin/uv pip install -q --python .bench/triton/bin/python 'tritonclient[http]' numpy
   touch .bench/triton/ready
+fi
+
+# Ray pins versions of its own too; 475 MB, a minute at most.
+if [ ! -e .bench/ray/ready ]; then
+  .venv/bin/uv venv -q --clear .bench/ray
+  .venv/bin/uv pip install -q --python .bench/ray/bin/python 'ray[serve]==2.60.0' \
+    onnxruntime numpy msgspec prometheus-client brotli zstandard httptools uvloop websockets
+  touch .bench/ray/ready
 fi
 
 # schemathesis brings a web client and a hypothesis of its own.

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from edge_infer.backends.onnxruntime_api import OrtError
 from edge_infer.backends.onnxruntime_c_values import NUMBERS, Handle, copied, description, value_over
 from edge_infer.backends.onnxruntime_errors import described
+from edge_infer.backends.onnxruntime_shapes import output_shapes
 from edge_infer.dtypes import DType
 from edge_infer.errors import ExecutionError, InputError
 from edge_infer.tensors import Tensor
@@ -42,12 +43,10 @@ class OrtCCall:
         #: Likewise what copies an output.
         self._copies: dict[str, Any] = {}
         buffers: dict[str, Array] = {}
-        sizes: dict[str, int] = {}
         in_values = (ctypes.c_void_p * len(inputs))()
         for i, spec in enumerate(inputs):
             _refuse_texts(spec)
             shape = shapes[spec.name]
-            sizes.update({dim: size for dim, size in zip(spec.shape, shape, strict=False) if isinstance(dim, str)})
             memory, in_values[i] = self._buffer(spec, shape)
             self._write[spec.name] = memoryview(memory)[: spec.dtype.nbytes(shape)]
             buffers[spec.name] = shown = _shown(memory, spec.dtype, shape)
@@ -58,14 +57,12 @@ class OrtCCall:
         self._out_values = (ctypes.c_void_p * len(outputs))()
         #: Outputs whose shape the inputs do not tell: the engine allocates them anew at each run.
         self._allocated: list[tuple[int, str]] = []
-        for i, spec in enumerate(outputs):
+        for i, (spec, known) in enumerate(output_shapes(inputs, outputs, shapes)):
             _refuse_texts(spec)
-            known = [sizes.get(dim) if isinstance(dim, str) else dim for dim in spec.shape]
-            shape = tuple(dim for dim in known if dim is not None)
-            if spec.shape and len(shape) == len(known):
-                memory, self._out_values[i] = self._buffer(spec, shape)
-                self.outputs[spec.name] = Tensor(memoryview(memory)[: spec.dtype.nbytes(shape)], spec.dtype, shape)
-                shown = _shown(memory, spec.dtype, shape)
+            if known is not None:
+                memory, self._out_values[i] = self._buffer(spec, known)
+                self.outputs[spec.name] = Tensor(memoryview(memory)[: spec.dtype.nbytes(known)], spec.dtype, known)
+                shown = _shown(memory, spec.dtype, known)
                 if not isinstance(shown, memoryview):
                     self._copies[spec.name] = shown.copy
             else:

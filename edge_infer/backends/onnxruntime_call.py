@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.onnxruntime_errors import translate
+from edge_infer.backends.onnxruntime_shapes import output_shapes
 from edge_infer.backends.onnxruntime_values import ONNX_TYPE
 from edge_infer.dtypes import DType
 from edge_infer.errors import ExecutionError, InputError
@@ -32,18 +33,7 @@ def known_shapes(
             raise InputError(
                 f"`{spec.name}` is {spec.dtype}, which a prepared call does not take", hint="call `session.run`"
             )
-    sizes = {
-        dim: size
-        for spec in inputs
-        for dim, size in zip(spec.shape, shapes[spec.name], strict=True)
-        if isinstance(dim, str)
-    }
-    found: list[tuple[TensorSpec, tuple[int, ...] | None]] = []
-    for spec in outputs:
-        known = (sizes.get(dim) if isinstance(dim, str) else dim for dim in spec.shape)
-        shape = tuple(dim for dim in known if dim is not None)
-        found.append((spec, shape if spec.shape and len(shape) == len(spec.shape) else None))
-    return found
+    return output_shapes(inputs, outputs, shapes)
 
 
 class OnnxRuntimeCall:

@@ -16,10 +16,11 @@ from warnings import warn
 
 from edge_infer import platform
 from edge_infer.backends.base import Placement
-from edge_infer.backends.page_call import flat_bytes, to_bytes, translated, writable_bytes
+from edge_infer.backends.page_call import flat_bytes, to_bytes, translated
 from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError
 from edge_infer.tensors import Tensor, TensorSpec
+from edge_infer.values import writable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

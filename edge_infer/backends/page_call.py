@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError, error_from_json
 from edge_infer.tensors import EngineTensor, Tensor
+from edge_infer.values import writable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -189,25 +190,6 @@ class PageTensor(EngineTensor):
         if self._js_tensor is not None:
             self._js_tensor.close()
             self._js_tensor = None
-
-
-def writable_bytes(name: str, target: Array, dtype: DType, shape: tuple[int, ...]) -> memoryview:
-    """Check the buffer for an output and return its bytes.
-
-    Raises:
-        InputError: It is of another dtype or shape, read-only, or not contiguous.
-    """
-    got_dtype, got_shape = getattr(target, "dtype", dtype), tuple(getattr(target, "shape", shape))
-    view = target.data() if isinstance(target, Tensor) else memoryview(target)
-    if str(got_dtype) != dtype or got_shape != shape or view.nbytes != dtype.nbytes(shape):
-        raise InputError(
-            f"The buffer for output `{name}` is {got_dtype}{list(got_shape)}, expected {dtype}{list(shape)}",
-            hint=f"edge_infer.Tensor(bytearray({dtype.nbytes(shape)}), '{dtype}', {shape})",
-            output=name,
-        )
-    if view.readonly or not view.c_contiguous:
-        raise InputError(f"The buffer for output `{name}` is read-only or not contiguous", output=name)
-    return view.cast("B") if view.nbytes else view
 
 
 def to_object(value: Any) -> Any:

@@ -3,7 +3,8 @@
     edge_infer.load("http://127.0.0.1:8080/v2/models/digits")
 
 `ws://` in the place of `http://` sends all requests over one WebSocket, many at once (`remote_stream`). A server that
-wants an API key gets that of the environment, `EDGE_INFER_API_KEY`.
+wants an API key gets that of the environment, `EDGE_INFER_API_KEY`. Over HTTP a span of OpenTelemetry
+that is open here is the parent of the server's.
 
 Tensors travel as bytes behind the JSON (the extension for binary tensors). A server that is full says when to come
 back, and is asked again then. Any v2 server will do; errors of ours arrive as the class that they left as.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from time import monotonic, sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +36,7 @@ from edge_infer.errors import (
     error_from_json,
 )
 from edge_infer.tensors import Tensor, TensorSpec
-from edge_infer.values import to_tensor
+from edge_infer.values import to_tensor, writable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -156,14 +158,15 @@ class RemoteModel:
             raise ExecutionError(f"{self._url} left out the output `{missing[0]}`", hint="ask the server's operator")
         for name, target in into.items():
             if name in results:
-                memoryview(target).cast("B")[:] = results[name].data()
+                made = results[name]
+                writable_bytes(name, target, made.dtype, made.shape)[:] = made.data()
                 results[name] = target
         return {name: results[name] for name in outputs}
 
     def _ask(self, body: bytes, headers: dict[str, str]) -> Reply:
         """Send a request, and again where the server was full; inference may be repeated without harm."""
         end = monotonic() + _TIMEOUT_S
-        headers = {**self._headers, **headers, "Content-Type": "application/octet-stream"}
+        headers = {**self._headers, **headers, **_trace(), "Content-Type": "application/octet-stream"}
         for attempt in range(1, _ATTEMPTS + 1):
             reply = self._post(f"{self._url}/infer", body, headers, max(1.0, end - monotonic()))
             if reply.status == _OK:
@@ -311,6 +314,16 @@ def _answer(reply: Reply, url: str) -> dict[str, Tensor]:
     except (KeyError, TypeError, ValueError) as error:
         raise ExecutionError(f"{url} answered in a form that is not v2: {error}", hint="is it a v2 server?") from error
     return results
+
+
+def _trace() -> dict[str, str]:
+    """Return the headers that name the caller's trace (`traceparent`, `tracestate`), where OpenTelemetry runs here."""
+    headers: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:
+        from opentelemetry.propagate import inject
+
+        inject(headers)
+    return headers
 
 
 def _error(reply: Reply, url: str) -> EdgeInferError:

@@ -26,7 +26,7 @@ _OK, _FAILED = 200, 500
 
 
 class StreamConnection:
-    """A connection that many threads share; it is opened again when it was lost.
+    """A connection that many threads share; it is opened again when it was lost, and stays open until it is closed.
 
     Args:
         url: `ws://HOST/v2/models/NAME` or `wss://…`, with or without `/versions/VERSION`.
@@ -49,7 +49,6 @@ class StreamConnection:
         self._numbers = count()
         self._waiting: dict[int, Future[Reply]] = {}
         self._connection: ClientConnection | None = None
-        self._is_closed = False
 
     def post(self, _url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> Reply:
         """Send a request and wait for its answer, as the remote backend's other ways do.
@@ -141,9 +140,6 @@ class StreamConnection:
             connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def _reply(body: bytes, json_length: int) -> Reply:

@@ -172,8 +172,8 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
     last = [monotonic()]
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())  # how systemd stops a service
-    watchdog = Watchdog(lambda: monotonic() - last[0] < max(600.0, 10 * interval_s))
     notify("READY=1")
+    watchdog = Watchdog(lambda: monotonic() - last[0] < max(600.0, 10 * interval_s))
     output.talk(f"Watching {folder}/incoming; Ctrl-C stops")
     try:
         while not stop.is_set():

@@ -62,7 +62,14 @@ def pull(
 
 @click.command()
 @_device_options
-@click.option("--interval", "interval_s", default=60.0, show_default=True, help="Mean seconds between two looks.")
+@click.option(
+    "--interval",
+    "interval_s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0.01),
+    help="Mean seconds between two looks.",
+)
 @click.option("--once", is_flag=True, help="Look once and exit.")
 @click.option("--server", help="The `edge-infer serve` to listen and report to; default: the store's host.")
 @click.option("--no-server", is_flag=True, help="Look in intervals only, and report to nobody.")
@@ -128,8 +135,8 @@ def watch(
         wake.set()
 
     signal.signal(signal.SIGTERM, end)  # how systemd stops a service: a pull that is under way ends first
-    watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
     notify("READY=1")
+    watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
     try:
         follow(alive_look, told, interval_s=interval_s, stop=stop, wake=wake, on_update=changed, on_error=_complain)
     except KeyboardInterrupt:

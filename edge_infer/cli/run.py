@@ -12,6 +12,7 @@ import click
 
 from edge_infer import codec
 from edge_infer.cli import options, output
+from edge_infer.dtypes import DType
 from edge_infer.errors import InputError
 from edge_infer.files import write_file
 from edge_infer.loading import load
@@ -140,10 +141,19 @@ def _write(path: Path, results: dict[str, Tensor]) -> None:
 
         import numpy
 
-        from edge_infer.values import to_numpy
+        from edge_infer.values import EXTENDED, to_numpy
 
+        arrays: dict[str, Any] = {}
+        for name, value in results.items():
+            if value.dtype in EXTENDED:
+                raise InputError(
+                    f"Output `{name}` is {value.dtype}, which numpy lacks",
+                    hint=f"-o {path.with_suffix('.safetensors')}",
+                    output=name,
+                )
+            array = to_numpy(value)
+            arrays[name] = array.astype(str) if value.dtype is DType.STRING else array  # objects would be pickled
         buffer = io.BytesIO()
-        arrays: dict[str, Any] = {name: to_numpy(value) for name, value in results.items()}
         numpy.savez(buffer, **arrays)
         data = buffer.getvalue()
     write_file(path, data)

@@ -58,10 +58,24 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     "--max-wait-ms",
     default=0.0,
     type=click.FloatRange(0),
-    help="The longest wait, by estimate, that a request is taken for; 0: 8 batches.",
+    help="The longest wait, by estimate, that a request is taken for; 0: some batches' time.",
+)
+@click.option(
+    "--max-rows",
+    default=16384,
+    show_default=True,
+    type=click.IntRange(0),
+    help="The most rows of one request; 0 for any number.",
 )
 @click.option(
     "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
+)
+@click.option(
+    "--max-bodies-mb",
+    default=512,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The most MiB of all bodies that are read or wait; the rest get 503.",
 )
 @click.option(
     "--max-in-flight",
@@ -80,6 +94,7 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     help="A TOML file of pools, routes, canaries, fast variants and tenants.",
 )
 @click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
+@click.option("--lazy", is_flag=True, help="Load a model when it is first asked for, not at the start.")
 @click.option("--refuse-nan", is_flag=True, help="An answer with a NaN in it is an error, 500.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="A PEM file with the certificate's chain.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with its private key.")
@@ -105,6 +120,13 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     show_default=True,
     type=click.FloatRange(0.1),
     help="How long a request's headers may take to come.",
+)
+@click.option(
+    "--read-timeout-s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="How long a client may read nothing of its answer.",
 )
 @click.option("--otel", is_flag=True, help="Send a span of each request to the collector OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
@@ -147,11 +169,14 @@ def serve(
     max_delay_ms: float,
     max_queue_size: int,
     max_wait_ms: float,
+    max_rows: int,
     max_body_mb: int,
+    max_bodies_mb: int,
     max_in_flight: int,
     max_streams: int,
     config: Path | None,
     fast_variant: str,
+    lazy: bool,
     refuse_nan: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -159,6 +184,7 @@ def serve(
     max_connections: int,
     max_header_kb: int,
     header_timeout_s: float,
+    read_timeout_s: float,
     otel: bool,
     triton_metric_names: bool,
     cache_mb: int,
@@ -179,10 +205,10 @@ def serve(
     _require_server()
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
+    from edge_infer.server.files.pages import find_web_root
     from edge_infer.server.ingestion.guard import DoorLimits
     from edge_infer.server.listener import Tls, is_local, listen, url_of
     from edge_infer.server.listener import serve as serve_on
-    from edge_infer.server.pages import find_web_root
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
     from edge_infer.server.settings import Settings, read_settings
@@ -208,7 +234,7 @@ def serve(
         from edge_infer.server.response.spans import otlp_provider
 
         provider = otlp_provider()
-    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan)
+    batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan, max_rows)
     app = create_app(
         models,
         root,
@@ -219,11 +245,13 @@ def serve(
             workers,
             batch,
             max_body_mb * 2**20,
+            max_bodies_mb * 2**20,
             cache_bytes=cache_mb * 2**20,
             cache_ttl_s=cache_ttl_s,
             max_streams=max_streams,
             max_in_flight=max_in_flight,
-            door=DoorLimits(max_connections, max_header_kb * 2**10, header_timeout_s),
+            door=DoorLimits(max_connections, max_header_kb * 2**10, header_timeout_s, read_timeout_s=read_timeout_s),
+            is_lazy=lazy,
         ),
         triton_metric_names=triton_metric_names,
         settings=settings,
@@ -319,20 +347,29 @@ class _OutputHandler(logging.Handler):
     """Prints what the server logs: requests as they are, all else with its level."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        try:
+            output.talk(self.line(record))
+        except Exception:  # as every handler: what logs goes on though the disk is full or nobody reads
+            self.handleError(record)
+
+    def line(self, record: logging.LogRecord) -> str:
+        """Write a record as a line."""
         text = self.format(record)
-        output.talk(text if record.levelno == logging.INFO else f"{record.levelname.lower()}: {text}")
+        return text if record.levelno == logging.INFO else f"{record.levelname.lower()}: {text}"
 
 
-class _JsonHandler(logging.Handler):
+class _JsonHandler(_OutputHandler):
     """Prints what the server logs as one JSON object a line; a request's facts are fields of their own."""
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def line(self, record: logging.LogRecord) -> str:
+        """Write a record as a line."""
         line: dict[str, object] = {"time": round(record.created, 6), "level": record.levelname.lower()}
-        if record.name == "edge_infer.server.access" and isinstance(record.args, tuple):
-            line |= dict(zip(("method", "path", "status", "bytes", "ms"), record.args, strict=True))
+        facts = getattr(record, "facts", None)
+        if isinstance(facts, dict):
+            line |= facts
         else:
             line |= {"logger": record.name, "message": self.format(record)}
-        output.talk(json.dumps(line, ensure_ascii=False, default=str))
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def _log_to_output(log_format: str = "text", names: Sequence[str] = ("edge_infer.server", "uvicorn.error")) -> None:

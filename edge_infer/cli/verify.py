@@ -12,8 +12,9 @@ from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import Way, bisect, other_way, show
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
+from edge_infer.integer_parity import steps_apart
 from edge_infer.loading import load
-from edge_infer.parity import compare, judge, steps_apart
+from edge_infer.parity import compare, judge
 from edge_infer.platform import is_url
 from edge_infer.registry import backend_names, get_backend
 

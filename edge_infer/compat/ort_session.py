@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from edge_infer.backends.ort_web import OrtWebBackend
-from edge_infer.compat.model_file import external_files, read_metadata
+from edge_infer.compat.model_file import read_metadata
 from edge_infer.compat.ort_errors import NativeErrors, ort_error
 from edge_infer.compat.ort_options import RunOptions, SessionOptions
 from edge_infer.compat.ort_values import OrtValue, as_tensor, check_device, node_arg, presented, type_name
 from edge_infer.errors import InputError
+from edge_infer.onnx_file import external_locations
 from edge_infer.values import InputChecker
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ def _read(source: str | bytes | os.PathLike[str]) -> tuple[bytes, dict[str, byte
         raise ort_error(3, f"Load model from {path} failed:Load model {path} failed. File doesn't exist")
     model = path.read_bytes()
     try:
-        names = external_files(model)
+        names = external_locations(model)
     except ValueError:
         names = []  # the engine says what is wrong with it
     folder = path.parent.resolve()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.bundle import Bundle
+from edge_infer.digests import sha256
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.files import write_file
 from edge_infer.live import trial
@@ -94,28 +95,33 @@ class DropFolder:
             for file in bundle.manifest.files:
                 bundle.read(file)
             self._try(path)
+            version = self.folder / "versions" / bundle.revision
+            if not version.exists():
+                self._keep(path, bundle, version)
         except EdgeInferError as error:
             return self._refuse(path, error)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
             return self._refuse(path, BundleError(f"`{path.name}` is a link that leads in a circle"))
-        version = self.folder / "versions" / bundle.revision
-        if not version.exists():
-            if path.is_dir():
-                path.rename(version)
-            else:
-                self._unpack(bundle, version)
         _remove(path)
         self._point_to(version)
         self._forget_old(version)
         return Taken(path.name, bundle.revision, version)
 
-    def _unpack(self, bundle: Bundle, version: Path) -> None:
-        """Write the files that the manifest of a zipped bundle names; each is checked once more."""
+    def _keep(self, path: Path, bundle: Bundle, version: Path) -> None:
+        """Move a folder among the versions; of a zip, or where there are links, write the files that it names.
+
+        Each is checked once more then. What a link leads to may be changed later, or taken away with its stick.
+        """
+        if path.is_dir() and not any(one.is_symlink() for one in (path, *path.rglob("*"))):
+            path.rename(version)
+            return
         new = self.folder / "versions" / ".new"
         _remove(new)
         contents = {MANIFEST_NAME: bundle.read_note(MANIFEST_NAME, MAX_MANIFEST_BYTES)}
+        if sha256(contents[MANIFEST_NAME]) != bundle.revision:
+            raise BundleError(f"`{path.name}` was changed while it was taken", hint="copy it here again")
         for name in (*contents, *bundle.manifest.files):
             place = new.joinpath(*name.split("/"))
             place.parent.mkdir(parents=True, exist_ok=True)

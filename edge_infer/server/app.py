@@ -13,26 +13,29 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from edge_infer.errors import BundleError, EdgeInferError
-from edge_infer.server.assets import Assets
 from edge_infer.server.dashboard import DashboardRoutes
 from edge_infer.server.documentation import DocumentationRoutes
-from edge_infer.server.encodings import EncodedFiles
 from edge_infer.server.execution.engine import Engine, default_workers
+from edge_infer.server.files.assets import Assets
+from edge_infer.server.files.encodings import EncodedFiles
+from edge_infer.server.files.models import ModelRoutes
+from edge_infer.server.files.packages import PackageRoutes
+from edge_infer.server.files.pages import PageRoutes, find_web_root
 from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
 from edge_infer.server.inference import InferenceRoutes
+from edge_infer.server.ingestion.body_memory import MAX_BODIES_BYTES, BodyMemory
 from edge_infer.server.ingestion.direct import DirectEndpoint
 from edge_infer.server.ingestion.endpoint import InferEndpoint
+from edge_infer.server.ingestion.entry import Desk
 from edge_infer.server.ingestion.events import EventEndpoint
 from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.ingestion.handshake import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
 from edge_infer.server.ingestion.keys import ApiKeys, KeyGuard
 from edge_infer.server.ingestion.parsers import Parsers
-from edge_infer.server.ingestion.stream import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
-from edge_infer.server.ingestion.targets import Targets
-from edge_infer.server.models import ModelRoutes
-from edge_infer.server.packages import PackageRoutes
-from edge_infer.server.pages import PageRoutes, find_web_root
+from edge_infer.server.ingestion.targets import Targets, route_path
 from edge_infer.server.problems import Problems, handle_error, handle_http_error
 from edge_infer.server.repository import ModelRepository
+from edge_infer.server.response.ledger import Ledger
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.response.spans import Spans
 from edge_infer.server.scheduling.batcher import BatchLimits
@@ -40,6 +43,7 @@ from edge_infer.server.settings import Settings, check_names, check_variants
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from opentelemetry.trace import TracerProvider
@@ -61,6 +65,7 @@ class Limits(NamedTuple):
         workers: How many batches run at once; 0 for one per CPU, at most four.
         batch: How requests are batched and how many may wait.
         max_body_bytes: The most bytes that a request may have, packed or not.
+        max_bodies_bytes: The most bytes that the bodies of all requests take together until they are answered.
         hang_s: After how long a batch that does not end is given up.
         cache_bytes: The room for each model's answers, which are sent again to requests that are identical, byte for
             byte; identical requests in flight then run once. 0 for none.
@@ -68,17 +73,21 @@ class Limits(NamedTuple):
         max_streams: How many WebSockets may be open.
         max_in_flight: How many requests of one WebSocket may be in flight.
         door: What a connection may take before a request is one; kept where `edge_infer.server.listener` listens.
+        is_lazy: Whether a model is loaded when it is first asked for, and not at the start. It takes the application's
+            lifespan to load them at the start; the server is not ready until each has loaded or failed.
     """
 
     workers: int = 0
     batch: BatchLimits = BatchLimits()
     max_body_bytes: int = MAX_BODY_BYTES
+    max_bodies_bytes: int = MAX_BODIES_BYTES
     hang_s: float = 60.0
     cache_bytes: int = 0
     cache_ttl_s: float = 60.0
     max_streams: int = MAX_STREAMS
     max_in_flight: int = MAX_IN_FLIGHT
     door: DoorLimits = DoorLimits()
+    is_lazy: bool = True
 
 
 class Application:
@@ -87,6 +96,7 @@ class Application:
     Attributes:
         engine: The models that are in memory.
         limits: What it takes.
+        refusals: Counts by code the requests that no model was given.
         direct: Answers common requests without ASGI, where `edge_infer.server.listener` listens.
     """
 
@@ -105,7 +115,6 @@ class Application:
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
         self.direct = DirectEndpoint(
-            engine,
             endpoint,
             self._infer_targets,
             is_cached=limits.cache_bytes > 0,
@@ -116,6 +125,7 @@ class Application:
         self._streams = streams
         self._stream_targets = Targets("/stream")
         self._routes = routes
+        self.refusals: Counter[str] = routes.state.refusals
         self._outermost: ASGIApp = self._answer
         if cors_origins:
             self._outermost = CORSMiddleware(
@@ -132,18 +142,19 @@ class Application:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
-            target = self._infer_targets.find(scope["path"])
+            path = route_path(scope)
+            target = self._infer_targets.find(path)
             if target is not None:
-                await self._endpoint(scope, receive, send, target)
+                await AccessLog(partial(self._endpoint, target=target))(scope, receive, send)
                 return
-            target = self._event_targets.find(scope["path"])
+            target = self._event_targets.find(path)
             if target is not None:
                 await AccessLog(partial(self._events, target=target))(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
-            target = self._stream_targets.find(scope["path"])
+            target = self._stream_targets.find(route_path(scope))
             if target is not None:
-                await self._streams(scope, receive, send, target)
+                await AccessLog(partial(self._streams, target=target))(scope, receive, send)
                 return
         await self._routes(scope, receive, send)
 
@@ -204,35 +215,29 @@ def create_app(
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
     for name, canary in settings.canaries.items():
         engine.try_version(name, canary)
-    parsers = Parsers()
-    spans = Spans(tracer_provider) if tracer_provider is not None else None
-    endpoint = InferEndpoint(
+    desk = Desk(
         engine,
-        limits.max_body_bytes,
-        standard_headers(isolated=isolated),
-        parsers,
+        Parsers(),
         keys,
-        cache_bytes=limits.cache_bytes,
-        cache_ttl_s=limits.cache_ttl_s,
-        spans=spans,
+        BodyMemory(limits.max_bodies_bytes),
+        Ledger(Spans(tracer_provider) if tracer_provider is not None else None),
     )
     headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
-    events = EventEndpoint(engine, limits.max_body_bytes, headers, keys, spans)
-    streams = StreamEndpoint(
-        engine,
-        parsers,
-        headers,
-        keys,
-        origins=cors_origins,
-        max_streams=limits.max_streams,
-        max_in_flight=limits.max_in_flight,
-        spans=spans,
+    endpoint = InferEndpoint(
+        desk, limits.max_body_bytes, headers, cache_bytes=limits.cache_bytes, cache_ttl_s=limits.cache_ttl_s
     )
-    metrics = Metrics(engine, triton_names=triton_metric_names)
+    events = EventEndpoint(desk, limits.max_body_bytes, headers)
+    streams = StreamEndpoint(
+        desk, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
+    )
+    metrics = Metrics(engine, triton_names=triton_metric_names, refusals=desk.ledger.refusals)
     assets = Assets(EncodedFiles(cache_folder))
+    hosted = store or HostedStore()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        if not limits.is_lazy:
+            engine.preload()
         try:
             yield
         finally:
@@ -244,17 +249,18 @@ def create_app(
             *ModelRoutes(engine.repository, assets).routes(),
             *PackageRoutes(assets, web_root).routes(),
             *InferenceRoutes(engine, endpoint, metrics, keys, cors_origins).routes(),
-            *DocumentationRoutes(engine.repository).routes(),
-            *StoreRoutes(store or HostedStore(), assets, lambda: engine.is_draining).routes(),
+            *DocumentationRoutes(engine).routes(),
+            *StoreRoutes(hosted, assets, lambda: engine.is_draining).routes(),
             *DashboardRoutes(engine, streams, assets).routes(),
         ],
         middleware=[
             Middleware(AccessLog),
             Middleware(ResponseHeaders, isolated=isolated),
             Middleware(Problems),
-            Middleware(KeyGuard, keys=keys),
+            Middleware(KeyGuard, keys=keys, has_report_token=bool(hosted.token)),
         ],
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
+    routes.state.refusals = desk.ledger.refusals
     return Application(engine, endpoint, events, streams, routes, limits, cors_origins)

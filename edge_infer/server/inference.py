@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,10 @@ from starlette.routing import Route
 import edge_infer
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, listed
 from edge_infer.server.answers import NO_STORE, json_answer
-from edge_infer.server.describe import configuration, metadata, statistics
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.ingestion.keys import ApiKeys
 from edge_infer.server.ingestion.origins import check_origin
+from edge_infer.server.protocol.describe import configuration, metadata, statistics
 from edge_infer.server.response.metrics import CONTENT_TYPE, Metrics
 from edge_infer.server.settings import parse_canary
 
@@ -89,7 +88,10 @@ class InferenceRoutes:
                 Route(f"{base}/stats", self.stats),
                 Route(f"{base}/infer", self.infer, methods=["POST"]),
             ]
-        for what in ("logging", "trace/setting", "systemsharedmemory/{rest:path}", "cudasharedmemory/{rest:path}"):
+        for what in (
+            *("logging", "trace/setting", "models/{name}/trace/setting"),
+            *("systemsharedmemory/{rest:path}", "cudasharedmemory/{rest:path}"),
+        ):
             found.append(Route(f"/v2/{what}", self.unsupported, methods=["GET", "POST"]))
         return found
 
@@ -104,10 +106,16 @@ class InferenceRoutes:
         return json_answer({"live": True}, NO_STORE)
 
     async def is_ready(self, _request: Request) -> Response:
-        """Say whether new requests are taken: not once the server is stopping, nor where a pool has lost its device."""
+        """Say whether new requests are taken.
+
+        They are not while models are loaded for the first time, once the server is stopping, and where a pool has lost
+        its device.
+        """
         lost = {name: one.lost.message for name, one in self._engine.dispatchers.items() if one.lost is not None}
-        is_ready = not (self._engine.is_draining or lost)
-        response = json_answer({"ready": is_ready} | ({"lost": lost} if lost else {}), NO_STORE)
+        starting = sorted(self._engine.starting)
+        is_ready = not (self._engine.is_draining or lost or starting)
+        reasons = {"lost": lost, "starting": starting}
+        response = json_answer({"ready": is_ready} | {key: found for key, found in reasons.items() if found}, NO_STORE)
         response.status_code = 200 if is_ready else 503
         return response
 
@@ -126,18 +134,20 @@ class InferenceRoutes:
         """Describe a model's inputs and outputs; a bare model file must be loaded to know them."""
         name = request.path_params["name"]
         served = await self._engine.find(name, request.path_params.get("version"))
-        workers, loop = self._engine.repository.workers, asyncio.get_running_loop()
-        manifest = (await loop.run_in_executor(workers, served.bundle)).manifest
+        readers = self._engine.repository.readers
+        manifest = (await readers.call(served.bundle)).manifest
         specs: Any = manifest if manifest.inputs or manifest.outputs else await self._model(request)
-        versions = await loop.run_in_executor(workers, self._versions, name)
+        versions = await readers.call(self._versions, name)
         return json_answer(metadata(name, manifest.variants[0].format, versions, specs), NO_STORE)
 
     def _versions(self, name: str) -> list[str]:
         return [version for _, version, _ in self._states(name)]
 
     async def ready(self, request: Request) -> Response:
-        """Load the model if it is not, and say that it is ready."""
+        """Load the model if it is not, and say that it is ready, or why not."""
         model = await self._model(request)
+        if (outage := model.dispatcher.outage(model)) is not None:
+            raise outage
         return json_answer({"name": model.name, "ready": True}, NO_STORE)
 
     async def config(self, request: Request) -> Response:
@@ -145,9 +155,12 @@ class InferenceRoutes:
         return json_answer(configuration(await self._model(request)), NO_STORE)
 
     async def stats(self, request: Request) -> Response:
-        """Give what was counted: of one model, or of all that are loaded."""
-        is_one = "name" in request.path_params
-        models = [await self._model(request)] if is_one else self._engine.active()
+        """Give what was counted of a version, of all versions of a model that are loaded, or of all models."""
+        name, models = request.path_params.get("name"), self._engine.active()
+        if name is not None:
+            models = [model for model in models if model.name == name]
+            if "version" in request.path_params or not models:
+                models = [await self._model(request)]
         return json_answer({"model_stats": [statistics(model) for model in models]}, NO_STORE)
 
     async def _model(self, request: Request) -> LoadedModel:
@@ -176,16 +189,15 @@ class InferenceRoutes:
     async def index(self, request: Request) -> Response:
         """List all models with their versions and states; `{"ready": true}` lists those that are ready."""
         asked = await _document(request)
-        loop = asyncio.get_running_loop()
         entries = []
         for name in self._engine.repository.names():
-            states = await loop.run_in_executor(self._engine.repository.workers, self._states, name)
+            states = await self._engine.repository.readers.call(self._states, name)
             for served, version, reason in states:
                 state = "READY" if self._engine.peek(served) else "UNAVAILABLE"
                 if self._engine.is_loading(served):
                     state = "LOADING"
                 if not reason and state == "UNAVAILABLE":
-                    reason = "unloaded" if served.is_unloaded else "not loaded yet: the first request loads it"
+                    reason = "unloaded" if served.is_unloaded else self._engine.why_not(served)
                 if state == "READY" or asked.get("ready") is not True:
                     entries.append({"name": name, "version": version, "state": state, "reason": reason})
         return json_answer(entries, NO_STORE)
@@ -215,9 +227,10 @@ class InferenceRoutes:
                 "`parameters` of a load would override the model's files or configuration, which is not possible here",
                 hint="change the bundle on disk, then load",
             )
-        for served in self._engine.repository.versions(request.path_params["name"]):
+        versions = self._engine.repository.versions(request.path_params["name"])
+        for served in versions:
             served.is_unloaded = False
-            await self._engine.load(served)
+        await self._engine.load(versions)
         return Response(b"", 200, NO_STORE)
 
     async def unload(self, request: Request) -> Response:

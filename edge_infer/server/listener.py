@@ -9,12 +9,15 @@ import signal
 import socket
 from contextlib import suppress
 from ipaddress import ip_address
+from math import ceil
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
 from edge_infer.errors import ServingError
 from edge_infer.server.ingestion.guard import GuardedProtocol
+from edge_infer.server.ingestion.websocket import GuardedWebSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from edge_infer.server.app import Application
 
 _BACKLOG = 2048
-#: How long a stopping server waits for answers that are under way.
+#: How long a stopping server waits for answers that are under way, on streams and otherwise.
 GRACE_S = 30
 #: How long idle connections are kept; longer than the 60 s of common load balancers, so that they hang up first.
 _KEEP_ALIVE_S = 75
@@ -116,7 +119,7 @@ class Server(uvicorn.Server):
             app,
             log_config=None,
             access_log=False,
-            ws="websockets-sansio",  # half the CPU of `websockets`: benchmarks/LOG.md
+            ws=GuardedWebSocket,  # `websockets-sansio` takes half the CPU of `websockets`: benchmarks/LOG.md
             ws_max_size=app.limits.max_body_bytes,
             ws_per_message_deflate=False,  # tensors do not shrink, and a small bomb stays small
             lifespan="on",
@@ -150,14 +153,25 @@ class Server(uvicorn.Server):
         for server in self.servers:
             server.close()
         self._app.drain()
+        deadline = monotonic() + self._grace_s
         with suppress(TimeoutError):
             await asyncio.wait_for(self._app.finish_streams(), self._grace_s)
+        self.config.timeout_graceful_shutdown = ceil(max(0.0, deadline - monotonic()))
         await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):  # those whose answers did not come in time
+            connection.transport.abort()
+        await asyncio.sleep(0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Be ready no more, refuse new requests, finish those that were accepted, exit."""
         self._app.drain()
         super().handle_exit(sig, frame)
+
+
+def _spare_what_stays() -> None:
+    """Let the garbage collector never look again at what is there now; else each full collection takes 16 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 def serve(app: Application, listening: socket.socket, on_ready: Callable[[], None], tls: Tls | None = None) -> None:
@@ -172,11 +186,15 @@ def serve(app: Application, listening: socket.socket, on_ready: Callable[[], Non
     Raises:
         ServingError: The certificate or its key cannot be used.
     """
-    # What is there before the first request stays: the garbage collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    _spare_what_stays()
     gc.set_threshold(_COLLECT_EVERY, *gc.get_threshold()[1:])
+
+    def ready() -> None:
+        on_ready()
+        if (preloading := app.engine.preloading) is not None:
+            preloading.add_done_callback(lambda _: _spare_what_stays())
+
     # Uvicorn raises the signal that stopped it once more in the end; having stopped in order is no failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with listening, suppress(KeyboardInterrupt):
-        Server(app, on_ready, tls=tls).run(sockets=[listening])
+        Server(app, ready, tls=tls).run(sockets=[listening])

@@ -4,26 +4,32 @@ The bundles are named by the environment's `EDGE_INFER_BUNDLES`, paths that ever
 
     EDGE_INFER_BUNDLES=/models/digits.bundle serve run edge_infer.server.ray_app:deployment
 
-Each replica is one server with its own queue and batches; Ray Serve distributes requests over them, adds and removes
-them by load, and restarts those whose health check fails. `EDGE_INFER_CONFIG` names a file of settings, as
-`edge-infer serve --config` takes it.
+Each replica is one server with its own queue and batches, which has loaded its models before it takes requests; Ray
+Serve distributes requests over them, adds and removes them by load, and replaces those that lost their device.
+`EDGE_INFER_CONFIG` names a file of settings, as `edge-infer serve --config` takes it.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ServingError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.app import Application
 
 _VARIABLE = "EDGE_INFER_BUNDLES"
 _CONFIG = "EDGE_INFER_CONFIG"
+#: The application of this process, where it is a replica.
+_running: list[Application] = []
 
 
 def application() -> Application:
@@ -43,6 +49,47 @@ def application() -> Application:
     return create_app(name_models(places), settings=read_settings(Path(config)) if config else None)
 
 
+def replica() -> Starlette:
+    """Make what a replica runs: it loads its models when it starts and closes them when it ends.
+
+    Ray sends a copy of it to each replica's process, so the application itself lies in this module there.
+    """
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    return Starlette(routes=[Mount("/", app=_answer)], lifespan=_life)
+
+
+@asynccontextmanager
+async def _life(_app: Starlette) -> AsyncIterator[None]:
+    app = application()
+    _running.append(app)
+    await app.engine.preload()
+    try:
+        yield
+    finally:
+        _running.remove(app)
+        app.drain()
+        await app.finish_streams()
+        app.engine.close()
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await _running[0](scope, receive, send)
+
+
+def check_devices() -> None:
+    """Raise where this process has lost a device: it does not come back, but another process may have it.
+
+    Raises:
+        DeviceLost: What its engine said.
+    """
+    for app in _running:
+        for dispatcher in app.engine.dispatchers.values():
+            if (lost := dispatcher.lost) is not None:
+                raise lost
+
+
 def make_deployment(**options: Any) -> Any:
     """Make a Ray Serve application.
 
@@ -58,20 +105,14 @@ def make_deployment(**options: Any) -> Any:
     except ImportError as error:
         raise ServingError("Ray Serve is not installed", hint="pip install 'ray[serve]'") from error
 
-    from starlette.applications import Starlette
-    from starlette.routing import Mount
-
-    replica: list[Application] = []
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if not replica:  # in the replica's own process and event loop
-            replica.append(application())
-        await replica[0](scope, receive, send)
-
     class EdgeInfer:
         """What Ray starts."""
 
-    deployed: Any = ingress(Starlette(routes=[Mount("/", app=answer)]))(EdgeInfer)
+        def check_health(self) -> None:
+            """Tell Ray whether the replica can go on; it replaces one that cannot."""
+            check_devices()
+
+    deployed: Any = ingress(replica())(EdgeInfer)
     return serve.deployment(name="edge-infer", **{"max_ongoing_requests": 512, **options})(deployed).bind()
 
 

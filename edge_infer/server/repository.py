@@ -6,7 +6,6 @@ A model may have several versions, each a bundle of its own; the highest one ans
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
 from time import monotonic
@@ -24,22 +23,23 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
-from edge_infer.server.assets import Asset
+from edge_infer.server.errors import PathNotFound
 from edge_infer.server.execution.loaded import LoadedModel, load_model
 from edge_infer.server.execution.routing import DEFAULT_POOL
-from edge_infer.server.problems import PathNotFound
+from edge_infer.server.execution.workers import WorkerPool
+from edge_infer.server.files.assets import Asset
 from edge_infer.server.scheduling.batcher import BatchLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from edge_infer.session import Session
 
 #: What a bundle offers beside the files that its manifest names.
 _UNNAMED = (MANIFEST_NAME, "quality.json")
 #: How often at most a bundle in use is looked at for changes.
 _LOOK_EVERY_S = 0.5
+_READERS = 2
 
 
 class ServedModel:
@@ -161,20 +161,20 @@ class ServedModel:
                 self._loaded[pool] = model
             return model
 
-    def session(self) -> Session:
-        """Return the session of `loaded`."""
-        return self.loaded().session
-
     def forget(self) -> None:
         """Load anew next time; it does not wait for a load that is under way."""
         self._loaded = {}
 
-    def close(self) -> None:
-        """Close the sessions."""
-        with self._loading:
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Close the sessions; where the model loads for longer than this, it is left as it is."""
+        if not self._loading.acquire(timeout=timeout_s):
+            return
+        try:
             models, self._loaded = self._loaded, {}
             for model in models.values():
                 model.close()
+        finally:
+            self._loading.release()
 
     def file(self, path: str, open_file: Callable[[Path], Asset]) -> Asset:
         """Open a file of the bundle.
@@ -246,7 +246,8 @@ class ModelRepository:
 
     Attributes:
         device: What models run on that no pool says otherwise of.
-        workers: The threads that models are loaded in: apart from those that serve files, so that neither waits.
+        loaders: The threads that models are loaded in.
+        readers: The threads that manifests are read in to choose a version, which wait for no model that loads.
     """
 
     def __init__(
@@ -264,7 +265,8 @@ class ModelRepository:
             ]
             for name, paths in models.items()
         }
-        self.workers = ThreadPoolExecutor(max(2, platform.available_cpus()), "edge-infer")
+        self.loaders = WorkerPool(max(2, platform.available_cpus()), "edge-infer loader")
+        self.readers = WorkerPool(_READERS, "edge-infer reader")
 
     def names(self) -> list[str]:
         """List the names of the models."""
@@ -331,13 +333,16 @@ class ModelRepository:
             )
         return found[version]
 
-    def close(self) -> None:
-        """Let running inferences finish and close all sessions."""
-        self.workers.shutdown(cancel_futures=True)
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Close all sessions; loads that are under way have so long to end, then they are left behind."""
+        deadline = monotonic() + timeout_s
+        for pool in (self.loaders, self.readers):
+            pool.drop()
+            pool.close(max(0.0, deadline - monotonic()))
         for versions in self._models.values():
             for model in versions:
                 with suppress(EdgeInferError):
-                    model.close()
+                    model.close(max(0.0, deadline - monotonic()))
 
 
 def version_order(version: str) -> list[tuple[int, int, str]]:

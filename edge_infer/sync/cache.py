@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 from warnings import warn
 
 from edge_infer.errors import BackendError, EdgeInferError, InputError, SyncError
+from edge_infer.platform import cache_folder
 from edge_infer.sync.device import DeviceStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _SCHEME = "edge+"
 # Two processes that start at once bring the same model: the second waits for what the first brings.
@@ -30,15 +29,6 @@ def plain_address(address: str) -> str:
     if not address.startswith(_SCHEME) or not plain.startswith(("https://", "http://", "/")):
         raise InputError(f"`{address}` is no address of a store", hint="edge+https://HOST/STORE/MODEL")
     return plain
-
-
-def cache_folder() -> Path:
-    """Return the folder for what can be had again: `EDGE_INFER_CACHE`, or the user's."""
-    if given := os.environ.get("EDGE_INFER_CACHE"):
-        return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/edge-infer"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "edge-infer")
 
 
 def folder_of(address: str) -> Path:

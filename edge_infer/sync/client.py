@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import time
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import BackendUnavailable, DeltaError, FetchError, NotReleasedError, StoreError, TrialError
+from edge_infer.errors import (
+    BackendUnavailable,
+    DeltaError,
+    DeviceLost,
+    FetchError,
+    InputError,
+    ManifestError,
+    NotReleasedError,
+    OutOfMemory,
+    StoreError,
+    TrialError,
+    UnsupportedError,
+)
 from edge_infer.sync.device import DeviceStore, Installed, Record, require_whole
 from edge_infer.sync.download import download
 from edge_infer.sync.pack import unpack
@@ -18,6 +31,8 @@ if TYPE_CHECKING:
 
     from edge_infer.sync.revision import File, Object, Revision
 
+#: What a trial raises for the fault of this machine or of who chose how to run, not of the version.
+_NOT_THE_VERSION_S = (BackendUnavailable, UnsupportedError, InputError, OutOfMemory, DeviceLost, OSError, MemoryError)
 #: A revision during whose trial the process died so often is refused; once may have been the power.
 MAX_TRIALS = 2
 
@@ -83,7 +98,8 @@ def pull(
         store: The store's URL or folder.
         model: The model's name.
         device: The folder to bring up to date.
-        trial: Runs the new bundle, and raises where it does not work. A revision that fails is not tried again.
+        trial: Runs the new bundle, and raises where it does not work. A revision that fails is not tried again, unless
+            the fault is the machine's or the caller's, or a newer edge-infer may run it.
         root: The root metadata to trust at the first pull; None takes the store's own.
         retry: Whether to try a revision that failed before.
         progress: Told the bytes that came, each time.
@@ -137,7 +153,7 @@ class _Pull:
         if wanted.bundle in record.refused and not retry:
             raise TrialError(
                 f"Version {wanted.version} of `{self._model}` failed its trial here before and is not taken",
-                hint="edge-infer pull --retry, or publish a better one",
+                hint=f"{self._command()} --retry, or publish a better one",
                 version=wanted.version,
             )
         is_active = record.active is not None and record.active.bundle == wanted.bundle
@@ -158,7 +174,8 @@ class _Pull:
         if is_active:
             return self._result(revision, path, changed=False, method="repair", note=note)
         record = self._tried(record, wanted, path)
-        device.write(record._replace(active=wanted, previous=record.active, trial="", trials=0))
+        refused = tuple(one for one in record.refused if one != wanted.bundle)
+        device.write(record._replace(active=wanted, previous=record.active, trial="", trials=0, refused=refused))
         device.collect_locked()
         return self._result(revision, path, changed=True, method=method, note=note)
 
@@ -177,6 +194,11 @@ class _Pull:
             note,
             self._trial_s,
         )
+
+    def _command(self) -> str:
+        """Return the command that does this pull."""
+        address = f"{self._source.location}/{self._model}"
+        return f"edge-infer pull {quote(address)} --into {quote(str(self._device.folder))}"
 
     def _root(self, given: bytes | None) -> bytes:
         """Return the root metadata that is trusted: the one of the first pull, for ever."""
@@ -204,15 +226,20 @@ class _Pull:
         try:
             self._trial(path)
             self._trial_s = time.perf_counter() - start
-        except (BackendUnavailable, OSError, MemoryError):
-            self._device.write(ended)  # the fault is this machine's, not the model's
+        except _NOT_THE_VERSION_S:
+            self._device.write(ended)
             raise
         except Exception as error:
-            self._device.write(ended._replace(refused=(*record.refused, wanted.bundle)[-16:]))
+            hint = "the old version is active as before" if record.active else "nothing is installed"
+            if isinstance(error, ManifestError) and error.details.get("is_newer"):
+                hint = error.hint  # what a newer edge-infer may run is not refused for ever
+            else:
+                ended = ended._replace(refused=(*record.refused, wanted.bundle)[-16:])
+            self._device.write(ended)
             raise TrialError(
                 f"Version {wanted.version} of `{self._model}` failed its trial and is not taken: "
                 f"{getattr(error, 'message', error)}",
-                hint="the old version is active as before" if record.active else "nothing is installed",
+                hint=hint,
                 version=wanted.version,
                 sequence=wanted.sequence,
                 stage=self._stage,

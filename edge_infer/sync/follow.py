@@ -172,7 +172,7 @@ class Server:
             for line in lines:
                 if line.startswith(b"data:"):
                     state = line.strip()
-                    if self._state not in (b"", state):
+                    if self._state != state:  # what was published before the first event is news too
                         wake.set()
                     self._state = state
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edge_infer import platform
 from edge_infer.errors import FetchError, StoreError
 from edge_infer.manifest import check_path
-from edge_infer.sync.cache import cache_folder
+from edge_infer.platform import cache_folder
 from edge_infer.sync.oci import SCHEME as OCI
 from edge_infer.sync.oci import OciStore
 from edge_infer.sync.repository import Repository

@@ -114,7 +114,7 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
         ) from error
     seen, expires = _seen(folder)
     floor = floor.under(seen.online)
-    _refuse_older(seen, floor)
+    _refuse_older(seen._replace(sequence=floor.sequence), floor)  # which revision is offered is not known yet
     if target is None:
         raise FetchError(f"The store `{source.location}` has no model `{model}`", status=404)
     offer = offered(target, model, device, floor.sequence)
@@ -140,7 +140,7 @@ def newest(source: Source, model: str, folder: Path, root: bytes, floor: Floor, 
 def _refuse_older(seen: Floor, floor: Floor) -> None:
     for name in (*ROLES, "sequence"):
         got, least = getattr(seen, name), getattr(floor, name)
-        if got < least and not (name == "sequence" and got == 0):
+        if got < least:
             raise RollbackError(
                 f"The store offers {name} {got}, expected at least {least}: that was seen already",
                 hint="the server holds an old copy, or somebody replays one",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from threading import Event
 
     from edge_infer.sync.client import Pulled
+
+_log = logging.getLogger(__name__)
 
 #: The longest wait after failures, as a multiple of the interval.
 MAX_BACKOFF = 32
@@ -38,7 +41,8 @@ def watch(
         interval_s: The mean time between two looks; each wait is between half and one and a half of it.
         stop: Set to end; at once, if `wake` is set after it.
         on_update: Told each change.
-        on_error: Told each failure, whatever it was: a full disk and too little memory too. The next look tries again.
+        on_error: Told each failure, whatever it was: a full disk and too little memory too. The next look tries again,
+            also where this fails itself, which is logged.
         wake: Set to look soon; whoever gives it sets it to end too.
         is_listening: Whether something sets it when the store changes: looks in between are rarer then.
     """
@@ -52,16 +56,23 @@ def watch(
                 on_update(pulled)
         except NotReleasedError as error:
             failures = 0  # in order: the version is for others
-            if on_error is not None:
-                on_error(error)
+            _tell(on_error, error)
         except Exception as error:  # whatever it was, the next look may do: a thread that ends here ends in silence
             failures += 1
-            if on_error is not None:
-                on_error(in_words(error))
+            _tell(on_error, in_words(error))
         rarer = LISTENING if failures == 0 and is_listening() else 1
         if bell.wait(wait_s(interval_s * rarer, failures, random.random())) and not stop.is_set():
             bell.clear()
             stop.wait(random.random() * SPREAD_S)
+
+
+def _tell(on_error: Callable[[EdgeInferError], None] | None, error: EdgeInferError) -> None:
+    """Tell a failure; that of being told is logged."""
+    try:
+        if on_error is not None:
+            on_error(error)
+    except Exception:
+        _log.exception("`on_error` failed when it was told: %s", error.message)
 
 
 def in_words(error: Exception) -> EdgeInferError:

@@ -16,7 +16,7 @@ import pytest
 from edge_infer.browser.chromium import chromium
 from edge_infer.errors import error_from_json
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.thread import ServerThread
 from tests.browser.digits import make_digits_bundle
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route
 
 T = TypeVar("T")
+#: One step in a page; what a test does in all has four times as long.
 _TIMEOUT_S = 120
 
 
@@ -59,7 +60,7 @@ class BrowserThread:
 
     def do(self, work: Callable[[], T]) -> T:
         """Call a function in the browser's thread."""
-        return self._pool.submit(work).result(_TIMEOUT_S)
+        return self._pool.submit(work).result(4 * _TIMEOUT_S)
 
 
 class BrowserPage:

@@ -135,10 +135,11 @@ class FaultServer:
             self._is_over.wait()
             request.close_connection = True
         elif self.cuts:
-            request.wfile.write(model[start : start + self.cuts.pop(0)])
+            sent = self.cuts.pop(0)
+            request.wfile.write(model[start : start + sent])
             request.wfile.flush()
             # As networks do: the connection dies some time after its last byte. At once, browsers drop what is unread.
-            time.sleep(0.3)
+            time.sleep(2 if sent else 0)
             request.close_connection = True
         else:
             request.wfile.write(model[start:])

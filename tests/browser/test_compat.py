@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edge_infer.compat
-from edge_infer.compat.model_file import external_files, read_metadata
+from edge_infer.compat.model_file import read_metadata
+from edge_infer.onnx_file import external_locations
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def test_outside_a_page_nothing_is_put_in_place() -> None:
 def test_what_is_no_model_has_no_metadata(data: bytes) -> None:
     """An endless number, a length over the end, an unknown kind of field, and a graph that is cut."""
     with pytest.raises(ValueError, match="not a protobuf message"):
-        list(external_files(data))
+        list(external_locations(data))
     with pytest.raises(ValueError, match="not a protobuf message"):
         read_metadata(data)
 
@@ -312,4 +313,4 @@ def test_metadata_is_read_natively_too() -> None:
     found = read_metadata(model)
 
     assert found._asdict() == {name: getattr(native, name) for name in found._fields}
-    assert external_files(model) == []
+    assert external_locations(model) == []

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.thread import ServerThread
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ def test_each_engine_is_fetched_for_its_own_format_only(open_page: Callable[...,
 
 
 def test_an_onnx_variant_is_no_tflite_one(page: BrowserPage) -> None:
-    with pytest.raises(UnsupportedModel, match="`litert` reads tflite"):
+    with pytest.raises(InputError, match="`litert` reads tflite"):
         page.evaluate(_OPEN, {"variant": "onnx/fp32"})
 
 

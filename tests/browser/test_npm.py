@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.thread import ServerThread
 
 if TYPE_CHECKING:

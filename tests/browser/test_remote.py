@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import edge_infer
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.thread import ServerThread
 from tests.browser.conftest import BrowserPage, PagePython
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from edge_infer.server.app import Application
     from tests.browser.conftest import BrowserThread
 
 _MAX_BODY_BYTES = 2**13
@@ -27,10 +29,15 @@ _ASK = """async ([url, request]) => {
 
 
 @pytest.fixture(scope="module")
-def small_server(digits_bundle: Path) -> Iterator[str]:
-    """The address of a server that takes requests of a few kilobytes."""
-    limits = Limits(max_body_bytes=_MAX_BODY_BYTES)
-    with ServerThread(create_app({"digits": digits_bundle}, find_web_root(), limits=limits)) as running:
+def small_app(digits_bundle: Path) -> Application:
+    """An application that takes requests of a few kilobytes."""
+    return create_app({"digits": digits_bundle}, find_web_root(), limits=Limits(max_body_bytes=_MAX_BODY_BYTES))
+
+
+@pytest.fixture(scope="module")
+def small_server(small_app: Application) -> Iterator[str]:
+    """The address of a server that runs it."""
+    with ServerThread(small_app) as running:
         yield running.url
 
 
@@ -119,6 +126,40 @@ session.run({"image": [[[[0.5] * 8] * 8]]})
     assert str(_MAX_BODY_BYTES) in found[1][2]
     assert "`letters` is not served" in found[2][2]
     assert "cannot be reached" in found[3][2]
+
+
+def test_a_server_that_says_later_is_asked_again_by_the_page(
+    asking: PagePython, small_app: Application, small_server: str, expected: list[list[float]]
+) -> None:
+    said = small_app.refusals["shutting_down"]
+    small_app.engine.is_draining = True  # it refuses with 503 and `Retry-After: 1`
+
+    def come_back() -> None:
+        while small_app.refusals["shutting_down"] == said:
+            pass
+        small_app.engine.is_draining = False
+
+    waiting = Thread(target=come_back)
+    waiting.start()
+    try:
+        found = asking.run(
+            """
+import edge_infer, time
+with edge_infer.load(url) as session:
+    start = time.monotonic()
+    logits = session.run(inputs)["logits"].tolist()
+    waited_s = time.monotonic() - start
+[logits, waited_s]
+""",
+            url=f"{small_server}/v2/models/digits",
+            inputs=_images(3),
+        )
+    finally:
+        small_app.refusals["shutting_down"] += 1  # where the page never asked
+        waiting.join(60)
+
+    assert found[0] == expected
+    assert found[1] >= 1.0
 
 
 def test_a_stream_is_refused_with_the_address_to_write(asking: PagePython, small_server: str) -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import onnx
 import pytest
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.server.thread import ServerThread
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
 from edge_infer.sync.stage import WHOLE
+from edge_infer_converters.targets import tflite
 from tests.sync.conftest import Publisher, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from playwright.sync_api import Page
 
     from tests.browser.conftest import BrowserPage
 
@@ -134,6 +139,47 @@ def test_a_version_that_fails_its_golden_examples_is_refused_for_good(page: Brow
     assert (again["y"], again["report"]["update"]["version"]) == (first["y"], "1")
     publisher.publish(3)
     assert updated(page)["update"]["version"] == "3"
+
+
+def test_visits_that_end_before_the_engine_is_there_are_not_held_against_a_version(page: BrowserPage) -> None:
+    def visit(page: Page) -> None:
+        page.route("**/onnxruntime-web/*.wasm", lambda _route: None)
+        with page.expect_request("**/onnxruntime-web/*.wasm"):
+            page.evaluate(f"() => {{ ({_OPEN})({{}}).catch(() => {{}}); }}")
+        page.unroute("**/onnxruntime-web/*.wasm")
+        page.reload()
+
+    for _ in range(3):
+        page.do(visit)
+
+    assert opened(page)["report"]["update"]["version"] == "1"
+
+
+def test_a_page_whose_storage_was_cleared_takes_what_it_runs_as_its_own(page: BrowserPage) -> None:
+    opened(page)
+    page.evaluate("async () => { await (await import('/src/index.js')).clearModels(); }")
+
+    assert [updated(page)["update"]["changed"] for _ in range(2)] == [False, False]
+    page.do(lambda page: page.reload())
+    page.do(lambda page: page.route("**/store/**", lambda route: route.abort()))
+    assert opened(page)["report"]["offline"]
+
+
+def test_a_page_runs_the_tflite_variant_of_a_version(page: BrowserPage, publisher: Publisher) -> None:
+    bundle = write_version(publisher.bundles / "2", 2)
+    data = tflite.write(onnx.load(bundle / "onnx/model.onnx"), "linear").data
+    (bundle / "model.tflite").write_bytes(data)
+    manifest = json.loads((bundle / "manifest.json").read_bytes())
+    entry = {"path": "model.tflite", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["files"].append(entry)
+    manifest["variants"].append({"id": "tflite/fp32", "format": "tflite", "precision": "fp32", "file": "model.tflite"})
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    publish(bundle, Repository(publisher.folder), publisher.keys)
+
+    found = opened(page, backend="litert")
+
+    assert (found["report"]["engine"], found["report"]["variant"]) == ("litert-web", "tflite/fp32")
+    assert found["y"] == pytest.approx(sum_of_weights(publisher, 2), rel=1e-5)
 
 
 def test_the_next_visit_needs_no_server(page: BrowserPage, publisher: Publisher) -> None:

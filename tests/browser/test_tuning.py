@@ -91,6 +91,17 @@ def test_a_session_that_is_to_be_tuned_measures_once(open_page: Callable[..., Br
     assert (measuring > 1, sessions() - measuring) == (True, 1)
 
 
+def test_a_session_is_tuned_within_what_it_asks_for(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/blank.html")
+
+    page.evaluate(_LOAD, {"tune": True, "backend": "ort", "threads": 1})
+    litert = page.evaluate(_LOAD, {"tune": True, "backend": "litert", "threads": 1})
+    onnx = page.evaluate(_LOAD, {"backend": "ort"})
+
+    assert litert["why"].startswith("measured"), "what was measured of another engine does not count"
+    assert onnx["why"].startswith("measured: the fastest of 3 ways"), "three variants with one thread, and they stay"
+
+
 def test_a_variant_that_misses_its_golden_outputs_is_not_taken(
     open_page: Callable[..., BrowserPage], server: str
 ) -> None:

@@ -14,7 +14,7 @@ from edge_infer.browser.chromium import SOFTWARE_WEBGPU
 from edge_infer.cli import cli
 from edge_infer.errors import UnsupportedError
 from edge_infer.server.app import create_app
-from edge_infer.server.pages import find_web_root
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.thread import ServerThread
 from tests import zoo
 from tests.browser.conftest import BrowserPage, BrowserThread, PagePython, without_jspi

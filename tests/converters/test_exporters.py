@@ -12,10 +12,10 @@ import pytest
 
 from edge_infer import TensorSpec
 from edge_infer.errors import ConversionError
+from edge_infer_converters.graphs import opset_of
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.onnx import Reference
 from edge_infer_converters.sources.options import SourceOptions
-from edge_infer_converters.steps.opset import opset_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -170,3 +170,27 @@ def test_an_absent_extra_says_what_to_install(
         open_source(f"{module}{in_folder}:{function}")
 
     assert caught.value.hint == f'pip install "edge-infer-converters[{extra}]"'
+
+
+def test_inputs_by_name_have_any_order_for_the_older_exporter_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    (tmp_path / "swapped.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, a, b):\n        return a - 2 * b\n\n\n"
+        "def net():\n    return Net(), {'b': torch.ones(1, 3), 'a': torch.zeros(1, 3)}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    real = torch.onnx.export
+
+    def older(*given: Any, **settings: Any) -> None:
+        if settings["dynamo"]:
+            raise RuntimeError("not this one")
+        real(*given, **settings)
+
+    monkeypatch.setattr(torch.onnx, "export", older)
+
+    reference = Reference(open_source("swapped:net"))
+
+    result = reference.run({"a": np.full((1, 3), 10, np.float32), "b": np.ones((1, 3), np.float32)})
+    np.testing.assert_array_equal(result["output"], np.full((1, 3), 8, np.float32))

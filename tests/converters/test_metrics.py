@@ -10,8 +10,9 @@ from onnx import helper
 
 from edge_infer.errors import InputError
 from edge_infer_converters import Budget, Recipe, convert
+from edge_infer_converters.answers import answers_to
 from edge_infer_converters.calibration import CalibrationSet, read_set
-from edge_infer_converters.metrics import Metric, cosines
+from edge_infer_converters.metrics import Metric, choose_metric, cosines
 from edge_infer_converters.sources import onnx as source
 from tests import zoo
 from tests.converters.test_cli import edge_infer
@@ -40,6 +41,13 @@ def outputs(scores: np.ndarray[Any, Any] = SCORES) -> list[dict[str, np.ndarray[
 )
 def test_a_metric_of_the_source(name: str | None, classes: list[int] | None, score: float) -> None:
     assert Metric(name, calls(classes), outputs()).base == pytest.approx(score)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_scores_may_be_integers(dtype: type) -> None:
+    scores: np.ndarray[Any, Any] = np.array([[0, 10, 100], [5, np.iinfo(dtype).min, 7]]).astype(dtype)
+
+    assert Metric("accuracy", calls([2, 2]), outputs(scores)).base == 1
 
 
 def test_loss_is_the_relative_drop() -> None:
@@ -202,3 +210,26 @@ def test_a_size_out_of_reach_exits_with_one_and_keeps_the_bundle(write_model: Wr
     assert done.returncode == 1
     assert "error: Nothing that is good enough has at most 1.0 kB: the best found is onnx/" in done.stderr
     assert (tmp_path / "m.bundle/onnx/model_mixed.onnx").exists()
+
+
+def test_labels_that_cannot_be_used_are_named() -> None:
+    told, answers = Told(), [{"label": np.array([0]), "y": row[None]} for row in SCORES]
+
+    metric = choose_metric(Budget(), calls([0, 1, 5]), answers, told)
+    choose_metric(Budget(metric="cosine"), calls([0, 1, 5]), answers, Told())
+
+    assert metric.name == "cosine"
+    (warning,) = told.warnings
+    assert "labels of `data.npz` are not used: the first output, `label`, has shape (1,)" in warning
+
+
+def test_as_many_answers_are_kept_as_memory_is_there_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge_infer_converters.answers.MAX_BYTES", 2 * SCORES[0].nbytes)
+    told = Told()
+
+    data, found = answers_to(calls([0, 1, 5]), lambda call: {"y": call["x"]}, told)
+
+    assert (len(data.calls), len(found)) == (2, 2)
+    assert data.classes is not None
+    assert data.classes.tolist() == [0, 1]
+    assert told.warnings[0].startswith("Measured on the first 2 of 3 samples of data.npz")

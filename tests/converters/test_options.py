@@ -17,9 +17,10 @@ from edge_infer import Bundle, TensorSpec
 from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.cli import convert as command
+from edge_infer_converters.graphs import opset_of
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.options import SourceOptions, parse_shapes
-from edge_infer_converters.steps.opset import opset_of, to_opset
+from edge_infer_converters.steps.opset import to_opset
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 
@@ -237,3 +238,17 @@ def test_int8x16_is_made_by_name_measured_and_proven(write_model: WriteModel, tm
     assert wide.variant.targets == ("mcu",)
     with edge_infer.load(tmp_path / "m.bundle", variant="tflite/int8x16", self_test=True) as session:
         assert session.report().variant == "tflite/int8x16"
+
+
+@pytest.mark.parametrize("option", [{"target": "mcu"}, {"tflite_io": "int8", "format": "tflite", "precision": "int8"}])
+def test_a_microcontroller_gets_int8_where_float_is_smaller(
+    write_model: WriteModel, tmp_path: Path, option: dict[str, Any]
+) -> None:
+    """It cannot run the float file: a model of a few hundred bytes has no other way."""
+    weights = {"w": np.ones((2, 3, 3, 3), np.float32)}
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    model = zoo.model([node], [zoo.value("x", [1, 3, 4, 4])], [zoo.value("y", [1, 2, 2, 2])], weights)
+
+    made = convert(write_model(model), tmp_path / "m.bundle", **option)
+
+    assert [one.variant.id for one in made.variants] == ["tflite/int8"]

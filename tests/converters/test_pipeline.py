@@ -20,6 +20,8 @@ from edge_infer.errors import AccuracyError, BundleError, ConversionError, Input
 from edge_infer.manifest import PART_SIZE
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.bundle_writer import BundleWriter
+from edge_infer_converters.targets.tflite.formulas import Formula
+from edge_infer_converters.targets.tflite.rules import RULES
 from edge_infer_converters.trial import crashing
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from edge_infer_converters.targets.tflite.lowering import Node
     from tests.conftest import WriteModel
 
 MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
@@ -487,6 +490,26 @@ def test_an_integer_interface_is_for_microcontrollers_and_is_measured_with_float
         np.testing.assert_allclose(session.run({"x": x})["logits"], want, atol=0.2)
         with session.prepare({"x": (1, 64)}) as call:
             np.testing.assert_array_equal(call({"x": x})["logits"], session.run({"x": x})["logits"])
+
+
+def test_a_file_that_is_wrong_for_two_samples_gets_a_batch_of_one(
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first_row_only(node: Node) -> None:
+        """What a rule writes that takes a free batch for 1."""
+        f = Formula(node)
+        node.give(f.select(f.constant(np.triu(np.ones((1, 4), bool))), node.input(), 0))
+
+    monkeypatch.setitem(RULES, "Trilu", first_row_only)
+    model = zoo.model([helper.make_node("Trilu", ["x"], ["y"])], [zoo.value("x", ["n", 4])], [zoo.value("y", ["n", 4])])
+    told = Told()
+
+    made = convert(write_model(model), tmp_path / "m.bundle", recipe=Recipe(("tflite",), ("fp32",)), reporter=told)
+
+    assert "TFLite is right for one sample at a time only: its batch is fixed to 1" in told.warnings
+    (one,) = made.variants
+    assert one.quality.verdict.word == "ok"
+    assert one.variant.inputs == (TensorSpec("x", "float32", [1, 4]),)
 
 
 def without_times(quality: bytes) -> dict[str, Any]:

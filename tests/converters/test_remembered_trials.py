@@ -138,3 +138,17 @@ def test_files_lie_in_the_users_cache(folder: Path) -> None:
 
     assert cache_folder() / "trials" == folder
     assert json.loads((folder / "model.json").read_text()) == {"format": 1, "noises": {}, "outcomes": {}}
+
+
+def test_other_labels_are_measured_again(write_model: WriteModel, tmp_path: Path) -> None:
+    """Two samples have their labels swapped: the source's own accuracy stays, that of a trial need not."""
+    model, path = write_model(zoo.mlp()), mlp_data(tmp_path / "d.npz")
+    inputs, labels = (np.load(path)[name] for name in ("x", "labels"))
+    told = Told()
+    for name, wrong in (("a", 0), ("b", 1)):
+        changed = labels.copy()
+        changed[wrong] = (changed[wrong] + 1) % 10
+        np.savez(path, x=inputs, labels=changed)
+        convert(model, tmp_path / f"{name}.bundle", name="m", evaluation=path, recipe=recipe(), reporter=told)
+
+    assert not [said for said in told.steps if "from an earlier search" in said]

@@ -386,3 +386,26 @@ def test_four_bits_choose_scales_of_least_error() -> None:
     assert error < 0.97 * np.square(rounded - values.reshape(blocks.shape)).sum()
     assert found.values.min() >= -8
     assert found.values.max() <= 7
+
+
+def test_writing_integers_at_both_ends_leaves_the_graph_as_it_is() -> None:
+    nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("Conv", ["s", "w"], ["y"])]
+    model = zoo.model(nodes, [zoo.value("x", [1, 3, 8, 8])], [zoo.value("y", None)], {"w": normal(4, 3, 3, 3)})
+    graph, calls = graph_of(model), feeds_of(model)
+    before = graph.write().data
+
+    graph.write("int8", calls, integer_interface=True)
+
+    assert graph.write().data == before
+
+
+def test_a_constant_table_keeps_the_rows_that_calibration_did_not_read() -> None:
+    weights = {"table": normal(6, 1, 16), "w": normal(16, 8)}
+    weights["table"][5] = 4 * weights["table"][0]
+    nodes = [helper.make_node("Gather", ["table", "i"], ["g"]), helper.make_node("MatMul", ["g", "w"], ["y"])]
+    model = zoo.model(nodes, [zoo.value("i", [1], "int64")], [zoo.value("g", None), zoo.value("y", None)], weights)
+
+    written = graph_of(model).write("int8", [{"i": np.array([row])} for row in range(5)])
+
+    got = run_tflite(written.data, {"i": np.array([5])})["g"]
+    np.testing.assert_allclose(got, weights["table"][5:], atol=np.ptp(weights["table"]) / 250)

@@ -282,6 +282,40 @@ CASES = {
         {"root": scalar(2**0.5), "one": scalar(1), "half": scalar(0.5)},
         17,
     ),
+    "gelu-of-half-first": Case(
+        [
+            node("Div", "x root", "scaled"),
+            node("Erf", "scaled", "e"),
+            node("Add", "e one", "plus"),
+            node("Mul", "x half", "small"),
+            node("Mul", "small plus", "gelu"),
+            node("Mul", "gelu two"),
+        ],
+        IMAGE,
+        {"root": scalar(2**0.5), "one": scalar(1), "half": scalar(0.5), "two": scalar(2)},
+        17,
+    ),
+    "sum-of-one": Case([node("Relu", "x", "r"), node("Sum", "r", "s"), node("Tanh", "r", "t"), node("Add", "t s")]),
+    "pad-by-nothing": Case(
+        [node("Relu", "x", "r"), node("Pad", "r p", "s", mode="edge"), node("Tanh", "r", "t"), node("Add", "t s")],
+        IMAGE,
+        {"p": integers(*[0] * 8)},
+    ),
+    **{
+        f"resize-{policy}-{mode}-{sizes[0]}": Case(
+            [node("Resize", "x _ _ s", mode=mode, keep_aspect_ratio_policy=policy, axes=[2, 3])],
+            IMAGE,
+            {"s": integers(*sizes)},
+        )
+        for policy in ("not_larger", "not_smaller")
+        for mode in ("nearest", "linear", "cubic")
+        for sizes in ((6, 14), (18, 9))
+    },
+    "slice-back-from-before-the-start": Case(
+        [node("Slice", "x s e a t")],
+        ("batch", 5),
+        {"s": integers(-9), "e": integers(-99), "a": integers(1), "t": integers(-2)},
+    ),
     "matmul-with-a-batch-of-one": Case([node("MatMul", "x w")], ("batch", 3, 6, 5), {"w": normal(1, 5, 3)}),
     "matmul-with-a-vector": Case([node("MatMul", "x w")], ("batch", 6, 5), {"w": normal(5)}),
     "where": Case(
@@ -373,6 +407,40 @@ def test_a_rule_gives_what_onnx_runtime_gives(case: Case) -> None:
         assert parity.judge(parity.compare([wanted], [got]), "fp32") == ("ok", "")
 
 
+PLACES = np.array([[0, 2, 1, -1]], np.int64)
+ALONG_THE_BATCH = {
+    "gather": Case([node("Gather", "x i")], ("batch", 4), {"i": integers(-1)}),
+    "gather-elements": Case([node("GatherElements", "x i", axis=1)], ("batch", 4), {"i": PLACES}),
+    "gather-parts": Case([node("GatherND", "x i")], ("batch", 4), {"i": integers(-1)}),
+    "hardmax": Case([node("Hardmax", axis=0)], ("batch", 4)),
+    "pad-edge": Case([node("Pad", "x p", mode="edge")], ("batch", 4), {"p": integers(1, 0, 0, 0)}),
+    "pad-wrap": Case([node("Pad", "x p", mode="wrap")], ("batch", 4), {"p": integers(1, 0, 0, 0)}),
+    "slice": Case([node("Slice", "x s e")], ("batch", 4), {"s": integers(-1), "e": integers(9)}),
+    "trilu": Case([node("Trilu")], ("batch", 4)),
+}
+
+
+@pytest.mark.parametrize("case", ALONG_THE_BATCH.values(), ids=ALONG_THE_BATCH.keys())
+def test_what_is_computed_along_the_batch_fixes_it_to_one(case: Case) -> None:
+    model = case.model()
+    feeds = random_feeds(model)
+
+    written = tflite.write(onnx.load_from_string(model))
+
+    assert written.is_batch_fixed
+    np.testing.assert_allclose(run_tflite(written.data, feeds)["y"], run_onnx(model, feeds)["y"], atol=1e-6)
+
+
+def test_parts_by_coordinates_that_are_not_negative_leave_the_batch_free() -> None:
+    model = Case([node("GatherND", "x i")], ("batch", 4), {"i": integers(0)}).model()
+    feeds = random_feeds(model, 3)
+
+    written = tflite.write(onnx.load_from_string(model))
+
+    assert not written.is_batch_fixed
+    np.testing.assert_array_equal(run_tflite(written.data, feeds)["y"], run_onnx(model, feeds)["y"])
+
+
 def test_a_chain_of_convolutions_is_turned_at_both_ends_only() -> None:
     """Between the first and the last convolution nothing is transposed."""
     nodes = [
@@ -390,6 +458,47 @@ def test_a_chain_of_convolutions_is_turned_at_both_ends_only() -> None:
     assert written.operators == (
         "TRANSPOSE", "CONV_2D", "MAX_POOL_2D", "CONV_2D", "ADD", "LOGISTIC", "TRANSPOSE",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["gelu-of-erf", "gelu-of-half-first"])
+def test_the_nodes_of_a_gelu_become_one(name: str) -> None:
+    written = tflite.write(onnx.load_from_string(CASES[name].model()))
+
+    assert "GELU" in written.operators
+    assert len(written.operators) <= 2
+
+
+def test_the_angle_of_infinity_is_a_right_one() -> None:
+    model = Case([node("Atan")], (4,)).model()
+    feeds = {"x": np.array([np.inf, -np.inf, 0, 2], np.float32)}
+
+    got = run_tflite(tflite.write(onnx.load_from_string(model)).data, feeds)
+
+    np.testing.assert_allclose(got["y"], np.arctan(feeds["x"]), atol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Relu", "Mod"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_have_kernels(op: str, dtype: str) -> None:
+    made = node("Mod", "x by", fmod=1) if op == "Mod" else node("Relu")
+    weights = {"by": np.array(-3, dtype)}
+    model = zoo.model([made], [zoo.value("x", [7], dtype)], [zoo.value("y", None, dtype)], weights)
+    x = np.arange(-4, 3).astype(dtype)
+
+    got = run_tflite(tflite.write(onnx.load_from_string(model)).data, {"x": x})
+
+    np.testing.assert_array_equal(got["y"], np.fmod(x, -3) if op == "Mod" else np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_the_largest_of_integers_is_none_of_the_padding(dtype: str) -> None:
+    nodes = [node("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2])]
+    model = zoo.model(nodes, [zoo.value("x", ["n", 1, 6, 6], dtype)], [zoo.value("y", None, dtype)])
+    feeds = {"x": np.arange(-100, -64).reshape(1, 1, 6, 6).astype(dtype)}
+
+    got = run_tflite(tflite.write(onnx.load_from_string(model)).data, feeds)
+
+    np.testing.assert_array_equal(got["y"], run_onnx(model, feeds)["y"])
 
 
 def test_an_image_of_one_channel_is_not_transposed() -> None:

@@ -122,6 +122,17 @@ def test_filters_need_an_operator_set_that_knows_blocks() -> None:
     onnx.checker.check_model(small, full_check=True)
 
 
+def test_a_bias_of_packed_weights_is_stored_once() -> None:
+    model = prepare(ranker())
+    weights = weights_of(model)
+
+    small = rewrite(model, weights, {"gemm": "int4", "bias": "fp16"})
+
+    assert [tensor.data_type for tensor in small.graph.initializer if list(tensor.dims) == [64]] == [
+        onnx.TensorProto.FLOAT16
+    ]
+
+
 @pytest.mark.parametrize(("encoding", "share", "limit"), [("fp16", 0.52, 60), ("int8", 0.31, 35), ("int4", 0.2, 13)])
 def test_every_encoding_runs_and_saves_what_it_promises(encoding: str, share: float, limit: float) -> None:
     model = prepare(ranker())

@@ -30,7 +30,7 @@ from tests.device.arm_root import ARMS, SITE, CannotBuildError, build, emulator
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".bench/device"
 ENTER = ROOT / "tests/device/enter.sh"
-# Beyond these a hanging machine is ended: a run takes a third of it on two quiet cores.
+# Beyond these a hanging machine is ended: a run takes 70 s on two quiet cores.
 _LIMIT_S = 1500
 
 _DEVICE = ("tests/device/test_pi.py", "tests/device/test_faults.py")

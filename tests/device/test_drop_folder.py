@@ -158,13 +158,13 @@ def test_a_server_on_the_link_serves_the_new_version_without_a_restart(drop: Dro
     drop.look()
     drop.look()
     served = ServedModel("model", drop.current)
-    before = served.session().bundle.revision
+    before = served.loaded().session.bundle.revision
     put(drop, make(1), "b.bundle")
     drop.look()
 
     (taken,) = drop.look()
 
-    assert served.session().bundle.revision == taken.revision != before
+    assert served.loaded().session.bundle.revision == taken.revision != before
     served.close()
 
 
@@ -187,6 +187,27 @@ def test_what_is_no_model_and_what_is_hidden(drop: DropFolder, tmp_path: Path) -
 
     assert refused.name == "readme.txt"
     assert (drop.folder / "incoming/.a.onnx.x7Gh2").exists()
+
+
+@pytest.mark.parametrize("where", ["", "onnx/model_fp32.onnx"], ids=["the folder", "a file in it"])
+def test_of_a_link_what_it_leads_to_is_copied(drop: DropFolder, tmp_path: Path, make: Make, where: str) -> None:
+    stick = make().rename(tmp_path / "stick")
+    dropped = drop.folder / "incoming" / "d.bundle"
+    if where:
+        shutil.copytree(stick, dropped)
+        (dropped / where).rename(dropped / "real.onnx")
+        (dropped / where).symlink_to(dropped / "real.onnx")
+    else:
+        dropped.symlink_to(stick)
+    drop.look()
+
+    (taken,) = drop.look()
+    shutil.rmtree(stick)
+
+    assert taken.is_current
+    assert not dropped.exists()
+    assert not any(path.is_symlink() for path in (taken.path, *taken.path.rglob("*")))
+    edge_infer.load(drop.current, self_test=True).close()
 
 
 def test_a_link_inside_a_dropped_bundle_that_leaves_it_is_refused(drop: DropFolder, tmp_path: Path, make: Make) -> None:

@@ -16,7 +16,8 @@ import edge_infer
 from edge_infer import Tensor
 from edge_infer.bundle import Bundle
 from edge_infer.errors import BackendUnavailable
-from edge_infer.parity import compare, judge, steps_apart
+from edge_infer.integer_parity import steps_apart
+from edge_infer.parity import compare, judge
 from edge_infer.processors import is_emulated
 from edge_infer.registry import get_backend
 

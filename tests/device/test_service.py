@@ -141,7 +141,7 @@ def supervisor(tmp_path: Path) -> Iterator[tuple[socket.socket, dict[str, str]]]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(60)
-        yield listening, {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "300000"}
+        yield listening, {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3000000"}
 
 
 def test_a_state_reaches_the_supervisor(supervisor: tuple[socket.socket, dict[str, str]]) -> None:

@@ -150,6 +150,94 @@ def test_external_data_is_read_only_where_the_manifest_lists_it(write_bundle: Wr
         edge_infer.load(folder)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"\x12\x05w.bin\x0a\x08location",
+        b"\x0a\x88\x00location\x12\x05w.bin",
+        b"\x8a\x00\x08location\x92\x80\x00\x05w.bin",
+        b"\x8a\x80\x80\x80\x10\x08location\x12\x05w.bin",
+        b"\x0a\x01x\x12\x01x\x12\x05w.bin\x0a\x08location",
+    ],
+    ids=["value first", "long length", "long tags", "tag of more than 32 bits", "said again"],
+)
+def test_external_data_is_found_however_it_is_written(write_bundle: WriteBundle, written: bytes) -> None:
+    proto = onnx.load_from_string(with_external_data()[0])
+    del proto.graph.initializer[0].external_data[:]
+    tensor = proto.graph.initializer[0].SerializeToString() + b"\x6a" + bytes([len(written)]) + written
+    del proto.graph.initializer[:]
+    graph = proto.graph.SerializeToString() + b"\x2a" + bytes([len(tensor)]) + tensor
+    proto.ClearField("graph")
+    model = proto.SerializeToString() + b"\x3a" + bytes([len(graph)]) + graph
+
+    folder = refuses_unlisted(write_bundle, model)
+    rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/w.bin"]))
+    assert edge_infer.load(folder).run({"x": [1.0]})["y"].tolist() == [2.0], "the engine does read it"
+
+
+def refuses_unlisted(write_bundle: WriteBundle, model: bytes) -> Path:
+    """A bundle that lists another file than `w.bin` does not load this model, though that lies beside it."""
+    weights = with_external_data()[1]
+    folder = write_bundle({"onnx/fp32": model}, extra={"onnx/w.bin": weights, "onnx/other.bin": weights})
+    rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/other.bin"]))
+    with pytest.raises(IntegrityError, match=r"refers to `w.bin`, which the manifest does not list"):
+        edge_infer.load(folder)
+    return folder
+
+
+def test_external_data_is_found_in_whatever_tensor(write_bundle: WriteBundle) -> None:
+    tensor = onnx.load_from_string(with_external_data()[0]).graph.initializer[0]
+    sparse = onnx.SparseTensorProto(values=tensor, dims=[1])
+    graph = onnx.GraphProto(initializer=[tensor])
+    constant = onnx.NodeProto(attribute=[onnx.AttributeProto(name="value", t=tensor)])
+    places: list[dict[str, Any]] = [{"t": tensor}, {"tensors": [tensor]}, {"g": graph}, {"graphs": [graph]}]
+    places += [{"sparse_tensor": sparse}, {"sparse_tensors": [sparse]}]
+    nodes = [onnx.NodeProto(attribute=[onnx.AttributeProto(name="a", **place)]) for place in places]
+    models = [onnx.ModelProto(graph=onnx.GraphProto(node=[node])) for node in nodes]
+    models += [
+        onnx.ModelProto(graph=onnx.GraphProto(sparse_initializer=[sparse])),
+        onnx.ModelProto(functions=[onnx.FunctionProto(node=[constant])]),
+        onnx.ModelProto(functions=[onnx.FunctionProto(attribute_proto=constant.attribute)]),
+        onnx.ModelProto(training_info=[onnx.TrainingInfoProto(algorithm=graph)]),
+    ]
+
+    for model in models:
+        refuses_unlisted(write_bundle, model.SerializeToString())
+
+
+def test_a_file_name_that_is_no_text_is_not_taken_for_another(write_bundle: WriteBundle) -> None:
+    model = with_external_data()[0].replace(b"w.bin", b"w\xff.in")
+    folder = write_bundle({"onnx/fp32": model}, extra={"onnx/w\ufffd.in": b"\0" * 4})
+    rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/w\ufffd.in"]))
+
+    with pytest.raises(IntegrityError, match="which the manifest does not list"):
+        edge_infer.load(folder)
+
+
+def in_one_another(count: int) -> bytes:
+    """A model whose graph holds a node with an attribute with a graph with a node ..."""
+    message = b""
+    for i in range(count):
+        tag = (b"\x32", b"\x2a", b"\x0a")[i % 3]
+        message = tag + bytes([len(message) & 127 | 128, len(message) >> 7 & 127 | 128, len(message) >> 14]) + message
+    return b"\x3a" + message[1:]
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [(b"\x3a\x7f", "127 bytes at byte 2 of 2"), (in_one_another(301), "100 messages in one another")],
+    ids=["cut short", "deeper than protobuf reads"],
+)
+def test_a_model_that_cannot_be_read_is_not_taken_to_have_no_external_data(
+    write_bundle: WriteBundle, model: bytes, said: str
+) -> None:
+    folder = write_bundle({"onnx/fp32": model}, extra={"onnx/w.bin": b"\0" * 4})
+    rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/w.bin"]))
+
+    with pytest.raises(IntegrityError, match=f"is no ONNX file: not a protobuf message: {said}"):
+        edge_infer.load(folder)
+
+
 def test_a_zip_bomb_is_refused_unpacked(folder: Path, tmp_path: Path) -> None:
     rewrite(folder, lambda document: document["files"][0].update(size=64 * 2**20))
     bomb = tmp_path / "bomb.zip"

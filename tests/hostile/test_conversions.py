@@ -14,7 +14,7 @@ import pytest
 
 from edge_infer import Bundle
 from edge_infer.cli import main
-from tests import zoo
+from tests import interrupts, zoo
 from tests.converters.engines import run_onnx
 
 if TYPE_CHECKING:
@@ -196,11 +196,6 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     assert left(tmp_path) == ["old"]
 
 
-def _heed_ctrl_c() -> None:
-    """Undo what a process inherits that was started in the background of a shell: it ignores the interrupt."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     """The metric of the user is where it waits: the interrupt comes when it is reached."""
@@ -211,14 +206,9 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     arguments = ["convert", "model.onnx", "-o", "m.bundle", "--eval", "data.npz", "--metric", "bad_metrics:slow"]
 
     command = [sys.executable, "-m", "edge_infer", *arguments]
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_heed_ctrl_c,
-    ) as running:
+    with interrupts.heeded():
+        begun = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with begun as running:
         assert running.stdout is not None
         assert running.stderr is not None
         assert running.stdout.readline() == "reached\n"

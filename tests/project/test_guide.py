@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     shell = ["bash", "-euo", "pipefail", "-c", command]
-    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=580, check=False)
 
 
 @contextmanager

@@ -140,6 +140,28 @@ def test_run_writes_every_kind_of_file(bundle: Path, tmp_path: Path, suffix: str
     assert [other.name for other in tmp_path.iterdir() if other.name.startswith(".out")] == []
 
 
+def test_texts_in_an_npz_can_be_read_again(tmp_path: Path, write_model: WriteModel) -> None:
+    model, texts = write_model(zoo.identity("string", ("n",))), tmp_path / "texts.json"
+    texts.write_text('["a", "ü"]')
+
+    assert edge_infer("run", model, "--input", f"x={texts}", "-o", tmp_path / "out.npz").returncode == 0
+
+    assert np.load(tmp_path / "out.npz", allow_pickle=False)["y"].tolist() == ["a", "ü"]
+    again = edge_infer("run", model, "--input", f"x={tmp_path / 'out.npz'}", "--json")
+    assert json.loads(again.stdout)["outputs"]["y"]["data"] == ["a", "ü"]
+
+
+def test_what_numpy_has_no_dtype_for_goes_into_no_npz(tmp_path: Path, write_model: WriteModel) -> None:
+    model, halves = write_model(zoo.identity("bfloat16", (1,))), tmp_path / "x.safetensors"
+    halves.write_bytes(write_tensors({"x": Tensor(b"\x80\x3f", "bfloat16", (1,))}))
+
+    done = edge_infer("run", model, "--input", f"x={halves}", "-o", tmp_path / "out.npz")
+
+    assert done.returncode == 1
+    assert "Output `y` is bfloat16, which numpy lacks" in done.stderr
+    assert f"hint: -o {tmp_path}/out.safetensors" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

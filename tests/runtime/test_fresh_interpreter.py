@@ -94,7 +94,6 @@ OWN = {
     "dtypes",
     "elements",
     "errors",
-    "external_data",
     "loading",
     "manifest",
     "opening",
@@ -111,7 +110,7 @@ OWN |= {
     "values",
     "backends",
 }
-OWN_BACKEND = {"", "_api", "_c", "_c_call", "_c_values", "_entries", "_errors"}
+OWN_BACKEND = {"", "_api", "_c", "_c_call", "_c_values", "_entries", "_errors", "_shapes"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the C interface is used on Linux only")

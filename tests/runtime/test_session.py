@@ -241,6 +241,17 @@ def test_a_prepared_call_gives_outputs_whose_shape_depends_on_the_data(write_mod
         assert call({"x": [1, 1, 0, 1]})["where"].tolist() == [[0, 1, 3]]
 
 
+def test_a_prepared_call_may_give_one_symbol_two_sizes_as_run_does(write_model: WriteModel) -> None:
+    """Where one input is broadcast to another, the symbol tells nothing of the output."""
+    node = onnx.helper.make_node("Add", ["a", "b"], ["y"])
+    model = zoo.model([node], [zoo.value(name, ["n", 2]) for name in "ab"], [zoo.value("y", ["n", 2])])
+    feeds = {"a": np.ones((3, 2), np.float32), "b": np.full((1, 2), 2, np.float32)}
+
+    session = edge_infer.load(write_model(model), backend="onnxruntime")
+    with session, session.prepare({"a": (3, 2), "b": (1, 2)}) as call:
+        assert call(feeds)["y"].tolist() == session.run(feeds)["y"].tolist() == [[3, 3]] * 3
+
+
 # -- tensors that stay in the engine --
 
 LSTM_SHAPES = {"x": (1, 1, 3), "h_in": (1, 1, 4), "c_in": (1, 1, 4)}
@@ -483,6 +494,15 @@ def test_a_bundle_whose_numbers_differ_fails_its_self_test(write_bundle: WriteBu
     assert caught.value.hint.startswith("edge-infer verify")
 
 
+def test_golden_examples_that_do_not_fit_are_the_bundle_s_fault(write_bundle: WriteBundle) -> None:
+    name = "examples/golden.safetensors"
+    examples = write_examples([({"z": Tensor.from_list(ROW, "float32")}, {"y": Tensor.from_list(ROW, "float32")})])
+    wrong = write_bundle({"onnx/fp32": zoo.identity()}, extra={name: examples}, examples=name)
+
+    with pytest.raises(ExecutionError, match="examples do not fit the model: Input `z` is not known"):
+        edge_infer.load(wrong, self_test=True)
+
+
 def test_a_bundle_without_examples_cannot_test_itself(write_model: WriteModel) -> None:
     with pytest.raises(InputError, match="no golden examples"):
         edge_infer.load(write_model(zoo.identity()), self_test=True)
@@ -559,14 +579,14 @@ def test_a_backend_that_is_unknown_or_reads_another_format_is_refused(write_mode
     with pytest.raises(InputError, match="Backend `onnxruntme` is not known") as caught:
         edge_infer.load(path, backend="onnxruntme")
     assert caught.value.hint == "did you mean `onnxruntime`?"
-    with pytest.raises(UnsupportedModel, match="Backend `litert` reads none of `onnx`"):
+    with pytest.raises(BackendUnavailable, match="Backend `litert` reads none of `onnx`"):
         edge_infer.load(path, backend="litert")
 
 
 def test_an_unknown_variant_names_the_known_ones(write_bundle: WriteBundle) -> None:
     folder = write_bundle({"onnx/fp32": zoo.identity()})
 
-    with pytest.raises(edge_infer.ManifestError, match="no variant `onnx/int8`; choose from `onnx/fp32`"):
+    with pytest.raises(InputError, match="no variant `onnx/int8`; choose from `onnx/fp32`"):
         edge_infer.load(folder, variant="onnx/int8")
 
 

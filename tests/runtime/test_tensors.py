@@ -131,6 +131,20 @@ def test_a_tensor_and_its_array_hold_the_same_values(array: Array) -> None:
     np.testing.assert_array_equal(to_numpy(tensor), array)
 
 
+@pytest.mark.parametrize("values", [[b"hi"], np.array([b"hi"], object), np.array([None], object)], ids=repr)
+def test_what_is_no_text_becomes_none(values: Any) -> None:
+    with pytest.raises(InputError, match="it is no text"):
+        to_tensor(np.asarray(values))
+
+
+@pytest.mark.parametrize("shape", [(), (2, 1), (0, 2)])
+def test_texts_keep_their_shape(shape: tuple[int, ...]) -> None:
+    texts = np.full(shape, "hi", object)
+
+    assert to_tensor(texts).shape == shape
+    assert to_tensor(texts).tolist() == to_tensor(texts.astype(str)).tolist() == texts.tolist()
+
+
 @given(st.lists(st.integers(-8, 7), max_size=9))
 def test_int4_values_survive_packing(values: list[int]) -> None:
     tensor = Tensor.from_list(values, "int4")

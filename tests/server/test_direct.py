@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from edge_infer.errors import DeviceLost
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.ingestion import direct
+from edge_infer.server.ingestion.body_reader import BodyReader
 from edge_infer.server.ingestion.endpoint import InferEndpoint
 from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Answer, Client
@@ -35,7 +39,7 @@ def request(count: int = 1, **more: object) -> bytes:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     tiny = write_bundle(tmp_path_factory.mktemp("direct") / "tiny", bundle_files())
-    with ServerThread(create_app({"tiny": tiny})) as running:
+    with ServerThread(create_app({"tiny": tiny}, limits=Limits(batch=BatchLimits(max_rows=0)))) as running:
         Client(running.url)("/v2/models/tiny/ready")
         yield running
 
@@ -224,7 +228,9 @@ def test_each_request_is_one_line_in_the_log(server: ServerThread, caplog: pytes
     with caplog.at_level(logging.INFO, "edge_infer.server.access"):
         Client(server.url)(PATH, "POST", row(1.0), content_type=OCTETS)
         Client(server.url)(PATH, "POST", b"1", content_type=OCTETS)
-    lines = [record.getMessage() for record in caplog.records if record.name == "edge_infer.server.access"]
+        lines: list[str] = []
+        while len(lines) < 2:  # an answer is sent before its line is written
+            lines = [record.getMessage() for record in caplog.records if record.name == "edge_infer.server.access"]
     assert [line.rpartition(" B ")[0].rpartition(" ")[0] for line in lines] == [f"POST {PATH} 200", f"POST {PATH} 400"]
 
 
@@ -242,3 +248,125 @@ def test_a_cache_and_a_page_of_another_server_are_the_applications(
         answer = send(PATH, "POST", row(1.0), content_type=OCTETS, origin="https://shop.example")
         assert answer.headers["access-control-allow-origin"] == "https://shop.example"
     assert len(through_application) == 3
+
+
+def test_large_bodies_in_pieces_and_what_follows_them(server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = []
+    update = BodyReader.buffer_updated
+
+    def note(self: BodyReader, nbytes: int) -> None:
+        update(self, nbytes)
+        ends.append(self.left)
+
+    monkeypatch.setattr(BodyReader, "buffer_updated", note)
+    body, health = row(5.0, BIG), b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in (0, 1, 40_000, len(body) - 40_000, len(body) - 1):
+            connection.sendall((head % len(body)).encode() + body[:cut])
+            Client(server.url)("/health")  # the first part has come by itself
+            # What is behind the body belongs to other requests: one short, one to another path, one large again.
+            connection.sendall(
+                body[cut:] + (head % 12).encode() + row(6.0) + health + (head % len(body)).encode() + body
+            )
+            answers = bytearray()
+            while answers.count(b"HTTP/1.1 200 OK") < 4 or not answers.endswith(body):
+                answers += connection.recv(1 << 20)
+            parts = answers.split(b"HTTP/1.1 200 OK\r\n")[1:]
+            assert [part.partition(b"\r\n\r\n")[2] for part in parts] == [body, row(6.0), b"OK", body]
+    assert ends.count(0) >= 3  # the parser had the others: of one too little was left, one came whole
+
+
+def test_the_large_body_of_a_refused_request_is_thrown_away(tmp_path: Path, gate: Gate) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    app = create_app({"tiny": tiny}, limits=limits(max_queue_size=1))
+    body = row(9.0, BIG)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: %d\r\n\r\n"
+    with ServerThread(app) as server:
+        address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+        Client(server.url)("/v2/models/tiny/ready")
+        with socket.create_connection(address, 30) as one, socket.create_connection(address, 30) as two:
+            one.sendall((head % 12).encode() + row(1.0))
+            assert gate.entered.wait(60)
+            two.sendall((head % 12).encode() + row(2.0))
+            wait_until_queued(server, 1)
+            with socket.create_connection(address, 30) as refused:
+                for _ in range(3):
+                    refused.sendall((head % len(body)).encode() + body)
+                    assert refused.recv(65536).startswith(b"HTTP/1.1 503 ")
+                gate.open.set()
+                assert two.recv(65536).endswith(row(2.0))
+                refused.sendall((head % 12).encode() + row(3.0))
+                assert refused.recv(65536).endswith(row(3.0))
+        assert [model.in_flight for model in app.engine.active()] == [0]
+    assert 9.0 not in gate.values
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}?a=b", "/v2/models/tiny/infer_stream"])
+def test_a_model_that_runs_nothing_refuses_before_the_body_is_sent(tmp_path: Path, path: str) -> None:
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    with ServerThread(app) as server:
+        send = Client(server.url)
+        assert send(PATH, "POST", row(1.0), content_type=OCTETS).status == 200
+        app.engine.dispatchers["default"].lost = DeviceLost("gone")
+        refused = send(path, "POST", b"", content_length="12", content_type=OCTETS)
+        assert (refused.status, json.loads(refused.body)["code"]) == (503, "device_lost")
+        (model,) = app.engine.active()
+        assert model.statistics.rejections == {"device_lost": 1}
+
+
+def test_a_log_that_fails_loses_no_request_and_gives_back_each_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        lost.append(OSError("No space left on device"))
+        raise lost[-1]
+
+    lost: list[OSError] = []
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    with caplog.at_level(logging.INFO, "edge_infer.server.access"), ServerThread(app) as server:
+        send = Client(server.url)
+        assert send(PATH, "POST", row(1.0), content_type=OCTETS).status == 200
+        monkeypatch.setattr(direct, "log_access", fail)
+        for body, status in ((row(1.0), 200), (b"1", 400)):
+            assert [send(PATH, "POST", body, content_type=OCTETS).status for _ in range(3)] == [status] * 3
+        send("/livez")  # the loop is done with them
+        assert lost
+        (model,) = app.engine.active()
+        assert (model.in_flight, app.direct.desk.memory.taken) == (0, 0)
+        assert (model.statistics.requests, model.statistics.failures) == (4, {"input_error": 3})
+
+
+def test_a_client_that_leaves_within_a_large_body_gives_the_model_back(server: ServerThread) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 360000\r\n\r\n".encode()
+    get = Client(server.url)
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+            connection.sendall(head + bytes(100_000))
+            get("/health")
+            connection.sendall(bytes(100_000))
+    while json.loads(get("/dashboard/state.json").body)["models"][0]["in_flight"]:
+        pass
+
+
+def test_a_large_body_that_stops_coming_is_hung_up_on(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    app = create_app({"tiny": tiny}, limits=limits()._replace(door=DoorLimits(body_timeout_s=0.3, min_body_rate=1e9)))
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 360000\r\n\r\n".encode()
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+            connection.sendall(head + bytes(100_000))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+            assert connection.recv(65536) == b""
+        while any(model.in_flight for model in app.engine.active()):
+            pass
+
+
+def test_a_length_beside_chunks_is_refused(server: ServerThread) -> None:
+    """Two ways to tell where a body ends would hide a request in another's body."""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 360000\r\n"
+    with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30) as connection:
+        connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\nc\r\n" + row(1.0) + b"\r\n0\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")

@@ -5,29 +5,42 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from threading import Event
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 from urllib.request import urlopen
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from edge_infer.errors import ServingError
+from edge_infer.codec import FRAME
+from edge_infer.errors import QueueFull, ServingError
 from edge_infer.notify import answers
+from edge_infer.server import listener
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.ingestion.guard import DoorLimits, GuardedProtocol
+from edge_infer.server.ingestion.reader_watch import ReaderWatch
+from edge_infer.server.ingestion.websocket import GuardedWebSocket
 from edge_infer.server.listener import Tls
+from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
-from tests.server.test_serving import ask, row
+from tests.server.test_access_log import refusals
+from tests.server.test_serving import Gate, ask, gate, row
 from tests.server.test_stream import stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+__all__ = ["gate"]
+ANY_ROWS = Limits(batch=BatchLimits(max_rows=0))
 LIMITS = DoorLimits(max_connections=6, max_header_bytes=4096, header_timeout_s=0.3, body_timeout_s=0.3)
 
 
@@ -39,6 +52,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(tiny: Path) -> Iterator[ServerThread]:
     with ServerThread(create_app({"tiny": tiny}, limits=Limits(door=LIMITS))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def few(tiny: Path) -> Iterator[ServerThread]:
+    with ServerThread(create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(max_connections=6)))) as running:
         yield running
 
 
@@ -78,6 +97,9 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
         (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 5000 + b"\r\n\r\n", 431, "headers_too_large"),
         (b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * 1000 + b"\r\n", 431, "headers_too_large"),
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431, "headers_too_large"),
+        (b"\x16\x03\x01\x02\x00 TLS without http", 400, "input_error"),
+        (b"GET /health HTTP/9.9\r\n\r\n", 400, "input_error"),
+        (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1", 400, "input_error"),
     ],
     ids=[
         "upgrade",
@@ -89,25 +111,30 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
         "long",
         "many",
         "long path",
+        "another protocol",
+        "another version",
+        "a length beside chunks",
     ],
 )
 def test_what_takes_too_long_or_too_much_is_hung_up_on(
     server: ServerThread, sent: bytes, status: int, code: str
 ) -> None:
+    before = refusals(server).get(code, 0)
     with opened(server) as connection:
         connection.sendall(sent)
         assert answer(connection) == (status, code)
     assert ask(server).body == row(1.0)
+    assert refusals(server)[code] == before + 1
 
 
-def test_one_connection_too_many_is_refused_and_the_others_go_on(server: ServerThread) -> None:
+def test_one_connection_too_many_is_refused_and_the_others_go_on(few: ServerThread) -> None:
     request = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    kept = [opened(server) for _ in range(6)]
+    kept = [opened(few) for _ in range(6)]
     try:
         for connection in kept:
             connection.sendall(request)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        with opened(server) as another:
+        with opened(few) as another:
             assert answer(another) == (503, "queue_full")
         for connection in kept:
             connection.sendall(request)
@@ -117,11 +144,317 @@ def test_one_connection_too_many_is_refused_and_the_others_go_on(server: ServerT
             connection.close()
 
 
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+ANSWERED = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ",
+        ANSWERED + b"GET /health HTTP/1.1\r\nX-Long: ",
+        POST + b"Content-Length: 12\r\n\r\n" + row(1.0) + b"GET /",
+        CHUNKED + b"c\r\n" + row(1.0) + b"\r\n0\r\nX-Behind: ",
+        CHUNKED + b"c;a=",
+    ],
+    ids=["path", "value", "behind a head", "behind a body", "behind the chunks", "in a chunk's head"],
+)
+def test_what_comes_of_a_head_without_end_is_bounded(server: ServerThread, begun: bytes) -> None:
+    before = refusals(server).get("headers_too_large", 0)
+    with opened(server) as connection, suppress(OSError):  # it is cut while it sends
+        connection.sendall(begun + b"a" * 2**20)
+        while connection.recv(65536):
+            pass
+    assert refusals(server).get("headers_too_large", 0) == before + 1
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_is_bounded_by_no_limit_of_headers(server: ServerThread, path: str, is_chunked: bool) -> None:
+    body = row(1.0, 1000)
+    head = POST.replace(b"/v2/models/tiny/infer", path.encode())
+    if is_chunked:
+        pieces = b"".join(b"c\r\n" + body[at : at + 12] + b"\r\n" for at in range(0, len(body), 12))
+        request = head + b"Transfer-Encoding: chunked\r\n\r\n" + pieces + b"0\r\n\r\n"
+    else:
+        request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with opened(server) as connection:
+        for pieces_of in (1, 2, 7):  # whole, and with a boundary in the body and in the next head
+            size = -(-len(request) // pieces_of)
+            for at in range(0, len(request), size):
+                connection.sendall(request[at : at + size])
+            data = b""
+            while not data.endswith(body):
+                data += connection.recv(65536)
+            assert data.startswith(b"HTTP/1.1 200")
+
+
+UPGRADE = (
+    b"GET /v2/models/tiny/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+@pytest.mark.parametrize(
+    ("behind", "status"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 5000 + b"\r\n\r\n", 431),
+        (b"GET /health HTTP/1.1\r\nX: " + b"a" * 5000 + b"\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+        (UPGRADE, 101),
+        (b"GET /hea", 408),
+        (b"nonsense\r\n\r\n", 400),
+    ],
+    ids=["long", "long and another", "upgrade", "half a line", "nonsense"],
+)
+def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
+    tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str, behind: bytes, status: int
+) -> None:
+    late, too_slow = Event(), GuardedProtocol._too_slow
+
+    def note(self: GuardedProtocol, what: str) -> None:
+        too_slow(self, what)
+        late.set()
+
+    monkeypatch.setattr(GuardedProtocol, "_too_slow", note)
+    app = create_app({"tiny": tiny}, limits=Limits(workers=1, door=LIMITS))
+    head = POST.replace(b"/v2/models/tiny/infer", path.encode()) + b"Content-Length: 12\r\n\r\n"
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened(server) as connection:
+            connection.sendall(head + row(1.0) + behind)
+            assert gate.entered.wait(60)
+            if status == 408:
+                assert late.wait(60)
+            gate.open.set()
+            data = b""
+            while b" 101 " not in data and (chunk := connection.recv(65536)):
+                data += chunk
+        answers = data.split(b"HTTP/1.1 ")
+        assert [int(one[:3]) for one in answers[1:]] == [200, status]
+        assert answers[1].endswith(row(1.0))
+        assert gate.values == [1.0]
+        assert [model.in_flight for model in app.engine.active()] == [0]
+
+
+def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
+    tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, too_slow = Event(), GuardedProtocol._too_slow
+
+    def note(self: GuardedProtocol, what: str) -> None:
+        too_slow(self, what)
+        late.set()
+
+    monkeypatch.setattr(GuardedProtocol, "_too_slow", note)
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=DoorLimits(body_timeout_s=2, min_body_rate=1e9)))
+    body = row(2.0, 300_000)
+    behind = POST.replace(b"/infer", b"/infer?a=b") + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with ServerThread(app) as server, ThreadPoolExecutor(1) as threads:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened(server) as connection:
+            sent = threads.submit(connection.sendall, POST + b"Content-Length: 12\r\n\r\n" + row(1.0) + behind)
+            assert gate.entered.wait(60)
+            assert late.wait(60)
+            gate.open.set()
+            data = bytearray()
+            while not data.endswith(body):
+                data += connection.recv(1 << 20)
+            sent.result()
+        assert [int(one[:3]) for one in data.split(b"HTTP/1.1 ")[1:]] == [200, 200]
+
+
 def test_slow_clients_hold_up_nobody(server: ServerThread) -> None:
     with opened(server) as one, opened(server) as two:
         one.sendall(POST)
         two.sendall(POST + b"Content-Length: 12\r\n\r\n")
         assert {ask(server, float(i)).body == row(float(i)) for i in range(10)} == {True}
+
+
+# -- clients that do not read --
+
+
+class Line:
+    """A transport and an event loop in one: what is unsent, and the timer that runs."""
+
+    def __init__(self) -> None:
+        self.unsent, self.is_cut, self.timer = 100, False, Mock()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+    def call_later(self, _seconds: float, then: Callable[[], None]) -> Mock:
+        self.timer = Mock(ring=then)
+        return self.timer
+
+
+def test_a_slow_client_is_let_go_only_when_it_takes_nothing() -> None:
+    line: Any = Line()
+    watch = ReaderWatch(line, line, 60.0)
+    watch.begin()
+    for unsent in (99, 50, 49):
+        line.unsent = unsent
+        line.timer.ring()
+        assert not line.is_cut
+    line.timer.ring()
+    assert line.is_cut
+
+
+def test_a_client_that_has_taken_all_is_watched_no_more() -> None:
+    line: Any = Line()
+    watch = ReaderWatch(line, line, 60.0)
+    watch.begin()
+    watch.end()
+    line.timer.cancel.assert_called_once()
+    watch.begin()
+    line.unsent = 0
+    last = line.timer
+    last.ring()
+    assert (line.is_cut, line.timer) == (False, last)
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+def test_a_client_that_never_reads_its_answer_is_let_go(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, path: str, more: bytes
+) -> None:
+    gone, lost = Event(), GuardedProtocol.connection_lost
+
+    def note(self: GuardedProtocol, exc: Exception | None) -> None:
+        lost(self, exc)
+        if self.url.startswith(path.encode()):
+            gone.set()
+
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=DoorLimits(read_timeout_s=0.2)))
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        monkeypatch.setattr(GuardedProtocol, "connection_lost", note)
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+            body = row(1.0, 300_000)
+            head = POST.replace(b"/v2/models/tiny/infer", path.encode()) + more
+            connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            assert gone.wait(30)
+        assert [model.in_flight for model in app.engine.active()] == [0]
+        assert ask(server).status == 200
+
+
+def opened_by_who_never_reads(url: str) -> socket.socket:
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+    connection.settimeout(0.5)
+    return connection
+
+
+def message(payload: bytes, size: int | None = None) -> bytes:
+    """A masked WebSocket message, whole or as much of one of `size` bytes as there is."""
+    size = len(payload) if size is None else size
+    return b"\x82\xff" + size.to_bytes(8, "big") + b"\0\0\0\0" + payload
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_stream_whose_client_never_reads_counts_in_the_memory_and_is_let_go(tiny: Path, is_cut: bool) -> None:
+    door = DoorLimits(read_timeout_s=0.3 if is_cut else 60.0)
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=door))
+    memory = app.direct.desk.memory
+    asked = message(FRAME.pack(1, 0, 120_000) + row(1.0, 10_000))
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened_by_who_never_reads(server.url) as connection, ThreadPoolExecutor(1) as threads:
+            connection.settimeout(60)
+            connection.sendall(UPGRADE)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 101 ")  # the last that it reads
+            sent = threads.submit(connection.sendall, asked * 1000)
+            while not is_cut and memory.taken <= 120_000:  # what is not sent counts, too
+                pass
+            if not is_cut:
+                connection.shutdown(socket.SHUT_RDWR)
+            with pytest.raises(ConnectionError):  # of the client, or of the server that lets go of it
+                sent.result()
+        while len(app._streams) or memory.taken or any(model.in_flight for model in app.engine.active()):
+            pass
+        assert ask(server).status == 200
+
+
+def test_a_stream_behind_an_answer_that_nobody_reads_waits_until_it_is_read(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_told, pause = Event(), GuardedWebSocket.pause_writing
+
+    def note(self: GuardedWebSocket) -> None:
+        pause(self)
+        is_told.set()
+
+    monkeypatch.setattr(GuardedWebSocket, "pause_writing", note)
+    body = row(1.0, 300_000)
+    with ServerThread(create_app({"tiny": tiny}, limits=ANY_ROWS)) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened_by_who_never_reads(server.url) as connection:
+            connection.settimeout(30)
+            connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body + UPGRADE)
+            assert is_told.wait(30)
+            data = bytearray()
+            while b" 101 " not in data:
+                data += connection.recv(1 << 20)
+
+
+@pytest.mark.parametrize("is_in_fragments", [False, True])
+def test_a_message_that_does_not_come_ends_its_stream(tiny: Path, is_in_fragments: bool) -> None:
+    app = create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(body_timeout_s=0.3, min_body_rate=1e9)))
+    half = message(b"a" * 50_000, None if is_in_fragments else 100_000)
+    with ServerThread(app) as server, opened(server) as connection:
+        connection.sendall(UPGRADE)
+        assert b" 101 " in connection.recv(65536)
+        connection.sendall(b"\x02" + half[1:] if is_in_fragments else half)
+        while not app.direct.desk.memory.taken >= 50_000:
+            pass
+        data = connection.recv(65536)
+        assert data[:4] == bytes([0x88, len(data) - 2]) + (1008).to_bytes(2, "big")
+        assert connection.recv(65536) == b""
+        while app.direct.desk.memory.taken or len(app._streams):
+            pass
+        assert refusals(server) == {"request_timeout": 1}
+
+
+def test_messages_that_come_in_pieces_are_answered(tiny: Path) -> None:
+    app = create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(body_timeout_s=0.3, min_body_rate=1e9)))
+    asked = message(FRAME.pack(1, 0, 12) + row(1.0))
+    with ServerThread(app) as server, opened(server) as connection:
+        connection.sendall(UPGRADE)
+        assert b" 101 " in connection.recv(65536)
+        sent, got = asked[:20], b""
+        for _ in range(8):  # together longer than one may take, and never is there none begun
+            connection.sendall(sent)
+            sleep(0.1)
+            sent = asked[20:] + asked[:20]
+        while got.count(row(1.0)) < 7:
+            got += connection.recv(65536)
+        assert app.refusals == {}
+
+
+def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -> None:
+    app = create_app({"tiny": tiny}, limits=Limits(max_bodies_bytes=300_000))
+    with ServerThread(app) as server, opened(server) as one, opened(server) as two:
+        for connection in (one, two):
+            connection.sendall(UPGRADE)
+            assert b" 101 " in connection.recv(65536)
+        one.sendall(message(b"a" * 200_000, 400_000))
+        while app.direct.desk.memory.taken < 200_000:
+            pass
+        with suppress(ConnectionError):
+            two.sendall(message(b"a" * 200_000, 400_000))
+            data = two.recv(65536)
+            assert data[2:4] == (1013).to_bytes(2, "big")
+        while len(app._streams) != 1:
+            pass
+        assert app.direct.desk.memory.taken == 200_000
+        assert refusals(server) == {"queue_full": 1}
 
 
 # -- pages of other servers --
@@ -225,3 +558,64 @@ def test_a_certificate_that_is_none_is_one_clear_error(tiny: Path, certificate: 
     for tls in (Tls(wrong, certificate.key), Tls(tmp_path / "none.pem", certificate.key)):
         with pytest.raises(ServingError, match="cannot be used"), ServerThread(create_app({"tiny": tiny}), tls):
             pass
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+def test_an_idle_connection_is_closed_and_one_in_use_is_not(
+    tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(listener, "_KEEP_ALIVE_S", 1.5)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: 12\r\n\r\n"
+    gate.open.set()
+    with (
+        ServerThread(create_app({"tiny": tiny})) as server,
+        socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), 30) as connection,
+    ):
+        for _ in range(4):  # together longer than the time
+            connection.sendall(head.encode() + row(1.0))
+            assert connection.recv(65536).endswith(row(1.0))
+            sleep(0.5)
+        gate.open.clear()
+        connection.sendall(head.encode() + row(2.0))
+        sleep(2)  # it waits for its answer: that is not idle
+        start = perf_counter()
+        gate.open.set()
+        assert connection.recv(65536).endswith(row(2.0))
+        assert connection.recv(65536) == b""
+        assert perf_counter() - start > 1
+
+
+REFUSED = b"POST /v2/models/none/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+OFFERED = POST + b"Content-Length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "behind"),
+    [
+        (ANSWERED, b"\r\n"),
+        (REFUSED % 10, b"0123456789"),
+        (OFFERED % 12, row(1.0)),
+        (OFFERED % 120_000, row(1.0, 10_000)),
+    ],
+    ids=["an empty line", "a body", "a body for the model", "a body that is read past the parser"],
+)
+def test_what_is_no_request_keeps_no_connection(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes, behind: bytes
+) -> None:
+    """An empty line behind an answer, or a body that was refused before it came: the connection is idle still."""
+    monkeypatch.setattr(listener, "_KEEP_ALIVE_S", 0.3)
+    with ServerThread(create_app({"tiny": tiny})) as server:
+        app = server._app
+        Client(server.url)("/v2/models/tiny/ready")
+        (model,) = app.engine.active()
+        monkeypatch.setattr(model.batcher, "refusal", lambda *_: QueueFull("full"))
+        with opened(server) as connection:
+            connection.sendall(request_)
+            data = connection.recv(65536)
+            assert int(data[9:12]) in (200, 404, 503)
+            connection.settimeout(10)
+            sleep(0.1)  # a packet of its own, as far as that can be had
+            with suppress(ConnectionError):
+                connection.sendall(behind)
+                while connection.recv(65536):
+                    pass

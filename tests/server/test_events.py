@@ -101,6 +101,28 @@ def test_a_step_that_fails_is_an_event_and_the_server_goes_on(send: Client) -> N
     assert ask(send, tensor("x", [1, 2], [1, 2]), steps=1)[-1] == ("end", {"steps": 1})
 
 
+STEP = json.dumps(
+    {
+        "inputs": [{"name": name, "shape": [1, 2], "datatype": "FP32", "data": [1, 2]} for name in ("x", "total_in")],
+        "parameters": {"steps": 1},
+    }
+).encode()
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [("sum", None, 200), ("sum", b"{", 400), ("none", b"{}", 404)],
+)
+def test_the_names_of_a_request_come_back_whatever_becomes_of_it(
+    send: Client, path: str, body: bytes | None, status: int
+) -> None:
+    headers = {"x_request_id": "seven", "traceparent": TRACE}
+    answer = send(f"/v2/models/{path}/infer_stream", "POST", STEP if body is None else body, **headers)
+    assert answer.status == status
+    assert (answer.headers["x-request-id"], answer.headers["traceparent"]) == ("seven", TRACE)
+
+
 def test_a_client_that_leaves_before_its_body_came_is_no_fault(send: Client, caplog: pytest.LogCaptureFixture) -> None:
     connection = HTTPConnection(send.url.removeprefix("http://"), timeout=30)
     connection.putrequest("POST", "/v2/models/sum/infer_stream")

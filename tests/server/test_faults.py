@@ -109,7 +109,7 @@ def test_loads_and_unloads_at_once_leave_a_model_that_works(tmp_path: Path) -> N
             return ask(server, 3.0, name).status
         return Client(server.url)(f"/v2/repository/models/{name}/{what}", "POST", b"").status
 
-    limits = Limits(batch=BatchLimits(max_batch_size=1))
+    limits = Limits(batch=BatchLimits(max_batch_size=1, max_wait_ms=1e6))
     with ServerThread(create_app(models, limits=limits)) as server, ThreadPoolExecutor(16) as threads:
         statuses = list(threads.map(lambda job: do(server, job), jobs))
         for name in models:

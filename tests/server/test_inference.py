@@ -14,9 +14,9 @@ import edge_infer
 from edge_infer import errors
 from edge_infer.dtypes import DType
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion.elements import DATATYPES
-from edge_infer.server.problems import STATUSES, UnsupportedMediaType, status_of
-from edge_infer.server.protocol import describe
+from edge_infer.server.errors import STATUSES, UnsupportedMediaType, status_of
+from edge_infer.server.protocol.elements import DATATYPES
+from edge_infer.server.protocol.requests import describe
 from edge_infer.server.repository import ServedModel
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from threading import current_thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,13 +10,15 @@ import pytest
 import edge_infer
 from edge_infer.errors import BundleError, InputError, ModelNotFound
 from edge_infer.server.app import create_app
-from edge_infer.server.repository import ModelRepository, name_models
+from edge_infer.server.repository import ModelRepository, ServedModel, name_models
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle, zip_bundle
 from tests.server.conftest import Client
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from edge_infer.bundle import Bundle
 
 
 def test_the_index_names_every_model_and_where_to_load_it(get: Client) -> None:
@@ -90,10 +93,10 @@ def test_a_bundle_that_is_converted_again_is_served_anew(tmp_path: Path) -> None
     folder = write_bundle(tmp_path / "tiny.bundle", bundle_files())
     repository = ModelRepository({"tiny": folder})
     model = repository.get("tiny")
-    first = model.session()
-    assert model.session() is first
+    first = model.loaded().session
+    assert model.loaded().session is first
     write_bundle(folder, bundle_files(model=onnx_model("Neg"), more={"labels.json": b"[]"}))
-    assert model.session().run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[-1.0, -2.0, -3.0]]
+    assert model.loaded().session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[-1.0, -2.0, -3.0]]
     assert model.bundle().revision == hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
     repository.close()
 
@@ -110,6 +113,33 @@ def test_a_broken_bundle_is_listed_as_broken_and_spares_the_others(tmp_path: Pat
     assert "error" not in entries["good"]
     assert entries["bad"]["error"]["code"] == "manifest_error"
     assert entries["gone"]["error"]["hint"] == "convert it again"
+
+
+def test_a_model_of_which_no_version_can_be_read_is_listed_and_manifests_are_read_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = set()
+    read = ServedModel.bundle
+
+    def watched(self: ServedModel) -> Bundle:
+        readers.add(current_thread().name)
+        return read(self)
+
+    monkeypatch.setattr(ServedModel, "bundle", watched)
+    good, *bad = (write_bundle(tmp_path / name, bundle_files(name)) for name in ("good", "bad", "worse"))
+    for folder in bad:
+        (folder / "manifest.json").write_bytes(b"{")
+    with ServerThread(create_app({"good": good, "bad": bad})) as server:
+        get = Client(server.url)
+        answer = get("/models/")
+        entries = {entry["name"]: entry for entry in json.loads(answer.body)["models"]}
+        assert get("/models/bad/").status == get("/models/bad/manifest.json").status == 500
+        assert get("/models/good/").status == get("/models/good/manifest.json").status == 200
+        assert get("/models/none/").status == get("/models/none/manifest.json").status == 404
+    assert answer.status == 200
+    assert "error" not in entries["good"]
+    assert (entries["bad"]["url"], entries["bad"]["error"]["code"]) == ("/models/bad", "manifest_error")
+    assert "edge-infer server" not in readers
 
 
 def test_models_are_called_what_their_manifest_says(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import brotli
 import pytest
 
-from edge_infer.server.page_archive import build_page_archive, without_documentation
-from edge_infer.server.wheel import package_files
+from edge_infer.server.files.page_archive import build_page_archive, without_documentation
+from edge_infer.server.files.wheel import package_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

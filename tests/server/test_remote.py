@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import edge_infer
 from edge_infer.backends.remote import RemoteModel, Reply
 from edge_infer.backends.remote_stream import StreamConnection
 from edge_infer.dtypes import DType
-from edge_infer.errors import FetchError, InputError, ModelNotFound, QueueFull, UnsupportedError
+from edge_infer.errors import BackendUnavailable, FetchError, InputError, ModelNotFound, QueueFull, UnsupportedError
 from edge_infer.server.app import create_app
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import Tensor
@@ -72,6 +73,24 @@ def test_texts_halves_prepared_calls_and_buffers(url: str) -> None:
     assert target.tolist() == [[-1, -2, -3]]
     with pytest.raises(UnsupportedError):
         session.run({"x": [[1.0, 2.0, 3.0]]}, keep=["y"])
+
+
+def test_a_buffer_may_be_empty_and_must_have_the_shape_of_the_result(url: str) -> None:
+    session = edge_infer.load(f"{url}/neg")
+    nothing = numpy.empty((0, 3), "float32")
+
+    assert session.run({"x": nothing}, into={"y": nothing.copy()})["y"].shape == (0, 3)
+    with pytest.raises(InputError, match=r"is float32\[3, 3\], expected float32\[1, 3\]"):
+        session.run({"x": [[1.0, 2.0, 3.0]]}, into={"y": numpy.empty((3, 3), "float32")})
+
+
+def test_without_websockets_the_error_says_what_to_install_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "websockets", None)
+
+    with pytest.raises(BackendUnavailable) as caught:
+        StreamConnection("ws://127.0.0.1:1/v2/models/neg")
+
+    assert caught.value.hint == "pip install websockets"
 
 
 def test_errors_arrive_as_the_class_that_they_left_as(url: str) -> None:

@@ -19,8 +19,9 @@ from click.testing import CliRunner
 
 from edge_infer.cli import serve as serve_module
 from edge_infer.errors import BundleError, ServingError
+from edge_infer.server.files.pages import find_web_root
 from edge_infer.server.listener import is_local, listen, url_of
-from edge_infer.server.pages import find_web_root
+from tests import interrupts
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 
@@ -29,26 +30,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _heed_ctrl_c() -> None:
-    """Undo what a process inherits that was started in the background of a shell: it ignores the interrupt."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Run the command in a folder; give the process, its URL, and its first line."""
     command = [sys.executable, "-m", "edge_infer", "serve", *arguments, "--port", "0"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     environment.pop("DISPLAY", None)
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=_heed_ctrl_c,
-    ) as process:
+    with interrupts.heeded():
+        begun = subprocess.Popen(
+            command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+    with begun as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -16,6 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+import edge_infer
+from edge_infer.codec import FRAME
 from edge_infer.errors import ServingError
 from edge_infer.server.app import create_app
 from edge_infer.server.response.spans import otlp_provider
@@ -52,10 +54,52 @@ def roots(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
     return [span for span in exporter.get_finished_spans() if span.name.startswith("infer ")]
 
 
+def steps(count: int) -> bytes:
+    entry = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}
+    return json.dumps({"inputs": [entry], "parameters": {"steps": count}}).encode()
+
+
 def times(span: ReadableSpan) -> tuple[int, int]:
     assert span.start_time is not None
     assert span.end_time is not None
     return span.start_time, span.end_time
+
+
+@pytest.mark.parametrize("way", ["direct", "application", "events", "stream"])
+def test_what_others_added_to_the_trace_goes_on(server: ServerThread, exporter: InMemorySpanExporter, way: str) -> None:
+    Client(server.url)("/v2/models/tiny/ready")
+    trace = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "shop=1,bank=2"}
+    if way == "stream":
+        with stream(server.url, additional_headers=trace) as streaming:
+            streaming.send(raw(1, 1.0))
+            answers_of(streaming, 1)
+    elif way == "events":
+        assert Client(server.url)("/v2/models/tiny/infer_stream", "POST", steps(1), **trace).status == 200
+    else:
+        more: dict[str, Any] = {"connection": "close"} if way == "application" else {}
+        ask(server, **more | trace)
+    (span,) = roots(exporter)
+    assert span.context is not None
+    assert dict(span.context.trace_state) == {"shop": "1", "bank": "2"}
+
+
+def test_a_session_names_the_span_in_which_it_asks(server: ServerThread, exporter: InMemorySpanExporter) -> None:
+    from opentelemetry import trace
+
+    caller = TracerProvider().get_tracer("caller").start_span("asks")
+    with edge_infer.load(f"{server.url}/v2/models/tiny") as session, trace.use_span(caller):
+        session.run({"x": [[1.0, 2.0, 3.0]]})
+    (span,) = roots(exporter)
+    assert span.parent is not None
+    assert span.parent.span_id == caller.get_span_context().span_id
+
+
+def test_steps_and_requests_of_a_stream_that_fail_say_why(server: ServerThread, exporter: InMemorySpanExporter) -> None:
+    with stream(server.url) as streaming:
+        streaming.send(FRAME.pack(1, 0, 1) + b"1")
+        answers_of(streaming, 1)
+    assert Client(server.url)("/v2/models/tiny/infer_stream", "POST", b"{}").status == 400
+    assert [dict(span.attributes or {})["error.type"] for span in roots(exporter)] == ["input_error"] * 2
 
 
 @pytest.mark.parametrize("headers", [{}, {"connection": "close"}], ids=["direct", "application"])
@@ -106,9 +150,7 @@ def test_each_request_of_a_stream_and_each_step_is_a_span(server: ServerThread, 
             streaming.send(raw(number, 1.0))
             answers_of(streaming, 1)
     assert len(roots(exporter)) == 3
-    entry = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}
-    body = json.dumps({"inputs": [entry], "parameters": {"steps": 2}}).encode()
-    assert Client(server.url)("/v2/models/tiny/infer_stream", "POST", body).status == 200
+    assert Client(server.url)("/v2/models/tiny/infer_stream", "POST", steps(2)).status == 200
     assert len(roots(exporter)) == 5
 
 

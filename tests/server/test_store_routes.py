@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from edge_infer.errors import InputError, StoreError
+from edge_infer.errors import InputError, QueueFull, StoreError
 from edge_infer.server.app import create_app
 from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.server.settings import Settings
@@ -87,6 +87,31 @@ def test_devices_need_no_tenants_key(publisher: Publisher, tmp_path: Path) -> No
             get(f"{server.url}/sync/v1/fleet")
 
 
+@pytest.mark.parametrize("path", ["fleet", "sync/v1/fleet"])
+def test_beside_tenants_the_report_token_opens_the_fleet_to_a_browser(publisher: Publisher, path: str) -> None:
+    settings = Settings(tenants={Tenant("shop"): [sha256(b"k").digest()]})
+
+    def status(url: str, **headers: str) -> int:
+        try:
+            with urlopen(Request(f"{url}/{path}", headers=headers)) as response:
+                return int(response.status)
+        except HTTPError as error:
+            with error:
+                return error.code
+
+    password, wrong = (f"Basic {base64.b64encode(b'me:' + word).decode()}" for word in (b"t0k3n", b"k"))
+    with ServerThread(create_app({}, store=HostedStore(publisher.folder, token="t0k3n"), settings=settings)) as server:
+        assert status(server.url, Authorization=password) == 200
+        assert status(server.url, **{"X-Api-Key": "k", "Authorization": "Bearer t0k3n"}) == 200
+        assert status(server.url) == 401
+        assert status(server.url, Authorization=wrong) == 401
+        assert status(server.url, **{"X-Api-Key": "k"}) == 401
+    with ServerThread(create_app({}, store=HostedStore(publisher.folder), settings=settings)) as server:
+        assert status(server.url) == 401
+        assert status(server.url, Authorization=password) == 401
+        assert status(server.url, **{"X-Api-Key": "k"}) == 200
+
+
 def report(**changes: Any) -> bytes:
     return json.dumps({"device": "d1", "model": "linear", "version": "1", "sequence": 1, **changes}).encode()
 
@@ -155,6 +180,27 @@ def test_a_listener_that_takes_nothing_is_let_go_and_the_others_hear(
             await asyncio.sleep(0)
         assert hub.listeners == 1
         well.cancel()
+
+    asyncio.run(run())
+
+
+def test_who_was_let_in_but_told_nothing_yet_counts_as_a_listener(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_LISTENERS", 1)
+
+    async def never(*_: Any) -> Any:
+        return await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        hub = events.Events(publisher.folder, lambda: False)
+        first = asyncio.ensure_future(hub.answer()({"type": "http", "method": "GET"}, never, never))
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull, match="1 devices listen already"):
+            hub.answer()
+        first.cancel()
+        await asyncio.wait([first])
+        hub.answer()
 
     asyncio.run(run())
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import pytest
+from uvicorn.protocols.utils import ClientDisconnected
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from edge_infer.codec import FRAME
 from edge_infer.errors import DeviceLost
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.execution.dispatcher import Dispatcher
 from edge_infer.server.ingestion import stream as endpoint
+from edge_infer.server.ingestion.websocket import GuardedWebSocket
+from edge_infer.server.repository import ServedModel
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
@@ -71,6 +76,18 @@ def answers_of(connection: ClientConnection, count: int) -> list[tuple[int, Any,
     while len(found) < count:
         found += frames(connection.recv(30))
     return found
+
+
+@pytest.mark.parametrize("name", ["tiny", "none"])
+def test_the_names_of_a_stream_come_back_with_its_handshake(server: ServerThread, name: str) -> None:
+    names = {"X-Request-Id": "seven", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    try:
+        with stream(server.url, name, additional_headers=names) as opened:
+            assert opened.response is not None
+            found = opened.response.headers
+    except InvalidStatus as refused:
+        found = refused.response.headers
+    assert {key: found.get(key) for key in names} == names
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +224,88 @@ def test_streams_have_a_limit(tmp_path: Path) -> None:
         assert caught.value.response.headers["retry-after"] == "1"
 
 
+def test_streams_that_wait_for_their_model_have_the_same_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, release, load = threading.Event(), threading.Event(), ServedModel.loaded
+
+    def wait(self: ServedModel, *place: Any) -> Any:
+        loading.set()
+        assert release.wait(60)
+        return load(self, *place)
+
+    def status(url: str) -> int:
+        try:
+            with stream(url):
+                return 101
+        except InvalidStatus as refused:
+            return refused.response.status_code
+
+    monkeypatch.setattr(ServedModel, "loaded", wait)
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=limits(max_streams=2))
+    with ServerThread(app) as server, ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(status, server.url) for _ in range(2)]
+        assert loading.wait(60)
+        while app._streams._places < 2:
+            pass
+        assert status(server.url) == 503
+        release.set()
+        assert [one.result() for one in waiting] == [101, 101]
+        while app._streams._places:
+            pass
+        for _ in range(3):  # a handshake that is refused keeps no place
+            with pytest.raises(InvalidStatus):
+                stream(server.url, "none")
+        assert status(server.url) == 101
+
+
+def test_a_request_whose_model_was_replaced_goes_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ServerThread
+) -> None:
+    closed, hold = [True, True, True], Dispatcher.hold
+    monkeypatch.setattr(Dispatcher, "hold", lambda *one: not (closed and closed.pop()) and hold(*one))
+    entry = {"name": "x", "shape": [8000, 3], "datatype": "FP32", "data": [1.5] * 24_000}
+    with stream(server.url) as connection:
+        connection.send(raw(1, 1.0))
+        assert answer(connection.recv(30)) == (1, None, row(1.0))
+        closed += [True, True]
+        connection.send(framed(2, {"inputs": [entry]}))
+        assert "code" not in answer(connection.recv(30))[1]
+    assert not closed
+
+
+def test_a_request_to_a_server_that_stops_is_a_refusal_of_no_model(tmp_path: Path) -> None:
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    with ServerThread(app) as server, stream(server.url) as connection:
+        app.engine.is_draining = True
+        connection.send(raw(1, 1.0))
+        assert answer(connection.recv(30))[1]["code"] == "shutting_down"
+        assert app.refusals == {"shutting_down": 1}
+        (model,) = app.engine.active()
+        assert not model.statistics.rejections
+
+
+def test_a_stream_that_left_while_it_was_closed_harms_no_other_request(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_closing, send = threading.Event(), GuardedWebSocket.send
+
+    async def fail(self: GuardedWebSocket, message: Any) -> None:
+        if message["type"] == "websocket.close":
+            is_closing.set()
+            raise ClientDisconnected
+        await send(self, message)
+
+    monkeypatch.setattr(GuardedWebSocket, "send", fail)
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    with ThreadPoolExecutor(1) as threads, ServerThread(app) as server, stream(server.url):
+        octets = {"content_type": "application/octet-stream"}
+        asked = threads.submit(Client(server.url), "/v2/models/tiny/infer", "POST", row(1.0), **octets)
+        assert gate.entered.wait(60)
+        server._server.should_exit = True
+        assert is_closing.wait(60)
+        gate.open.set()
+        assert asked.result().status == 200
+
+
 def test_a_stream_that_asks_too_much_at_once_is_read_no_further(tmp_path: Path, gate: Gate) -> None:
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     with (
@@ -286,7 +385,7 @@ def test_a_refused_request_with_a_timeout_has_one_answer(tmp_path: Path, gate: G
             *((number, "device_lost") for number in range(3)),
             (3, "deadline_exceeded"),
         ]
-        assert dispatcher.in_flight == 0
+        assert [model.in_flight for model in app.engine.active()] == [0]
 
 
 def test_the_requests_of_a_client_that_left_do_not_run(tmp_path: Path, gate: Gate) -> None:

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import EdgeInferError
+from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion.fast import Parser
-from edge_infer.server.protocol import parse_request
+from edge_infer.server.protocol.elements import DATATYPES
+from edge_infer.server.protocol.fast import Parser
+from edge_infer.server.protocol.requests import parse_request
+from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.values import to_tensor
@@ -230,11 +232,67 @@ def test_the_fast_parser_reads_the_same_language(document: Any, tail: bytes, has
     assert fast == outcome(parse_request, body, INPUTS, OUTPUTS, length)
 
 
+FREE = [TensorSpec("x", DType.FLOAT32, ("batch", "width")), TensorSpec("n", DType.INT8, ())]
+WRONG_OR_NOT: list[Any] = [None, True, False, -1, 0, 1, 12, 13, 255, 256, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70]
+WRONG_OR_NOT += [1.0, 1e400, -0.0, "", "NaN", "a", [], {}, [1, 3], [3, 1], [1.0, 3], [0, 3], [0, 0], [0, 2**60]]
+WRONG_OR_NOT += [[0, 2**62], [2**62, 0], [0, 2**64], [2**32, 2**32], [1, 2, 3], [-0.0, -0, 1e39], {"unknown": 1}]
+PLACES: list[tuple[Any, ...]] = [
+    *[(name,) for name in ("id", "inputs", "outputs", "parameters", "model_name", "unknown")],
+    *[("parameters", name) for name in ("timeout", "priority", "binary_data_output", "sequence_id", "unknown")],
+    *[("inputs", 0, name) for name in ("name", "shape", "datatype", "data", "parameters", "unknown")],
+    *[("inputs", 0, "parameters", name) for name in ("binary_data_size", "shared_memory_region", "unknown")],
+    *[("outputs", 0, name) for name in ("name", "parameters", "unknown")],
+    *[("outputs", 0, "parameters", name) for name in ("binary_data", "classification", "unknown")],
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
+@pytest.mark.parametrize("is_binary", [False, True])
+@pytest.mark.parametrize("prefers_binary", [False, True])
+def test_both_parsers_agree_on_a_request_with_one_other_value(
+    place: tuple[Any, ...], is_binary: bool, prefers_binary: bool
+) -> None:
+    for value in WRONG_OR_NOT:
+        x = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {}}
+        x |= {"parameters": {"binary_data_size": 12}} if is_binary else {"data": [1, 2, 3]}
+        document = {
+            "inputs": [x, {"name": "n", "shape": [], "datatype": "INT8", "data": [7]}],
+            "outputs": [{"name": "y", "parameters": {}}],
+            "parameters": {"binary_data_output": True} if prefers_binary else {},
+        }
+        holder: Any = document
+        for step in place[:-1]:
+            holder = holder[step]
+        holder[place[-1]] = value
+        for tail in (ROW, b""):
+            head = json.dumps(document).replace("Infinity", "1e400").encode()
+            body, length = (head + tail, len(head)) if is_binary else (head, None)
+            fast = outcome(Parser(FREE, OUTPUTS).parse, body, length)
+            assert fast == outcome(parse_request, body, FREE, OUTPUTS, length), (value, tail)
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62], [2**62, 0], [0, 2**61], [0, 2**63 - 1]])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8, DType.STRING, DType.INT4])
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_an_empty_tensor_of_dimensions_that_no_array_has_is_refused(
+    shape: list[int], dtype: DType, is_binary: bool
+) -> None:
+    specs = [TensorSpec("x", dtype, ("batch", "width"))]
+    entry: dict[str, Any] = {"name": "x", "shape": shape, "datatype": DATATYPES[dtype]}
+    data: dict[str, Any] = {"parameters": {"binary_data_size": 0}} if is_binary else {"data": []}
+    entry |= data
+    body = json.dumps({"inputs": [entry]}).encode()
+    for parse in (Parser(specs, OUTPUTS).parse, lambda *one: parse_request(one[0], specs, OUTPUTS, one[1])):
+        with pytest.raises(InputError, match=r"Input `x` has shape .*, whose dimensions are too large together"):
+            parse(body, len(body) if is_binary else None)
+
+
 def test_a_large_tensor_is_parsed_off_the_event_loop_and_is_right(tmp_path: Any) -> None:
     folder = write_bundle(tmp_path / "tiny", bundle_files())
     values = numpy.random.default_rng(1).standard_normal((20_000, 3)).astype("float32")
     document = {"inputs": [{"name": "x", "shape": [20_000, 3], "datatype": "FP32", "data": values.ravel().tolist()}]}
-    with ServerThread(create_app({"tiny": folder})) as server:
+    limits = Limits(batch=BatchLimits(max_rows=0))
+    with ServerThread(create_app({"tiny": folder}, limits=limits)) as server:
         answer = Client(server.url)("/v2/models/tiny/infer", "POST", json.dumps(document).encode())
     assert json.loads(answer.body)["outputs"][0]["data"] == values.ravel().tolist()
 

@@ -83,4 +83,6 @@ def test_a_roll_out_in_steps_and_new_keys(tmp_path: Path) -> None:
     assert "no name for a device" in typed(tmp_path, *pull[:-2], "../x", code=1).stderr
     both = typed(tmp_path, "watch", "store/linear", "--into", "device", "--server", "http://x", "--no-server", code=2)
     assert "exclude each other" in both.stderr
+    often = typed(tmp_path, "watch", "store/linear", "--into", "device", "--interval", "0", code=2)
+    assert "'--interval': 0.0 is not in the range" in often.stderr
     assert "Freed" in typed(tmp_path, "store", "gc", "store").stderr

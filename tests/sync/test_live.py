@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from edge_infer.errors import ExecutionError, FetchError, InputError, SyncError, TrialError
+from edge_infer.errors import ExecutionError, FetchError, InputError, NotReleasedError, SyncError, TrialError
 from edge_infer.live import LiveSession
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.watch import MAX_BACKOFF, wait_s, watch
@@ -123,6 +123,24 @@ def test_watch_goes_on_after_a_failure() -> None:
 
     assert [str(error) for error in errors] == ["down", "No space left on device", "MemoryError: none left", "down"]
     assert isinstance(errors[0], SyncError)
+
+
+def test_watch_goes_on_where_being_told_fails(caplog: pytest.LogCaptureFixture) -> None:
+    stop, looks = threading.Event(), [0]
+
+    def look() -> Pulled:
+        looks[0] += 1
+        if looks[0] == 3:
+            stop.set()
+        raise NotReleasedError("not yet") if looks[0] == 2 else FetchError("down")
+
+    def fail(_error: EdgeInferError) -> None:
+        raise RuntimeError("the pager is broken")
+
+    watch(look, interval_s=0.001, stop=stop, on_error=fail)
+
+    assert looks == [3]
+    assert [record.args for record in caplog.records] == [("down",), ("not yet",), ("down",)]
 
 
 def test_waits_have_jitter_and_back_off_to_a_limit() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,17 @@ import numpy as np
 import pytest
 
 import edge_infer
-from edge_infer.errors import BackendUnavailable, FetchError, StoreError, TrialError
-from edge_infer.manifest import PART_SIZE
+from edge_infer.errors import (
+    BackendUnavailable,
+    DeviceLost,
+    FetchError,
+    InputError,
+    OutOfMemory,
+    StoreError,
+    TrialError,
+    UnsupportedError,
+)
+from edge_infer.manifest import PART_SIZE, Manifest
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.source import open_source
@@ -20,6 +30,16 @@ from tests.sync.conftest import SIZE, Answer, Host, Publisher, take, weights
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# A process of its own: a fork of this one would inherit the locks of threads that it does not have.
+_KILLED_BY_ITS_TRIAL = """
+import os, sys
+from pathlib import Path
+from edge_infer.sync.client import pull
+from edge_infer.sync.device import DeviceStore
+
+pull(sys.argv[1], "linear", DeviceStore(Path(sys.argv[2])), lambda path: os._exit(9))
+"""
 
 
 @pytest.fixture
@@ -161,8 +181,68 @@ class TestTrial:
 
         assert take(publisher.folder, device, lambda _path: None, retry=True).changed
 
-    @pytest.mark.parametrize("fault", [BackendUnavailable("no engine"), MemoryError(), OSError("disk")], ids=repr)
-    def test_a_fault_of_the_machine_is_not_the_models(
+    def test_a_version_that_was_taken_at_last_is_refused_no_more(
+        self, publisher: Publisher, device: DeviceStore
+    ) -> None:
+        publisher.publish(1, wrong=True)
+        with pytest.raises(TrialError):
+            take(publisher.folder, device)
+        take(publisher.folder, device, lambda _path: None, retry=True)
+
+        assert take(publisher.folder, device).method == "none"
+
+    def test_what_a_refused_version_is_tried_again_with_can_be_typed(
+        self, publisher: Publisher, device: DeviceStore
+    ) -> None:
+        publisher.publish(1, wrong=True)
+        for _ in range(2):
+            with pytest.raises(TrialError) as caught:
+                take(publisher.folder, device)
+
+        command = f"edge-infer pull {publisher.folder}/linear --into {device.folder} --retry"
+        assert caught.value.hint.startswith(command)
+
+    def test_a_version_for_a_newer_edge_infer_is_taken_after_the_upgrade(
+        self, publisher: Publisher, device: DeviceStore
+    ) -> None:
+        publisher.publish(1)
+
+        def needs_newer(_path: Path) -> None:
+            Manifest.from_bytes(b'{"schema_version": "2.0"}')
+
+        with pytest.raises(TrialError, match="this edge-infer reads 1") as caught:
+            take(publisher.folder, device, needs_newer)
+
+        assert caught.value.hint == "pip install --upgrade edge-infer"
+        assert take(publisher.folder, device).changed
+
+    @pytest.mark.parametrize("choice", [{"variant": "onnx/typo"}, {"backend": "litert"}, {"threads": 0}], ids=str)
+    def test_a_choice_that_is_wrong_is_not_held_against_a_version(
+        self, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, choice: dict[str, Any]
+    ) -> None:
+        monkeypatch.setenv("EDGE_INFER_CACHE", str(tmp_path / "cache"))
+        address = f"edge+{publisher.folder}/linear"
+        publisher.publish(1)
+
+        with pytest.raises((InputError, BackendUnavailable)):
+            edge_infer.load(address, **choice)
+
+        edge_infer.load(address).close()
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            BackendUnavailable("no engine"),
+            OutOfMemory("not for this one"),
+            DeviceLost("gone"),
+            UnsupportedError("not here"),
+            InputError("no such device"),
+            MemoryError(),
+            OSError("disk"),
+        ],
+        ids=repr,
+    )
+    def test_a_fault_of_the_machine_or_the_caller_is_not_the_models(
         self, publisher: Publisher, device: DeviceStore, fault: Exception
     ) -> None:
         publisher.publish(1)
@@ -182,10 +262,9 @@ class TestTrial:
         publisher.publish(2)
 
         for _ in range(2):
-            child = os.fork()
-            if child == 0:
-                take(publisher.folder, device, lambda _path: os._exit(9))
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+            command = [sys.executable, "-c", _KILLED_BY_ITS_TRIAL, str(publisher.folder), str(device.folder)]
+            killed = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+            assert killed.returncode == 9, killed.stderr
 
         with pytest.raises(TrialError, match="before"):
             take(publisher.folder, device)

@@ -44,6 +44,20 @@ def started(supervisor: socket.socket, *arguments: str) -> subprocess.Popen[byte
     return process
 
 
+@pytest.mark.parametrize("command", ["watch store/linear --into device --no-server", "device watch-folder drop"])
+def test_a_service_is_ready_before_it_says_that_it_lives(
+    supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WATCHDOG_USEC", "600000000")
+
+    process = started(supervisor, *command.split())
+
+    assert supervisor.recv(100) == b"WATCHDOG=1"
+    process.terminate()
+    assert ended(process, supervisor) == 0
+
+
 def ended(process: subprocess.Popen[bytes], supervisor: socket.socket) -> int:
     """Wait for the end of a service that says that it stops."""
     try:

@@ -119,6 +119,16 @@ def test_a_revision_below_the_floor_is_refused_even_when_signed(publisher: Publi
         take(publisher.folder, device, quick)
 
 
+def test_a_signed_revision_of_sequence_0_is_below_every_floor(publisher: Publisher, device: DeviceStore) -> None:
+    revision = publisher.publish(2).revision
+    Repository(publisher.folder).offer(revision._replace(sequence=0), publisher.keys)
+
+    with pytest.raises(RollbackError, match="sequence 0, expected at least 1"):
+        take(publisher.folder, device, quick)
+
+    assert still_runs(device)
+
+
 def test_a_store_that_is_frozen_expires_and_what_runs_goes_on(publisher: Publisher, device: DeviceStore) -> None:
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=8)
     Repository(publisher.folder, now=past).refresh(publisher.keys)

@@ -9,9 +9,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tuf.api.metadata import TargetFile
 
+from edge_infer.errors import EdgeInferError
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.revision import File
+from edge_infer.sync.stage import offered
 from edge_infer.sync.transforms import PLANES, decode, encode
 from tests.sync.vectors import PLACE
 
@@ -51,6 +54,17 @@ def test_packs_give_what_the_vectors_say(case: dict[str, Any], tmp_path: Path) -
     )
 
     assert made == {one["path"]: raw(one["bytes"]) for one in case["files"]}
+
+
+@pytest.mark.parametrize("case", VECTORS["stages"], ids=lambda case: json.dumps(case["custom"]))
+def test_a_step_of_a_roll_out_gives_what_the_vectors_say(case: dict[str, Any]) -> None:
+    target = TargetFile(5, {"sha256": "ab" * 32}, "m", {"custom": case["custom"]})
+    try:
+        gives = "fallback" if offered(target, "m", "device", 0).is_fallback else "whole"
+    except EdgeInferError as error:
+        gives = error.code
+
+    assert gives == case["gives"]
 
 
 def test_the_delta_vector_has_a_frame_with_a_prefix() -> None:

@@ -82,8 +82,35 @@ def canonical() -> list[dict[str, Any]]:
     return [{"value": value, "gives": encode_canonical(value)} for value in values]
 
 
+def stages() -> list[dict[str, Any]]:
+    """What a target's `custom` says to a device outside every share: `whole`, `fallback`, or the code of an error."""
+    digest = "cd" * 32
+    stage = {"number": 1, "share": 0, "fallback": digest}
+    cases: list[tuple[Any, str]] = [
+        ({}, "whole"),
+        ({"sequence": 2, "stage": None}, "whole"),
+        ({"sequence": 2, "stage": stage | {"share": 10_000}}, "whole"),
+        ({"sequence": 2, "stage": stage}, "fallback"),
+        ({"sequence": 2, "stage": stage | {"fallback": ""}}, "not_released"),
+        ({"sequence": 2, "stage": {"number": 1, "share": 0}}, "not_released"),
+    ]
+    wrong: list[Any] = [None, [], "x", {"sequence": 2, "stage": 0}, {"sequence": 2, "stage": []}, {"stage": stage}]
+    wrong += [{"sequence": 2, "stage": {key: stage[key] for key in ("number", "share") if key != one}} for one in stage]
+    wrong.pop()  # without a fallback it is right
+    wrong += [{"sequence": sequence, "stage": stage} for sequence in ("2", -1, True, None)]
+    wrong += [{"sequence": 2, "stage": stage | {"number": number}} for number in ("1", -1, False, None)]
+    wrong += [{"sequence": 2, "stage": stage | {"share": share}} for share in ("9999", -1, True, None)]
+    wrong += [
+        {"sequence": 2, "stage": stage | {"fallback": one}}
+        for one in (None, 7, "../x", "ab", digest + "\n", digest.upper())
+    ]
+    return [
+        {"custom": custom, "gives": gives} for custom, gives in [*cases, *((one, "signature_error") for one in wrong)]
+    ]
+
+
 def main() -> None:
-    document = {"transforms": transforms(), "packs": packs(), "canonical": canonical()}
+    document = {"transforms": transforms(), "packs": packs(), "canonical": canonical(), "stages": stages()}
     PLACE.write_text(json.dumps(document, indent=1) + "\n")
 
 

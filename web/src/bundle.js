@@ -259,13 +259,13 @@ function wrong(what, hint = "make the bundle again with `edge-infer convert`") {
  * @param {"ort" | "litert"} [backend] The engine that must read it.
  * @param {string[]} [precisions] Which precision to take first.
  * @returns {Variant}
- * @throws {InferError} `unsupported_model`: the page can run none of them.
+ * @throws {InferError} `unsupported_model`: the page can run none of them; `input_error`: not by what was asked for.
  */
 export function chooseVariant(manifest, id, backend, precisions = PRECISIONS) {
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
-    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "manifest_error");
+    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error");
   }
   const order = backend === undefined ? Object.values(FORMATS) : [FORMATS[backend]];
   const format = order.find((one) => named.some((variant) => variant.format === one));
@@ -286,7 +286,7 @@ export function chooseVariant(manifest, id, backend, precisions = PRECISIONS) {
  */
 function unreadable(what, backend, found) {
   const reads = backend === undefined ? "A page runs ONNX and TFLite" : `Backend \`${backend}\` reads ${FORMATS[backend]}`;
-  return new InferError(`${reads}, and ${what} is ${found.join(" and ")}`, "unsupported_model", {
+  return new InferError(`${reads}, and ${what} is ${found.join(" and ")}`, backend === undefined ? "unsupported_model" : "input_error", {
     hint: backend === undefined ? "convert the model again with `edge-infer convert`" : "leave `backend` out, or choose the other",
   });
 }

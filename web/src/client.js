@@ -49,7 +49,8 @@ export class WorkerClient {
     this.outbox = [];
     /** How many requests the worker has not answered. */
     this.posted = 0;
-    this.isClosed = false;
+    /** Why it takes no more requests. @type {InferError | undefined} */
+    this.ended = undefined;
     this.onOutput = onOutput;
     this.worker = startWorker(onOutput ? "python-worker.js" : "worker.js", name);
     this.worker.onmessage = ({ data }) => this.receive(data);
@@ -57,7 +58,7 @@ export class WorkerClient {
     this.worker.onerror = (event) => {
       event.preventDefault();
       const said = event.message ? `: ${event.message}` : "; one of its modules could not be loaded";
-      this.fail(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint: "reload the page" }));
+      this.close(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint: "reload the page" }));
     };
   }
 
@@ -74,18 +75,23 @@ export class WorkerClient {
    */
   request(body, { transfer = [], onProgress, signal } = {}) {
     if (signal?.aborted) return Promise.reject(signal.reason);
-    if (this.isClosed) return Promise.reject(new InferError("The worker is closed", "input_error", { hint: "start it again" }));
+    if (this.ended) return Promise.reject(this.ended);
     const id = this.nextId++;
-    return new Promise((resolve, reject) => {
+    const answered = new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, onProgress });
       this.outbox.push({ id, message: { ...body, id }, transfer, isHeld: signal !== undefined && body.kind === "run" });
       this.flush();
-      signal?.addEventListener("abort", () => {
-        if (!this.waiting.delete(id)) return;
-        if (!this.isClosed) this.worker.postMessage({ kind: "abort", target: id, id: 0 });
-        reject(signal.reason);
-      });
     });
+    if (!signal) return answered;
+    const giveUp = () => {
+      const waiting = this.waiting.get(id);
+      if (!waiting) return;
+      this.waiting.delete(id);
+      this.worker.postMessage({ kind: "abort", target: id, id: 0 });
+      waiting.reject(signal.reason);
+    };
+    signal.addEventListener("abort", giveUp);
+    return answered.finally(() => signal.removeEventListener("abort", giveUp));
   }
 
   /**
@@ -95,9 +101,15 @@ export class WorkerClient {
   flush() {
     for (let next = this.outbox[0]; next && !(next.isHeld && this.posted > 0); next = this.outbox[0]) {
       this.outbox.shift();
-      if (!this.waiting.has(next.id)) continue;
-      this.posted++;
-      this.worker.postMessage(next.message, next.transfer);
+      const waiting = this.waiting.get(next.id);
+      if (!waiting) continue;
+      try {
+        this.worker.postMessage(next.message, next.transfer);
+        this.posted++;
+      } catch (error) {
+        this.waiting.delete(next.id);
+        waiting.reject(error); // it has a value that cannot be cloned
+      }
     }
   }
 
@@ -119,17 +131,16 @@ export class WorkerClient {
     else waiting?.reject(InferError.fromJSON(reply.error));
   }
 
-  /** @param {InferError} error */
-  fail(error) {
-    for (const { reject } of this.waiting.values()) reject(error);
-    this.waiting.clear();
-  }
-
-  /** Stop the worker, and with it all that it holds. A second call does nothing. */
-  close() {
-    this.isClosed = true;
+  /**
+   * Stop the worker, and with it all that it holds. A second call does nothing.
+   *
+   * @param {InferError} [why] What requests fail with, now and later.
+   */
+  close(why = new InferError("The worker is closed", "input_error", { hint: "start it again" })) {
+    this.ended ??= why;
     openWorkers.delete(this);
     this.worker.terminate();
-    this.fail(new InferError("The worker was closed", "input_error"));
+    for (const { reject } of this.waiting.values()) reject(this.ended);
+    this.waiting.clear();
   }
 }

@@ -12,8 +12,6 @@ import { WorkerClient } from "./client.js";
 import { InferError } from "./errors.js";
 import { transferable } from "./protocol.js";
 import { PythonWorker } from "./python.js";
-import { follow } from "./sync/follow.js";
-import { LiveModel, storeAddress } from "./sync/live.js";
 import { arrayOver, checkInput } from "./tensors.js";
 
 export { InferError };
@@ -28,6 +26,7 @@ export { InferError };
 export const VERSION = "0.1.0";
 
 /** @typedef {import("./sync/live.js").Update} Update */
+/** @typedef {import("./sync/live.js").LiveModel} LiveModel */
 
 /**
  * @typedef {object} OwnOptions
@@ -46,6 +45,8 @@ export const VERSION = "0.1.0";
  */
 /** @typedef {OwnOptions & import("./sync/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
 
+/** What an address of STORE/MODEL begins with. */
+const STORE = "edge+";
 // When the image of Python is made: the first answers of a page come before it.
 const IMAGE_DELAY_MS = 5000;
 
@@ -67,23 +68,25 @@ let users = 0;
  */
 export async function load(url, options = {}) {
   const { variant, backend, device, threads, root, onProgress, signal, keep = true, selfTest, tune: isTuned, ...ofStore } = options;
-  client ??= new WorkerClient("edge-infer");
-  users++;
-  const used = client;
+  const text = String(url);
+  const isOfStore = text.startsWith(STORE);
+  const address = new URL(isOfStore ? text.slice(STORE.length) : text, globalThis.location?.href).href;
   const settings = { root: rootOf(root), threads };
-  const address = storeAddress(url);
-  const live = address ? new LiveModel(address, settings.root, ofStore) : undefined;
+  const used = enter();
+  /** @type {LiveModel | undefined} */
+  let live;
   const open = (/** @type {Partial<import("./protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
     used.request({ kind: "open", url: "", variant, backend, device, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
-    if (!live) {
-      const address = new URL(url, globalThis.location?.href).href;
-      if (isTuned && keep && !(await isMeasured(used, address, signal))) await tune(address, { variant, backend, root, onProgress, signal });
+    if (!isOfStore) {
+      const asked = { variant, backend, device, threads, onProgress, signal };
+      if (isTuned && keep) await (await import("./tune.js")).measureOnce(used, address, settings.root, asked);
       return new Session(used, await open({ url: address, selfTest }));
     }
+    live = new (await import("./sync/live.js")).LiveModel(address, settings.root, ofStore);
     try {
       const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files, isNew, isOffline }) =>
-        open({ files, selfTest: isNew }, buffersOf(files)).then((opened) => ({ ...opened, report: { ...opened.report, offline: isOffline } })),
+        open({ files, selfTest, trial: isNew ? address : "" }, buffersOf(files)).then((opened) => ({ ...opened, report: { ...opened.report, offline: isOffline } })),
       );
       return new Session(used, withUpdate(taken, update), live, variant);
     } catch (error) {
@@ -99,11 +102,6 @@ export async function load(url, options = {}) {
     leave(used);
     throw error;
   }
-}
-
-/** @param {WorkerClient} worker @param {string} url @param {AbortSignal} [signal] @returns {Promise<boolean>} */
-async function isMeasured(worker, url, signal) {
-  return (await worker.request({ kind: "survey", url }, { signal })).isMeasured;
 }
 
 /**
@@ -147,9 +145,7 @@ export async function clearModels() {
  * @returns {Promise<T>}
  */
 async function withWorker(work) {
-  client ??= new WorkerClient("edge-infer");
-  users++;
-  const used = client;
+  const used = enter();
   try {
     return await work(used);
   } finally {
@@ -173,6 +169,13 @@ export async function keepOffline({ root, ...options } = {}) {
 /** Undo `keepOffline`. Models stay until `clearModels`. */
 export async function forgetOffline() {
   await (await import("./offline.js")).forgetOffline();
+}
+
+/** @returns {WorkerClient} The worker of the page's sessions: another one after one that failed. */
+function enter() {
+  if (!client || client.ended) client = new WorkerClient("edge-infer");
+  users++;
+  return client;
 }
 
 /** @param {WorkerClient} used */
@@ -288,7 +291,7 @@ export class Session {
     if (!used) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     const { session } = this.#opened;
     const { taken, update } = await live.take({ ...asking, mayBeOld: false }, ({ files, isNew }) =>
-      used.request({ kind: "swap", session, files, variant: this.#variant, selfTest: isNew }, { transfer: buffersOf(files) }),
+      used.request({ kind: "swap", session, files, variant: this.#variant, trial: isNew ? live.address : "" }, { transfer: buffersOf(files) }),
     );
     if (taken) this.#opened = withUpdate(taken, update);
     return update;
@@ -302,7 +305,7 @@ export class Session {
    */
   watch(options = {}) {
     if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
-    const end = follow(() => this.update(), this.#live.address, options);
+    const end = this.#live.follow(() => this.update(), options);
     this.#watches.add(end);
     return end;
   }
@@ -317,7 +320,7 @@ export class Session {
     if (!used) return;
     for (const end of this.#watches) end();
     this.#live?.close();
-    await used.request({ kind: "close", session: this.#opened.session });
+    if (!used.ended) await used.request({ kind: "close", session: this.#opened.session });
     leave(used);
   }
 }
@@ -356,7 +359,7 @@ export async function loadPython(options = {}) {
     const report = await worker.request({ kind: "python", settings, wheel: address, engines }, { onProgress });
     if (keepImage && !report.isFromImage) {
       // Starting a second Python takes a processor for seconds: not while the page makes use of its first one.
-      const later = () => worker.isClosed || keepPythonImage({ root: place }).catch((error) => console.debug(`edge-infer: ${error}`));
+      const later = () => worker.ended || keepPythonImage({ root: place }).catch((error) => console.debug(`edge-infer: ${error}`));
       setTimeout(() => (globalThis.requestIdleCallback ?? setTimeout)(later), IMAGE_DELAY_MS);
     }
     return new PythonWorker(worker, report);

@@ -26,10 +26,14 @@ const nameOf = (revision) => `measured-${revision}`;
 /**
  * @param {Store} store
  * @param {string} revision The bundle's.
- * @param {Measurement[]} rows The fastest first.
+ * @param {Measurement[]} rows
+ * @param {import("./tune.js").Way[]} failed What does not work; what was measured of all other ways before stays.
  */
-export async function rememberMeasured(store, revision, rows) {
-  const document = { format: FORMAT, machine: machine(), rows };
+export async function rememberMeasured(store, revision, rows, failed) {
+  const keyOf = (/** @type {import("./tune.js").Way} */ way) => [way.variant, way.backend, way.device, way.threads].join();
+  const tried = new Set([...rows, ...failed].map(keyOf));
+  const others = (await recallMeasured(store, revision)).filter((row) => !tried.has(keyOf(row)));
+  const document = { format: FORMAT, machine: machine(), rows: [...others, ...rows] };
   await store.remember(nameOf(revision), new TextEncoder().encode(JSON.stringify(document)));
 }
 

@@ -21,6 +21,10 @@ import { InferError } from "./errors.js";
 // What a page asks for as it runs is data, such as models, which have a store of their own.
 const DATA = ["fetch", "xmlhttprequest", "beacon"];
 const FOLDERS = ["src/", "vendor/", "wheels/"];
+/** The address of our service worker. */
+const OWN = new URL("./service-worker.js", import.meta.url).href;
+// A service worker says at once that it has heard.
+const ANSWER_MS = 10_000;
 
 /**
  * @param {OfflineOptions} options
@@ -34,7 +38,7 @@ export async function keepOffline({ files = [], script }, root) {
     return { ...none, why: `${why}: it needs its server at every visit` };
   }
   const page = location.href.split(/[?#]/)[0];
-  const registration = await register(new URL(script ?? new URL("./service-worker.js", import.meta.url), location.href), page, root);
+  const registration = await register(new URL(script ?? OWN, location.href), page, root);
   const addresses = new Set([page, ...files.map((file) => new URL(file, location.href).href)]);
   const isOwn = (/** @type {string} */ url) => /^https?:/.test(url) && !url.includes("/.edge-infer/");
   const loaded = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
@@ -50,11 +54,11 @@ export async function keepOffline({ files = [], script }, root) {
   return { isKept: true, ...count, why: "" };
 }
 
-/** Keep nothing of this origin's pages any more. */
+/** Keep nothing of this origin's pages any more. A service worker of the site's own stays, with nothing of ours to give. */
 export async function forgetOffline() {
   await globalThis.caches?.delete("edge-infer-offline");
   for (const registration of (await navigator.serviceWorker?.getRegistrations()) ?? []) {
-    if (registration.active?.scriptURL.endsWith("/service-worker.js")) await registration.unregister();
+    if (registration.active?.scriptURL === OWN) await registration.unregister();
   }
 }
 
@@ -110,10 +114,17 @@ async function activated(registration) {
  */
 async function ask(worker, request) {
   const { port1, port2 } = new MessageChannel();
-  const answered = new Promise((resolve) => (port1.onmessage = resolve));
+  const answered = new Promise((resolve, reject) => {
+    const why = new InferError(`The service worker ${worker.scriptURL} does not answer`, "unsupported", {
+      hint: 'add ours to it: importScripts("/src/service-worker.js")',
+    });
+    const timer = setTimeout(() => reject(why), ANSWER_MS);
+    port1.onmessage = ({ data }) => {
+      clearTimeout(timer);
+      if (data.value) resolve(data.value);
+      else if (data.error) reject(InferError.fromJSON(data.error));
+    };
+  });
   worker.postMessage(request, [port2]);
-  const { value, error } = (await answered).data;
-  port1.close();
-  if (error) throw InferError.fromJSON(error);
-  return value;
+  return answered.finally(() => port1.close());
 }

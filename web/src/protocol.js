@@ -51,18 +51,20 @@
  * @property {EngineSettings} settings
  * @property {Files} [files] The files of the bundle, where they are here already.
  * @property {boolean} [selfTest] Whether it has to give its golden outputs.
+ * @property {string} [trial] Where it is a new version of a signed store, the model's address: this is its trial.
  */
-/** @typedef {{kind: "survey", url: string, variant?: string, backend?: "ort" | "litert"}} SurveyRequest Answered by `Survey`. */
-/** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there is to measure of a bundle. */
+/** @typedef {{kind: "survey", url: string} & import("./measured.js").Asked} SurveyRequest Answered by `Survey`. */
+/** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there
+ *   is to measure of a bundle, and whether something of what was asked for was measured. */
 /** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */
-/** @typedef {{kind: "remember", revision: string, rows: import("./measured.js").Measurement[]}} RememberRequest */
+/** @typedef {{kind: "remember", revision: string, rows: import("./measured.js").Measurement[], failed: import("./tune.js").Way[]}} RememberRequest */
 /**
  * @typedef {object} SwapRequest
  * @property {"swap"} kind
  * @property {number} session
  * @property {Files} files
  * @property {string} [variant]
- * @property {boolean} selfTest
+ * @property {string} trial As that of `OpenRequest`; empty for a version that was tried.
  */
 /** @typedef {Omit<import("./sync/pull.js").PullOptions, "onProgress" | "signal">} PullSettings */
 /** @typedef {{kind: "pull", address: string, options: PullSettings}} PullRequest Answered by `Pulled`. */

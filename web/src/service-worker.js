@@ -3,7 +3,8 @@
  * tells it what to keep; a site that has one already adds this with `importScripts`. It has no imports for that reason.
  *
  * The network comes first: where it answers, nothing that was kept is used. A file's bytes lie under their sha256, and an
- * index, written last, names the files of each page: a page that was kept while it was deployed is never half of each.
+ * index, written last, names the files of each page: all of them are kept, or those of before. Nothing tells which page a
+ * worker's request is of, so a file that two pages have is the one that was kept last: keep both again after a deployment.
  */
 
 /** @typedef {{sha256: string, headers: Record<string, string>}} KeptFile */
@@ -34,6 +35,7 @@ worker.addEventListener("fetch", (/** @type {{request: Request, respondWith: (an
 worker.addEventListener("message", (/** @type {Extendable & MessageEvent<KeepRequest>} */ event) => {
   const [port] = event.ports;
   if (event.data?.kind !== "keep" || !port) return;
+  port.postMessage({ isHeard: true });
   last = last.then(() => keep(event.data)).then(
     (value) => port.postMessage({ value }),
     (error) => port.postMessage({ error: error.document ?? describe("fetch_error", String(error), "load the page again") }),

@@ -14,7 +14,7 @@ import { goodBytes, transfer } from "./transfer.js";
 /** @typedef {{size: number, used: number, model: string}} Known A file's size in bytes, when it was used, and for what. */
 /**
  * @typedef {object} Kept
- * @property {string} model The name of the bundle that it belongs to.
+ * @property {string} model The name of the bundle that it belongs to; of a model of a store, its address.
  * @property {number} bytes
  * @property {string} used When it was last loaded, as ISO 8601.
  */

@@ -94,10 +94,29 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
       throw new InferError(`No way to run \`${model}\` works here: ${reasons.join("; ")}`, "unsupported_model");
     }
     rows.sort((one, other) => one.ms - other.ms);
-    await first.request({ kind: "remember", revision, rows });
+    await first.request({ kind: "remember", revision, rows, failed });
     return { model, rows, failed };
   } finally {
     for (const client of clients.values()) client.close();
+  }
+}
+
+/**
+ * Measure what `load` may choose from, unless that was done in this browser.
+ *
+ * @param {WorkerClient} worker
+ * @param {string} url
+ * @param {string} root
+ * @param {import("./measured.js").Asked & Pick<TuneOptions, "signal" | "onProgress">} asked
+ */
+export async function measureOnce(worker, url, root, { device = "auto", threads, onProgress, signal, ...asked }) {
+  if ((await worker.request({ kind: "survey", url, ...asked, device, threads }, { signal })).isMeasured) return;
+  const devices = device === "auto" ? undefined : [device];
+  try {
+    await measure(url, root, { ...asked, devices, threads: threads === undefined ? undefined : [threads], onProgress, signal });
+  } catch (error) {
+    // Without a GPU the session goes on with wasm, and says so.
+    if (device !== "webgpu" || !(error instanceof InferError) || error.code !== "unsupported_model") throw error;
   }
 }
 

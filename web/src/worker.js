@@ -54,13 +54,13 @@ async function handle(request, signal, onProgress) {
       const sizes = new Map(manifest.files.map(({ path, size }) => [path, size]));
       const found = runnable(manifest, request.variant, request.backend);
       const variants = found.map(({ id, format, file }) => ({ id, format, bytes: sizes.get(file) ?? 0 }));
-      const isMeasured = (await recallMeasured(await ownStore(), revision)).length > 0;
+      const isMeasured = fastest(await recallMeasured(await ownStore(), revision), request) !== undefined;
       return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, isMeasured }, []];
     }
     case "time":
       return [await time(sessionOf(request.session), request.runs), []];
     case "remember":
-      await rememberMeasured(await ownStore(), request.revision, request.rows);
+      await rememberMeasured(await ownStore(), request.revision, request.rows, request.failed);
       return [null, []];
     case "run": {
       const found = sessionOf(request.session);
@@ -119,31 +119,32 @@ async function storeModel(address) {
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function open(request, signal, onProgress) {
-  const { url, variant: wanted, keep, files, selfTest } = request;
+  const { url, variant: wanted, keep, files, selfTest, trial } = request;
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
-  const { choosing, started: engineStarted } = await engineFor(request, wanted, onProgress);
   const asked = { ...request, threads: request.settings.threads };
   const measured = kept && (async (/** @type {string} */ revision) => fastest(await recallMeasured(kept, revision), asked));
-  const bundle = files
-    ? await bundleOfFiles(files, choosing)
-    : await fetchBundle(url, { ...choosing, onProgress, signal, store: kept, measured, withExamples: selfTest });
-  const opener = await engineStarted();
-  signal?.throwIfAborted();
+  const fetching = { onProgress, signal, store: kept, measured, withExamples: selfTest };
+  /** @type {Bring} */
+  const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
+  const { bundle, opener } = await withEngine(request, wanted, bring, { onProgress, signal });
   const notices = kept?.notices.filter((_, i) => i >= known || kept.kind === "memory") ?? [];
-  const facts = { selfTest, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
+  const facts = { selfTest, trial, storage: kept?.kind ?? /** @type {const} */ ("none"), notices, signal };
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
 }
 
+/** @typedef {(choosing: import("./bundle.js").FetchOptions) => Promise<import("./bundle.js").FetchedBundle>} Bring */
+
 /**
- * Prepare the choice of a variant: its engine starts when it is chosen, while its file is on the way.
+ * Bring a bundle: the engine of its variant starts when that is chosen, while its file is on the way.
  *
  * @param {import("./protocol.js").OpenRequest} request What was asked for.
- * @param {string} [variant] The id of the variant to take.
- * @param {import("./download.js").OnProgress} [onProgress]
- * @returns {Promise<{choosing: import("./bundle.js").FetchOptions, started: () => Promise<Opener>}>}
+ * @param {string | undefined} variant The id of the variant to take.
+ * @param {Bring} bring
+ * @param {{onProgress?: import("./download.js").OnProgress, signal?: AbortSignal}} [options]
+ * @returns {Promise<{bundle: import("./bundle.js").FetchedBundle, opener: Opener}>}
  */
-async function engineFor({ backend, device = "auto", settings }, variant, onProgress) {
+async function withEngine({ backend, device = "auto", settings }, variant, bring, { onProgress, signal } = {}) {
   /** @type {Promise<Opener> | undefined} */
   let starting;
   /** @type {NonNullable<import("./bundle.js").FetchOptions["onChosen"]>} */
@@ -153,7 +154,15 @@ async function engineFor({ backend, device = "auto", settings }, variant, onProg
     starting.catch(() => {}); // told where it is awaited
   };
   const precisions = device === "webgpu" ? await (await import("./engines/ort-webgpu.js")).preferredPrecisions() : undefined;
-  return { choosing: { variant, backend, precisions, onChosen }, started: () => /** @type {Promise<Opener>} */ (starting) };
+  try {
+    const bundle = await bring({ variant, backend, precisions, onChosen });
+    const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
+    signal?.throwIfAborted();
+    return { bundle, opener };
+  } catch (error) {
+    /** @type {Promise<Opener> | undefined} */ (starting)?.then((opener) => opener.abandon?.(), () => {});
+    throw error;
+  }
 }
 
 /**
@@ -163,12 +172,10 @@ async function engineFor({ backend, device = "auto", settings }, variant, onProg
  * @param {import("./protocol.js").SwapRequest} request
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function swap({ session: number, files, variant, selfTest }) {
+async function swap({ session: number, files, variant, trial }) {
   const old = sessionOf(number);
-  const { choosing, started: engineStarted } = await engineFor(old.wanted, variant);
-  const bundle = await bundleOfFiles(files, choosing);
-  const opener = await engineStarted();
-  const facts = { wanted: old.wanted, selfTest, storage: (await ownStore()).kind, notices: [] };
+  const { bundle, opener } = await withEngine(old.wanted, variant, (choosing) => bundleOfFiles(files, choosing));
+  const facts = { wanted: old.wanted, trial, storage: (await ownStore()).kind, notices: [] };
   const opened = await start(opener, bundle, number, facts);
   await old.session.close();
   return opened;
@@ -180,15 +187,16 @@ async function swap({ session: number, files, variant, selfTest }) {
  * @param {Opener} opener
  * @param {import("./bundle.js").FetchedBundle} bundle
  * @param {number} number
- * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, notices: string[], signal?: AbortSignal,
- *   storage: import("./places.js").PlaceKind | "none"}} facts
+ * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, trial?: string, notices: string[],
+ *   signal?: AbortSignal, storage: import("./places.js").PlaceKind | "none"}} facts
  * @returns {Promise<import("./protocol.js").Opened>}
  */
-async function start(opener, bundle, number, { wanted, selfTest, storage, notices, signal }) {
+async function start(opener, bundle, number, { wanted, selfTest, trial, storage, notices, signal }) {
   const { name, revision, variant, model, labels, examples, why } = bundle;
+  if (trial) await (await storeModel(trial)).begin(revision);
   const session = await opener.open(model, variant);
   try {
-    if (selfTest && examples?.length) await requireGolden(session, examples, variant.precision);
+    if ((selfTest || trial) && examples?.length) await requireGolden(session, examples, variant.precision);
     signal?.throwIfAborted();
   } catch (error) {
     await session.close();

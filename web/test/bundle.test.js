@@ -75,7 +75,7 @@ test("a page takes int8 first, of those made for it", () => {
   assert.equal(chosen([tflite], /** @type {any} */ (undefined)), "tflite/int8", "where there is no other");
   const other = { ...fp32, format: "mlmodel" };
   assert.throws(() => chosen([other], /** @type {any} */ (undefined)), { code: "unsupported_model" });
-  assert.throws(() => chosen([fp32], "onnx/int4"), { code: "manifest_error" });
+  assert.throws(() => chosen([fp32], "onnx/int4"), { code: "input_error" });
 });
 
 test("an engine or a GPU that is asked for decides on the format and the precision", () => {
@@ -86,8 +86,8 @@ test("an engine or a GPU that is asked for decides on the format and the precisi
 
   assert.equal(chooseVariant(variants, undefined, "litert").id, "tflite/fp32");
   assert.equal(chooseVariant(variants, undefined, undefined, ["fp16", "fp32", "int8"]).id, "onnx/fp16");
-  assert.throws(() => chooseVariant(variants, "tflite/fp32", "ort"), { code: "unsupported_model" });
-  assert.throws(() => chooseVariant(manifest(), undefined, "litert"), { code: "unsupported_model" });
+  assert.throws(() => chooseVariant(variants, "tflite/fp32", "ort"), { code: "input_error" });
+  assert.throws(() => chooseVariant(manifest(), undefined, "litert"), { code: "input_error" });
 });
 
 /** @type {Map<string, Uint8Array>} */

@@ -1,7 +1,50 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { mock, test } from "node:test";
 
-import { commonFolder } from "../src/offline.js";
+import { commonFolder, forgetOffline, keepOffline } from "../src/offline.js";
+
+/** @param {any} serviceWorker */
+function pageWith(serviceWorker) {
+  Object.defineProperty(globalThis, "navigator", { value: { serviceWorker }, configurable: true });
+  globalThis.location = /** @type {any} */ (new URL("https://a.org/page.html"));
+  globalThis.caches = /** @type {any} */ ({ delete: async () => true });
+}
+
+test("a site's own service worker stays when ours is forgotten", async () => {
+  const own = new URL("../src/service-worker.js", import.meta.url).href;
+  /** @type {string[]} */
+  const gone = [];
+  const registration = (/** @type {string} */ scriptURL) => ({ active: { scriptURL }, unregister: async () => gone.push(scriptURL) });
+  pageWith({ getRegistrations: async () => ["https://a.org/service-worker.js", own].map(registration) });
+
+  await forgetOffline();
+
+  assert.deepEqual(gone, [own]);
+});
+
+test("a service worker without our part is told of, and one that is slow is waited for", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const kept = { files: 1, bytes: 2, checked: 0 };
+  /** @type {(request: object, ports: MessagePort[]) => void} */
+  let hear = () => mock.timers.tick(10_000);
+  const active = { state: "activated", scriptURL: "https://a.org/sw.js", postMessage: (/** @type {any} */ request, /** @type {any} */ ports) => hear(request, ports) };
+  pageWith({ register: async () => ({ active }) });
+
+  await assert.rejects(keepOffline({ script: "/sw.js" }, "https://a.org/"), { code: "unsupported", hint: /importScripts/ });
+
+  hear = (_request, [port]) => {
+    const clear = globalThis.clearTimeout;
+    globalThis.clearTimeout = (timer) => {
+      globalThis.clearTimeout = clear;
+      clear(timer);
+      mock.timers.tick(60_000);
+      port.postMessage({ value: kept });
+    };
+    port.postMessage({ isHeard: true });
+  };
+  assert.deepEqual(await keepOffline({ script: "/sw.js" }, "https://a.org/"), { isKept: true, ...kept, why: "" });
+  mock.timers.reset();
+});
 
 test("a service worker serves the innermost folder of the page and the engine", () => {
   const cases = [

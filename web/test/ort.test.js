@@ -6,7 +6,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 import { InferError } from "../src/errors.js";
-import { EngineTensor } from "../src/engines/ort-heap.js";
+import { EngineTensor, OrtHeap } from "../src/engines/ort-heap.js";
 import { startOrtEngine } from "../src/engines/ort.js";
 import { DTYPES } from "../src/tensors.js";
 import { identity, initializer, model, node } from "./onnx.js";
@@ -236,6 +236,34 @@ test("`into` writes into the caller's array, and into a tensor of the engine in 
     assert.throws(() => session.run({ x: [1, 2] }, { into: { y: new Float32Array(3) } }), { code: "input_error" });
   }));
 
+test("a prepared call without the tensor that it writes into is refused, and the engine lives on", () =>
+  withSession(identity("float32", [2]), (session) => {
+    const call = session.bind({ x: [2] }, ["y"], [], ["y"]);
+    assert.throws(() => call.run(), { code: "input_error" });
+    assert.throws(() => call.run({ handle: 1 }), { code: "input_error" });
+    call.close();
+    assert.deepEqual(listed(session.run({ x: [1, 2] }).y), [1, 2]);
+  }));
+
+test("an engine that stopped is not held against the next model, and memory that is short against none", () => {
+  const said = new TextEncoder().encode("std::bad_alloc\0");
+  const heap = new OrtHeap(
+    /** @type {any} */ ({
+      HEAPU8: new Uint8Array([...new Array(64).fill(0), ...said]),
+      HEAPU32: Uint32Array.of(0, 0, 0, 0, 6, 64),
+      _malloc: () => 16,
+      _OrtGetLastError() {},
+      getValue() {},
+    }),
+  );
+  const stop = (/** @type {string} */ why) => () => {
+    throw new Error(why);
+  };
+  assert.equal(heap.error("It failed", "unsupported_model").code, "out_of_memory");
+  assert.throws(() => heap.guard(stop("Aborted(OOM)"), "running a model"), { code: "out_of_memory" });
+  assert.throws(() => heap.guard(() => 1, "running a model"), { code: "backend_unavailable", message: /stopped earlier/ });
+});
+
 test("a prepared call runs on what its buffers hold", () =>
   withSession(identity("float32", ["n"]), (session) => {
     const call = session.bind({ x: [2] });
@@ -341,8 +369,8 @@ test("a request for more memory than there is fails, and the engine lives on", (
     [node("ConstantOfShape", ["shape"], ["zeros"]), node("ReduceSum", ["zeros"], ["y"], { keepdims: 0 })],
   );
 
-  assert.throws(() => engine.tensor("float32", [2 ** 30]), { code: "execution_error" });
-  assert.throws(() => engine.tensor("float32", [2 ** 29, 2 ** 10]), { code: "execution_error" });
+  assert.throws(() => engine.tensor("float32", [2 ** 30]), { code: "out_of_memory" });
+  assert.throws(() => engine.tensor("float32", [2 ** 29, 2 ** 10]), { code: "out_of_memory" });
   withSession(bytes, (session) => {
     assert.throws(() => session.run({ shape: [2n ** 40n] }), { code: "execution_error" });
     assert.deepEqual(listed(session.run({ shape: [3] }).y), [0]);

@@ -1,4 +1,4 @@
-/** Revisions that lie, records that were cut, golden examples that do not come out, and roll-outs in steps. */
+/** Metadata and revisions that lie, records that were cut, golden examples that do not come out, and roll-outs in steps. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,8 +7,10 @@ import { readExamples, requireGolden } from "../src/sync/golden.js";
 import { RecordSlots } from "../src/sync/record.js";
 import { bundleOf, parseRevision } from "../src/sync/revision.js";
 import { offered } from "../src/sync/stage.js";
-import { storeAddress } from "../src/sync/live.js";
-import { split } from "../src/sync/pull.js";
+import { Store } from "../src/store.js";
+import { StoreModel, split } from "../src/sync/pull.js";
+import { NO_FLOOR, newest } from "../src/sync/trust.js";
+import { memoryPlace } from "./place.js";
 
 const digest = "ab".repeat(32);
 const encoded = (/** @type {unknown} */ value) => new TextEncoder().encode(JSON.stringify(value));
@@ -49,22 +51,8 @@ test("a revision that lies is refused", () => {
   assert.throws(() => parseRevision(Uint8Array.of(0xff)), /no JSON/);
 });
 
-/** @returns {import("../src/places.js").Place & {files: Map<string, Uint8Array<ArrayBuffer>>}} */
-function place() {
-  /** @type {Map<string, Uint8Array<ArrayBuffer>>} */
-  const files = new Map();
-  return {
-    kind: "memory",
-    files,
-    read: async (name) => files.get(name) ?? null,
-    write: async (name, _offset, bytes) => void files.set(name, bytes),
-    remove: async (name) => void files.delete(name),
-    names: async () => [...files.keys()],
-  };
-}
-
 test("a record survives the cut of any write, with the state before or after it", async () => {
-  const kept = place();
+  const kept = memoryPlace();
   const slots = await RecordSlots.of(kept, "https://host/store/", "m");
   const first = { ...(await slots.read()), root: "one" };
   await slots.write(first);
@@ -79,7 +67,7 @@ test("a record survives the cut of any write, with the state before or after it"
 });
 
 test("a new page has a name of its own and nothing else", async () => {
-  const [one, other] = await Promise.all([0, 1].map(async () => (await RecordSlots.of(place(), "s", "m")).read()));
+  const [one, other] = await Promise.all([0, 1].map(async () => (await RecordSlots.of(memoryPlace(), "s", "m")).read()));
   assert.notEqual(one.device, other.device);
   assert.equal(one.active, null);
 });
@@ -121,6 +109,63 @@ test("what are no golden examples is refused", () => {
   }
 });
 
+/** @param {Record<string, string>} notes @returns {Uint8Array<ArrayBuffer>} Two examples; the notes say what is a text. */
+function noted(notes) {
+  const tensor = { dtype: "U8", shape: [1], data_offsets: [0, 1] };
+  const names = ["inputs/000/x", "outputs/000/y", "outputs/000/label", "inputs/001/x", "outputs/001/y", "outputs/001/label"];
+  const header = { __metadata__: notes, ...Object.fromEntries(names.map((name) => [name, tensor])) };
+  const text = new TextEncoder().encode(JSON.stringify(header));
+  const bytes = new Uint8Array(8 + text.length + 1);
+  new DataView(bytes.buffer).setBigUint64(0, BigInt(text.length), true);
+  bytes.set(text, 8);
+  return bytes;
+}
+
+test("an example that is fed a text, or has nothing else to compare, is none", () => {
+  const named = (/** @type {Record<string, string>} */ notes) => readExamples(noted(notes)).map(({ outputs }) => Object.keys(outputs).join());
+  assert.deepEqual(named({}), ["y,label", "y,label"]);
+  assert.deepEqual(named({ "inputs/000/x": "string" }), ["y,label"]);
+  assert.deepEqual(named({ "outputs/000/label": "string", "outputs/001/label": "string" }), ["y", "y"]);
+  assert.deepEqual(named({ "outputs/000/label": "string", "outputs/000/y": "string" }), ["y,label"]);
+});
+
+test("metadata of another form is refused as metadata, so that the version of the last time serves", async () => {
+  const roles = Object.fromEntries(["root", "timestamp", "snapshot", "targets"].map((name) => [name, { keyids: [], threshold: 1 }]));
+  const signed = { spec_version: "1.0.31", version: 1, expires: "2999-01-01T00:00:00Z" };
+  const root = JSON.stringify({ signed: { ...signed, _type: "root", keys: {}, roles }, signatures: [] });
+  const nested = `${"[".repeat(5000)}${"]".repeat(5000)}`;
+  for (const [more, signatures] of [["", "[null]"], [',"x":1.5', "[]"], [`,"x":${nested}`, "[]"]]) {
+    const head = JSON.stringify({ ...signed, _type: "timestamp" }).slice(0, -1);
+    const text = `{"signed":${head}${more}},"signatures":${signatures}}`;
+    const read = async (/** @type {string} */ path) => (path === "tuf/timestamp.json" ? new TextEncoder().encode(text) : null);
+    await assert.rejects(newest(read, "m", root, NO_FLOOR), { code: "signature_error" });
+  }
+});
+
+test("a store's old files are removed, and those of other stores and of plain bundles stay", async () => {
+  const place = memoryPlace();
+  const store = new Store(place, "");
+  const file = (/** @type {string} */ path, /** @type {string} */ sha256) => ({ path, size: 1, sha256 });
+  const add = async (/** @type {string} */ sha256, /** @type {string} */ model) => {
+    await place.write(sha256, 0, new Uint8Array(1));
+    await store.note(file(sha256, sha256), model);
+  };
+  const [one, other] = ["https://host/store/digits", "https://host/staging/digits"].map((address) => new StoreModel(address, store));
+  await add("old", one.label);
+  await add("new", one.label);
+  await add("shared", one.label);
+  await add("theirs", other.label);
+  await add("plain", "digits");
+  const slots = await other.record();
+  await slots.write({ ...(await slots.read()), active: { version: "1", sequence: 1, files: [file("a", "theirs"), file("b", "shared")] } });
+
+  const record = await (await one.record()).read();
+  await one.collect({ ...record, active: { version: "2", sequence: 2, files: [file("manifest.json", "new")] } });
+
+  const there = (await place.names()).filter((name) => !/^(record-|index)/.test(name));
+  assert.deepEqual(there.sort(), ["new", "plain", "shared", "theirs"]);
+});
+
 test("nothing is released where no fallback is named, and who has a version keeps it", async () => {
   const target = { hashes: { sha256: digest }, length: 5, custom: { sequence: 3, stage: { number: 1, share: 0 } } };
   await assert.rejects(offered(target, "m", "d", 0), (/** @type {any} */ error) => error.code === "not_released");
@@ -129,9 +174,15 @@ test("nothing is released where no fallback is named, and who has a version keep
   assert.equal((await offered(target, "m", "d", 0)).sha256, "cd".repeat(32));
 });
 
+test("an entry without a proper length or hash is refused", async () => {
+  const whole = { hashes: { sha256: digest }, length: 5 };
+  assert.deepEqual(await offered(whole, "m", "d", 0), { sha256: digest, length: 5, stage: 0 });
+  for (const changes of [{ length: undefined }, { length: "5" }, { length: -1 }, { hashes: {} }, { hashes: { sha256: "../x" } }]) {
+    await assert.rejects(offered({ ...whole, ...changes }, "m", "d", 0), { code: "signature_error" }, JSON.stringify(changes));
+  }
+});
+
 test("addresses name a store and a model", () => {
-  assert.equal(storeAddress("/models/digits"), null);
-  assert.equal(storeAddress("edge+https://host/a/store/digits"), "https://host/a/store/digits");
   assert.deepEqual(split("https://host/a/store/digits"), { at: "https://host/a/store/", model: "digits" });
   assert.throws(() => split("https://host/"), /names no model/);
 });

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { ZSTDDecoder } from "zstddec";
 import { canonical } from "../src/sync/canonical.js";
 import { unpack } from "../src/sync/pack.js";
+import { offered } from "../src/sync/stage.js";
 import { decode } from "../src/sync/transforms.js";
 import { unzstd } from "../src/sync/zstd.js";
 
@@ -36,6 +37,14 @@ test("packs give what the vectors say", async () => {
 test("canonical JSON is that of the publisher", () => {
   for (const { value, gives } of vectors.canonical) assert.equal(canonical(value), gives);
   assert.throws(() => canonical({ a: 1.5 }), /no integer/);
+});
+
+test("a step of a roll-out gives what the vectors say", async () => {
+  for (const { custom, gives } of vectors.stages) {
+    const target = { hashes: { sha256: "ab".repeat(32) }, length: 5, custom };
+    const given = await offered(target, "m", "device", 0).then(({ isFallback }) => (isFallback ? "fallback" : "whole"), ({ code }) => code);
+    assert.equal(given, gives, JSON.stringify(custom));
+  }
 });
 
 test("every flipped byte of a pack is noticed", async () => {

@@ -52,7 +52,9 @@ class BundleWriter:
             self.folder = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.", dir=self.target.parent))
             self.folder.chmod(0o755)
         except OSError as error:
-            raise BundleError(f"`{self.target.parent}` cannot be written to: {error.strerror}") from error
+            raise BundleError(
+                f"`{self.target.parent}` cannot be written to: {error.strerror}", hint="-o, with another place"
+            ) from error
         return self
 
     def __exit__(

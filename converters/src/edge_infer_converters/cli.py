@@ -62,7 +62,8 @@ _FILE = click.Path(path_type=Path)
 @click.option(
     "--metric",
     metavar="NAME",
-    help="accuracy, top5, cosine, or module:function of (outputs, labels). Default: accuracy with labels, else cosine.",
+    help="accuracy, top5, cosine, equal, or module:function of (outputs, labels). Default: accuracy with labels, else "
+    "cosine, or equal where no output is of floats.",
 )
 @click.option(
     "--format",

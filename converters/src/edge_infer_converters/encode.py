@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import ConversionError
 from edge_infer.tensors import TensorSpec
 from edge_infer_converters.engine import fast_session
+from edge_infer_converters.places import PLACES
 from edge_infer_converters.ranges import METHODS
 from edge_infer_converters.sensitivity import noise
 from edge_infer_converters.sources.onnx import make_session
@@ -72,7 +73,8 @@ def encode_tflite(
         return Encoded(model.data, f"{len(graph.graph.operators)} operators, as it came")
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
-    if word != "fp32" and len(written.data) >= graph.nbytes:
+    takes_float = all(PLACES[target].takes("tflite", "fp32") for target in plan.targets)
+    if word != "fp32" and takes_float and len(written.data) >= graph.nbytes:
         raise ConversionError(
             f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
         )
@@ -119,7 +121,9 @@ def encode(
     if plan.word == "int8-dynamic":
         return _checked(Encoded(onnx_target.write(to_dynamic_int8(cleaned))), plan, cleaned)
     if not is_quantizable(cleaned):
-        raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
+        raise ConversionError(
+            "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
+        )
     note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
     is_reduced = plan.word == "int8-reduced"
     data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced)
@@ -156,7 +160,9 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     choice = {weight.name: weight.encodings[-1] for weight in weights}
     count = list(choice.values()).count("int4")
     if not count:
-        raise ConversionError("The model has no MatMul, Gemm or table with weights that int4 can hold")
+        raise ConversionError(
+            "The model has no MatMul, Gemm or table with weights that int4 can hold", hint="--precision fp16 or int8"
+        )
     data = onnx_target.write(rewrite(prepared, weights, choice))
     return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
 

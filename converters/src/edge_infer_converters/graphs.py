@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     import onnx
 
 
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the version of ONNX's own operator set that a model uses."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+
+
 def subgraphs_of(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
     """Yield the graphs that a node holds: the branches of `If`, the bodies of `Loop` and `Scan`."""
     for attribute in node.attribute:
@@ -45,6 +50,39 @@ def reads_of(node: onnx.NodeProto) -> set[str]:
         outer = {name for child in subgraph.node for name in reads_of(child)}
         names |= (outer | {value.name for value in subgraph.output}) - inner
     return names
+
+
+class FreshNames:
+    """Makes up names that nothing else has; each only once.
+
+    Args:
+        taken: The names that are there; `names_in` gives those of a graph.
+
+    >>> fresh = FreshNames(["w/half"])
+    >>> fresh("w/half"), fresh("v/half")
+    ('w/half_2', 'v/half')
+    """
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def __call__(self, base: str) -> str:
+        """Return the name, with a number behind it where it is taken."""
+        name, count = base, 1
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def names_in(graph: onnx.GraphProto) -> Iterable[str]:
+    """Yield the names of all values of a graph, those of its subgraphs included."""
+    for part in graphs_of(graph):
+        yield from (value.name for value in (*part.input, *part.output, *part.initializer))
+        for node in part.node:
+            yield from node.input
+            yield from node.output
 
 
 def not_a_number(model: onnx.ModelProto) -> list[str]:

@@ -9,12 +9,14 @@ import numpy as np
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.calibration import LABELS
-from edge_infer_converters.functions import import_function as import_function  # found here before
+from edge_infer_converters.functions import import_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from edge_infer_converters.budget import Budget
     from edge_infer_converters.calibration import CalibrationSet
+    from edge_infer_converters.report import Reporter
 
     #: The outputs of one call, by name.
     Outputs = Mapping[str, np.ndarray]
@@ -94,7 +96,7 @@ class Metric:
     def _share(self, results: Sequence[Outputs], count: int) -> float:
         """Return the share of rows whose right class is among the best `count`."""
         scores = np.concatenate([np.asarray(next(iter(result.values()))) for result in results])
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        best = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :count]
         classes = np.asarray(self._data.classes)
         return float((best == classes[:, None]).any(axis=1).mean())
 
@@ -103,7 +105,10 @@ class Metric:
             try:
                 value = function([dict(result) for result in results], self._data.classes)
             except Exception as error:  # the user's code raises what it likes
-                raise InputError(f"Metric `{self.name}` raised {type(error).__name__}: {error}") from error
+                raise InputError(
+                    f"Metric `{self.name}` raised {type(error).__name__}: {error}",
+                    hint="it is called with a list of outputs by name, one for each call, and the labels or None",
+                ) from error
             try:
                 number = float(value)
             except (TypeError, ValueError):
@@ -112,10 +117,45 @@ class Metric:
                     hint="return one float, larger is better",
                 ) from None
             if not isfinite(number):
-                raise InputError(f"Metric `{self.name}` returned {number}, expected a finite number", got=str(number))
+                raise InputError(
+                    f"Metric `{self.name}` returned {number}, expected a finite number",
+                    hint="return one float, larger is better",
+                    got=str(number),
+                )
             return number
 
         return measured
+
+
+def choose_metric(budget: Budget, data: CalibrationSet, outputs: Sequence[Outputs], reporter: Reporter) -> Metric:
+    """Return what the user cares about, and say where the data do not fit, or are too few to tell.
+
+    Raises:
+        InputError: The metric cannot be measured on these data.
+    """
+    metric = Metric(budget.metric, data, outputs)
+    if data.classes is not None and budget.metric is None and metric.name != "accuracy":
+        name, first = next(iter(outputs[0].items()))
+        reporter.warn(
+            f"The labels of `{data.origin}` are not used: the first output, `{name}`, has shape {first.shape} for "
+            "each call, and is no row of class scores for each label",
+            "--metric module:function, with a function of your own, or give the scores out first",
+        )
+    if budget.max_loss is None:
+        return metric
+    if len(data.calls) < 2:
+        raise InputError(
+            f"`{data.origin}` holds one sample, on which no loss can be measured", hint="give a hundred or more"
+        )
+    if metric.name in ("accuracy", "top5") and data.classes is not None:
+        step_size = 1 / max(len(data.classes) * metric.base, 1)
+        if budget.max_loss < step_size:
+            reporter.warn(
+                f"One wrong answer of {len(data.classes)} is a loss of {step_size:.2%}: with --max-loss "
+                f"{budget.max_loss:.4g} none may change for the worse",
+                "--eval with more samples",
+            )
+    return metric
 
 
 def cosines(references: Sequence[Outputs], results: Sequence[Outputs]) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,7 @@ class MixedSearch:
         self._model = prepare(cleaned)
         self._nbytes = len(onnx_target.write(cleaned))
         self._calls = data.calls
+        self._classes = data.classes
         self._judge = judge
         self._budget = judge.budget
         self._reporter = reporter
@@ -194,7 +196,8 @@ class MixedSearch:
         if not self._is_cached or ":" in metric:
             return RememberedTrials(None)
         calls = [*self._calls, *ranking.first(RANKING_CALLS).calls]
-        words = metric, str(self._judge.golden), str(self._judge.metric.base)
+        labels = "" if self._classes is None else sha256(self._classes.tobytes()).hexdigest()
+        words = metric, str(self._judge.golden), str(self._judge.metric.base), labels
         return RememberedTrials(key_of(onnx_target.write(self._model), calls, *words))
 
     def _time(self, found: MixedModel) -> latency.Latency:

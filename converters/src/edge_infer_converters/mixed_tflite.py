@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.encode import Encoded
+from edge_infer_converters.engine import run_tflite
 from edge_infer_converters.mixed import RANKING_CALLS
 from edge_infer_converters.report import decibels as spelled
 from edge_infer_converters.search import Trial, moves_of, search
@@ -88,20 +89,20 @@ class TFLiteSearch:
 
     def _ranked(self, calls: Sequence[Outputs]) -> list[Sensitivity]:
         """Measure each weight in each integer encoding, alone, all others in float."""
-        references = _outputs(self._graph.write(), calls)
+        references = run_tflite(self._graph.write().data, calls)
         found: list[Sensitivity] = []
         with self._reporter.progress(f"Ranking {len(self._weights)} weights", len(self._weights)) as advance:
             for weight in self._weights:
                 for encoding in weight.encodings:
                     if encoding in ("int8", "int4"):
                         alone = self._graph.write_each({self._ids[weight.name]: encoding}, elsewhere="fp32")
-                        found.append(Sensitivity(weight, encoding, noise(references, _outputs(alone, calls))))
+                        found.append(Sensitivity(weight, encoding, noise(references, run_tflite(alone.data, calls))))
                 advance(1)
         return found
 
     def _judged(self, choice: Mapping[str, str]) -> Trial:
         written = self._written(choice)
-        results = _outputs(written, self._calls)
+        results = run_tflite(written.data, self._calls)
         return Trial(dict(choice), len(written.data), *self._judge.judge(results))
 
     def _written(self, choice: Mapping[str, str]) -> TFLiteModel:
@@ -116,15 +117,3 @@ class TFLiteSearch:
             f"loses {max(best.loss, 0):.2%} of {self._judge.metric.name} at {spelled(best.sqnr_db)}, "
             f"{best.nbytes / 1000:.1f} kB"
         )
-
-
-def _outputs(written: TFLiteModel, calls: Sequence[Outputs]) -> list[dict[str, np.ndarray]]:
-    """Run a file on LiteRT, as the engine runs it."""
-    from ai_edge_litert.interpreter import Interpreter
-
-    try:
-        interpreter = Interpreter(model_content=written.data, num_threads=1)
-        runner = interpreter.get_signature_runner(next(iter(interpreter.get_signature_list())))
-        return [{name: value.copy() for name, value in runner(**call).items()} for call in calls]
-    except (RuntimeError, ValueError) as error:
-        raise ConversionError(f"LiteRT does not run a trial: {' '.join(str(error).split())}") from error

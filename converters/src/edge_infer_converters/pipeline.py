@@ -20,6 +20,8 @@ from edge_infer.errors import (
 )
 from edge_infer.manifest import Variant
 from edge_infer_converters import golden, html_report, quality, support
+from edge_infer_converters.answers import answers_to
+from edge_infer_converters.batches import is_right_for_two
 from edge_infer_converters.bench import Bench
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
 from edge_infer_converters.calibration import CalibrationSet, random_set_that_runs, read_set
@@ -29,7 +31,7 @@ from edge_infer_converters.encode import Encoded, encode, encode_tflite
 from edge_infer_converters.graphs import not_a_number
 from edge_infer_converters.judge import Judge
 from edge_infer_converters.labels import read_labels
-from edge_infer_converters.metrics import Metric
+from edge_infer_converters.metrics import choose_metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
 from edge_infer_converters.mixed_tflite import TFLiteSearch
 from edge_infer_converters.recipe import Recipe
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer.errors import EdgeInferError
+    from edge_infer_converters.metrics import Metric
     from edge_infer_converters.targets.tflite import FloatGraph
 
     FilePath = str | os.PathLike[str]
@@ -116,8 +119,9 @@ def convert(
         del origin  # a copy of the weights
         run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
-        outputs = [run.reference.run(call) for call in data.calls]
-        metric = run.choose_metric(data, outputs)
+        run.check_batch(data)
+        data, outputs = answers_to(data, run.reference.run, reporter)
+        metric = choose_metric(recipe.budget, data, outputs, reporter)
 
         writer.add(EXAMPLES_NAME, codec.write_examples(golden.examples(data.calls, outputs)))
         if labels is not None:
@@ -214,26 +218,6 @@ class _Run:
             raise AssertionError("one of both is there by now")
         return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
 
-    def choose_metric(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]]) -> Metric:
-        """Return what the user cares about, and say where the data are too few to tell."""
-        budget = self._recipe.budget
-        metric = Metric(budget.metric, data, outputs)
-        if budget.max_loss is None:
-            return metric
-        if len(data.calls) < 2:
-            raise InputError(
-                f"`{data.origin}` holds one sample, on which no loss can be measured", hint="give a hundred or more"
-            )
-        if metric.name in ("accuracy", "top5") and data.classes is not None:
-            step_size = 1 / max(len(data.classes) * metric.base, 1)
-            if budget.max_loss < step_size:
-                self._reporter.warn(
-                    f"One wrong answer of {len(data.classes)} is a loss of {step_size:.2%}: with --max-loss "
-                    f"{budget.max_loss:.4g} none may change for the worse",
-                    "--eval with more samples",
-                )
-        return metric
-
     def check_support(self) -> None:
         """Clean the model up and say what is not supported where, before any work."""
         if isinstance(self.model, TFLiteSource):
@@ -249,6 +233,14 @@ class _Run:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
         self.model = replace(self.model, proto=cleaned)
+
+    def check_batch(self, data: CalibrationSet) -> None:
+        """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
+        if self._graph is None or isinstance(self.model, TFLiteSource):
+            return
+        if not is_right_for_two(self._graph, data.calls, self.reference.run):
+            self._reporter.warn("TFLite is right for one sample at a time only: its batch is fixed to 1", "")
+            self._graph = support.tflite_graph(self.model.proto, self._recipe, self.model.name, fixed_batch=True)
 
     def _pruned(self, cleaned: onnx.ModelProto) -> onnx.ModelProto:
         """Return the model without dead channels, where that is asked for."""
@@ -318,7 +310,10 @@ class _Run:
         order = [plan.id for plan in self._plans]
         made.sort(key=lambda one: order.index(one[0].id))
         if not made:
-            raise ConversionError(f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}")
+            raise ConversionError(
+                f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}",
+                hint="leave --precision, --format and --target out, to see what can be made",
+            )
         return made
 
     def measure(

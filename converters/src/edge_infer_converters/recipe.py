@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 #: How ranges are found; `edge_infer_converters.ranges` does it, which loads the engines.
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
+#: What TFLite files of integers can have at both ends.
+INTERFACES = ("float", "int8")
 #: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
 #: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI; `int8x16` has values of
 #: 16 bits beside weights of 8.
-INTERFACES = ("float", "int8")
 WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed", "auto")
 
 

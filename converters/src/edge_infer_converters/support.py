@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx
 
 from edge_infer.errors import ConversionError, UnsupportedOperator, listed
-from edge_infer_converters.graphs import graphs_of
+from edge_infer_converters.graphs import graphs_of, opset_of
 from edge_infer_converters.places import PLACES
-from edge_infer_converters.steps.opset import opset_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -132,10 +131,8 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: 
     refused: ConversionError | None = None
     graph: FloatGraph | None = None
     if "tflite" in wanted:
-        from edge_infer_converters.targets import tflite
-
         try:
-            graph = tflite.FloatGraph.of_onnx(model, name, for_page=bool({"any", "web"} & set(recipe.targets)))
+            graph = tflite_graph(model, recipe, name)
         except ConversionError as error:
             refused = error
             nodes = error.details.get("nodes") or {}
@@ -151,6 +148,14 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: 
                 raise refused
             raise unsupported(everything, f" for `{target}`" if target != "any" else "")
     return Support(tuple(_merged([*lacks, *in_page])), refused, graph)
+
+
+def tflite_graph(model: onnx.ModelProto, recipe: Recipe, name: str, *, fixed_batch: bool = False) -> FloatGraph:
+    """Turn a model into TFLite operators for the targets of a recipe; see `FloatGraph.of_onnx`."""
+    from edge_infer_converters.targets import tflite
+
+    for_page = bool({"any", "web"} & set(recipe.targets))
+    return tflite.FloatGraph.of_onnx(model, name, for_page=for_page, fixed_batch=fixed_batch)
 
 
 def unsupported(lacks: Sequence[Lack], where: str = "") -> UnsupportedOperator:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from edge_infer.server.assets import Assets
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.files.assets import Assets
 
 _FOLDER = Path(__file__).parent
 _PAGE = "dashboard.html"

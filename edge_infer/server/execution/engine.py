@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer import platform
 from edge_infer.errors import EdgeInferError, ModelNotFound
+from edge_infer.registry import backend_names, get_backend
 from edge_infer.server.execution.dispatcher import Dispatcher
 from edge_infer.server.execution.routing import RoutingTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edge_infer.server.execution.canary import Canary
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.repository import ModelRepository, ServedModel
@@ -23,6 +26,8 @@ _MAX_WORKERS = 4
 _CHOICE_S = 0.5
 #: After how long a load that failed is tried again though no file changed: memory may be free, a file in its place.
 _RETRY_S = 10.0
+#: How long threads that compute or load have to end, all together, when the server ends.
+CLOSE_S = 5.0
 
 
 def default_workers() -> int:
@@ -36,9 +41,16 @@ def _dispatcher(device: str, wanted: int, workers: int, hang_s: float) -> Dispat
     A GPU computes one batch while the tensors of another are copied, and is not shared by a third. On a CPU an urgent
     request shares the cores with what runs.
     """
-    if device.startswith("cuda"):
+    if _is_gpu(device):
         return Dispatcher(wanted or min(2, workers), hang_s)
     return Dispatcher(wanted or workers, hang_s, spare=1)
+
+
+def _is_gpu(device: str) -> bool:
+    """Tell whether models run on a GPU: `auto` takes one where an engine has it, as `edge_infer.load` does."""
+    if device != "auto":
+        return device.partition(":")[0] == "cuda"
+    return any("cuda" in get_backend(name).availability().devices for name in backend_names())
 
 
 class _Place(NamedTuple):
@@ -51,7 +63,7 @@ class _Place(NamedTuple):
 class _Failure(NamedTuple):
     """A load that failed, so that not every request tries it again."""
 
-    error: EdgeInferError
+    error: Exception
     stamp: tuple[int, ...]
     until: float
 
@@ -73,6 +85,8 @@ class Engine:
         is_draining: Whether the server is about to stop: what was accepted is finished, nothing new is.
         dispatchers: What runs requests, by pool.
         canaries: The versions that are being tried, by model.
+        preloading: The task of `preload`, where it was called.
+        starting: The models that it has not yet loaded, nor failed to.
     """
 
     def __init__(
@@ -86,6 +100,8 @@ class Engine:
         }
         self.canaries: dict[str, Canary] = {}
         self.is_draining = False
+        self.starting: set[str] = set()
+        self.preloading: asyncio.Task[None] | None = None
         self._active: dict[_Place, LoadedModel] = {}
         self._loading: dict[_Place, asyncio.Task[LoadedModel]] = {}
         self._failures: dict[_Place, _Failure] = {}
@@ -99,6 +115,11 @@ class Engine:
     def is_loading(self, served: ServedModel) -> bool:
         """Tell whether a model is being loaded now."""
         return any(place.served is served for place in self._loading)
+
+    def why_not(self, served: ServedModel) -> str:
+        """Say why a model takes no requests now."""
+        failure = next((one for place, one in self._failures.items() if place.served is served), None)
+        return "not loaded yet: the first request loads it" if failure is None else str(failure.error)
 
     def peek(self, served: ServedModel) -> LoadedModel | None:
         """Return a model if it takes requests in some pool, and load nothing."""
@@ -140,9 +161,9 @@ class Engine:
         place = _Place(served, self.table.pool_of(name, version, tenant))
         model = self._active.get(place)
         if model is None:
-            failure = self._failures.get(place)
-            if failure is not None and failure.holds(served):
-                raise failure.error.with_traceback(None)
+            failure = self._failure(place)
+            if failure is not None:
+                raise failure.with_traceback(None)
             model = await asyncio.shield(self._load_soon(place))
         self._chosen[name, version, tenant] = place
         return self._watched(place, model)
@@ -164,9 +185,14 @@ class Engine:
 
     def _watched(self, place: _Place, model: LoadedModel) -> LoadedModel:
         """Begin to load the model's successor where it changed on disk; return the model."""
-        if place.served.is_stale(place.pool) and place not in self._loading:
+        if place not in self._loading and place.served.is_stale(place.pool) and self._failure(place) is None:
             self._load_soon(place).add_done_callback(_log_failure)
         return model
+
+    def _failure(self, place: _Place) -> Exception | None:
+        """Return why a load failed, where trying it again would fail too."""
+        failure = self._failures.get(place)
+        return failure.error if failure is not None and failure.holds(place.served) else None
 
     async def find(self, name: str, version: str | None) -> ServedModel:
         """Find a model, reading manifests in a thread where a version has to be chosen.
@@ -180,19 +206,50 @@ class Engine:
         if len(versions) == 1 and (active := self.peek(versions[0])) and active.version == version:
             return versions[0]
         canary = self.canaries.get(name) if version is None else None
-        loop = asyncio.get_running_loop()
         without = canary.version if canary is not None else None
-        return await loop.run_in_executor(self.repository.workers, self.repository.find, name, version, without)
+        return await self.repository.readers.call(self.repository.find, name, version, without)
 
-    async def load(self, served: ServedModel) -> LoadedModel:
-        """Load a model, or its successor where it changed, and let it take requests in every pool that it is in.
+    def preload(self) -> asyncio.Task[None]:
+        """Begin to load the version of each model that answers, so that no request waits for it.
 
-        However many ask, it is loaded once.
+        One after the other: loading measures, and two at once would measure one another. What a request asks for
+        meanwhile is loaded beside it. A model that cannot be loaded is logged.
         """
-        pools = {place.pool for place in self._active if place.served is served}
-        pools.add(self.table.pool_of(served.name, None, ""))
-        loaded = [await asyncio.shield(self._load_soon(_Place(served, pool))) for pool in sorted(pools)]
-        return loaded[0]
+        self.starting = set(self.repository.names())
+        self.preloading = asyncio.create_task(self._preload())
+        return self.preloading
+
+    async def _preload(self) -> None:
+        tenants = ["", *(route.tenant for route in self.table.routes if route.tenant)]
+        for name in self.repository.names():
+            canary = self.canaries.get(name)
+            for version in (None,) if canary is None else (None, canary.version):
+                by_pool = {self.table.pool_of(name, version, tenant): tenant for tenant in tenants}
+                for tenant in by_pool.values():
+                    try:
+                        await self.settled(name, version, tenant)
+                    except EdgeInferError as error:
+                        log.error("Model %s was not loaded: %s", name, error)
+                    except Exception:
+                        log.exception("Model %s was not loaded", name)
+            self.starting.discard(name)
+
+    async def load(self, versions: Sequence[ServedModel]) -> None:
+        """Load models, or their successors where they changed, and let them take requests in every pool they are in.
+
+        However many ask, each is loaded once. One that cannot be loaded keeps no other from it; its error comes after.
+        """
+        failure: Exception | None = None
+        for served in versions:
+            pools = {place.pool for place in self._active if place.served is served}
+            pools.add(self.table.pool_of(served.name, None, ""))
+            for pool in sorted(pools):
+                try:
+                    await asyncio.shield(self._load_soon(_Place(served, pool)))
+                except Exception as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _load_soon(self, place: _Place) -> asyncio.Task[LoadedModel]:
         task = self._loading.get(place)
@@ -206,10 +263,7 @@ class Engine:
         stamp = served.stamp()
         self._failures.pop(place, None)
         try:
-            loop = asyncio.get_running_loop()
-            while (
-                model := await loop.run_in_executor(self.repository.workers, served.loaded, pool, device, limit)
-            ).is_retired:
+            while (model := await self.repository.loaders.call(served.loaded, pool, device, limit)).is_retired:
                 served.forget()  # it was unloaded and loaded again meanwhile
             if served.is_unloaded:
                 served.forget()
@@ -226,7 +280,7 @@ class Engine:
                 if old is not None:
                     old.dispatcher.retire(old)
             return model
-        except EdgeInferError as error:
+        except Exception as error:
             if not served.is_unloaded:
                 self._failures[place] = _Failure(error, stamp, monotonic() + _RETRY_S)
             raise
@@ -251,12 +305,14 @@ class Engine:
         self._chosen.clear()
 
     def close(self) -> None:
-        """Stop: refuse what waits, end what runs, close everything."""
-        for task in list(self._loading.values()):
-            task.cancel()
+        """Stop: end what runs and close everything; threads that take longer than `CLOSE_S` are left behind."""
+        deadline = monotonic() + CLOSE_S
+        for task in (self.preloading, *self._loading.values()):
+            if task is not None:
+                task.cancel()
         for dispatcher in self.dispatchers.values():
-            dispatcher.close()
-        self.repository.close()
+            dispatcher.close(max(0.0, deadline - monotonic()))
+        self.repository.close(max(0.0, deadline - monotonic()))
 
 
 def _unloaded(name: str) -> ModelNotFound:

@@ -8,6 +8,7 @@ from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
 from edge_infer.errors import EdgeInferError, ExecutionError, OutOfMemory
 from edge_infer.loading import load
 from edge_infer.server.execution.probe import Probe, probe
+from edge_infer.server.execution.running import has_batch_axis
 from edge_infer.server.response.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
 from edge_infer.server.scheduling.switch import VariantSwitch
@@ -46,9 +47,12 @@ class LoadedModel:
         dispatcher: Runs its requests.
         fast: The variant for when requests pile up; None where there is none.
         fast_reason: Why the one that was asked for is not used; empty where it is, or none was.
-        in_flight: How many of its requests wait or run.
-        running: How many of its batches run.
+        has_rows: Whether the first dimension of its tensors is that of a batch, as far as is known.
+        max_rows: The most rows of a request; 0 for any number, or where the first dimension may be something else.
+        in_flight: How many of its requests are read, wait or run.
+        running: How many of its batches run, those that hang too, or are offered to a worker.
         is_retired: Whether another took its place; it closes when nothing is in flight any more.
+        is_abandoned: Whether the server ended while one of its batches hung: nothing may close what still computes.
     """
 
     dispatcher: Dispatcher
@@ -64,6 +68,9 @@ class LoadedModel:
         self.inputs = session.inputs
         self.outputs = session.outputs
         self.probe = measured
+        was_tried = limits.max_batch_size > 1
+        self.has_rows = not measured.reason if was_tried else has_batch_axis(self.inputs, self.outputs)
+        self.max_rows = limits.max_rows if self.has_rows else 0
         self.batcher = DynamicBatcher(limits)
         self.batcher.max_batch_size = measured.batch_size
         self.batcher.expect(measured.row_s)
@@ -71,13 +78,13 @@ class LoadedModel:
         self.in_flight = 0
         self.running = 0
         self.is_retired = False
+        self.is_abandoned = False
 
-    def choose(self, workers: int, now: float) -> tuple[Session, str]:
-        """Return what runs the next batch, by how many wait behind it, and its variant where there are two."""
+    def choose(self, waiting: float, now: float) -> tuple[Session, str]:
+        """Return what runs a batch, by how many wait behind it for each worker, and its variant where there are two."""
         fast = self.fast
         if fast is None:
             return self.session, ""
-        waiting = self.batcher.queue.rows / self.batcher.max_batch_size / workers
         if fast.switch.update(waiting, now):
             return fast.session, fast.variant
         return self.session, self.variant
@@ -89,6 +96,8 @@ class LoadedModel:
 
     def close(self) -> None:
         """Give back the memory."""
+        if self.is_abandoned:
+            return
         self.session.close()
         if self.fast is not None:
             self.fast.session.close()
@@ -164,11 +173,12 @@ def _add_fast(
     variant: str,
     options: OnnxRuntimeOptions | None,
 ) -> None:
-    """Load the fast variant, and use it if it has the same tensors and is faster here."""
+    """Load the fast variant, and use it if it gives the golden examples, has the same tensors and is faster here."""
     if variant == model.variant:
         model.fast_reason = "it is the variant that is chosen anyway"
         return
-    session = load(bundle, device=device, variant=variant, arrays="numpy", options=options)
+    has_examples = bundle.manifest.examples is not None
+    session = load(bundle, device=device, variant=variant, arrays="numpy", self_test=has_examples, options=options)
     measured = _measured(model.name, session, limits)
     size, fast_size = model.probe.batch_size, measured.batch_size
     if session.inputs != model.inputs or session.outputs != model.outputs:

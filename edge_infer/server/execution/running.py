@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from edge_infer.backends.base import Array
-    from edge_infer.server.scheduling.request import Batch, Request
+    from edge_infer.server.scheduling.request import Batch
     from edge_infer.session import Session
     from edge_infer.tensors import TensorSpec
+
+log = logging.getLogger(__name__)
 
 Result = dict[str, Any] | EdgeInferError
 
@@ -50,7 +53,7 @@ def run_batch(session: Session, batch: Batch) -> list[Result]:
     """
     requests = batch.requests
     if len(requests) == 1:
-        return [_run_alone(session, requests[0], batch.refuses_nan)]
+        return _run_each(session, batch)
     try:
         joined = {name: _join([request.inputs[name] for request in requests]) for name in requests[0].inputs}
         outputs = session.run(joined, requests[0].outputs)
@@ -59,18 +62,30 @@ def run_batch(session: Session, batch: Batch) -> list[Result]:
     except DeviceLost as error:
         return [error] * len(requests)
     except EdgeInferError:
-        return [_run_alone(session, request, batch.refuses_nan) for request in requests]
+        return _run_each(session, batch)
+    except Exception:
+        log.exception("A batch of %s failed in an unknown way; its requests run alone", session.bundle.manifest.name)
+        return _run_each(session, batch, is_logged=True)
 
 
-def _run_alone(session: Session, request: Request, refuses_nan: bool) -> Result:
-    try:
-        outputs = session.run(request.inputs, request.outputs)
-        _check(session, outputs, refuses_nan)
-        return outputs
-    except EdgeInferError as error:
-        return error
-    except Exception as error:
-        return ExecutionError(f"The engine failed in an unknown way: {type(error).__name__}", hint="see the log")
+def _run_each(session: Session, batch: Batch, *, is_logged: bool = False) -> list[Result]:
+    """Run the requests of a batch one by one; of unknown failures the first is logged, if none was before."""
+    results: list[Result] = []
+    for request in batch.requests:
+        try:
+            outputs = session.run(request.inputs, request.outputs)
+            _check(session, outputs, batch.refuses_nan)
+            results.append(outputs)
+        except EdgeInferError as error:
+            results.append(error)
+        except Exception as error:
+            if not is_logged:
+                log.exception("%s failed in an unknown way", session.bundle.manifest.name)
+                is_logged = True
+            results.append(
+                ExecutionError(f"The engine failed in an unknown way: {type(error).__name__}", hint="see the log")
+            )
+    return results
 
 
 def _check(session: Session, outputs: Mapping[str, Array], refuses_nan: bool) -> None:

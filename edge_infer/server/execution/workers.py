@@ -1,15 +1,27 @@
-"""WorkerPool: threads that run batches, so that the event loop never computes."""
+"""WorkerPool: threads that run batches and load models, so that the event loop never computes."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from queue import SimpleQueue
+import os
+import sys
+from collections import deque
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: How much workers stand back where they and the event loop, whose turns are short, want the same core. Measured with
+#: MobileNetV2 at four times what it can do: of the accepted, 99 % took 78 ms instead of 70 to 160 (with 5, 74).
+_NICE = 2
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 log = logging.getLogger(__name__)
 
 
@@ -23,6 +35,8 @@ class WorkerPool:
 
     def __init__(self, count: int, name: str = "edge-infer worker") -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        #: Its methods are atomic.
+        self._offered: deque[Callable[[], None]] = deque()
         self._name = name
         self._threads: list[Thread] = []
         for _ in range(count):
@@ -31,6 +45,36 @@ class WorkerPool:
     def submit(self, job: Callable[[], None]) -> None:
         """Let a thread call a function, which must not raise."""
         self._jobs.put(job)
+
+    def call(self, function: Callable[_P, _T], *arguments: _P.args, **options: _P.kwargs) -> asyncio.Future[_T]:
+        """Let a thread call a function, and wait on the event loop for what it returns or raises."""
+        future: Future[_T] = Future()
+
+        def job() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function(*arguments, **options))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        self.submit(job)
+        return asyncio.wrap_future(future)
+
+    def offer(self, job: Callable[[], None]) -> None:
+        """Let a thread that ends a job go on with this one at once, the oldest first; an idle one does not take it."""
+        self._offered.append(job)
+
+    def offers(self) -> int:
+        """Count the offers that no thread has taken yet."""
+        return len(self._offered)
+
+    def withdraw(self) -> bool:
+        """Take back the newest offer; False where threads have all."""
+        try:
+            self._offered.pop()
+        except IndexError:
+            return False
+        return True
 
     def add(self) -> None:
         """Start one more thread: in the place of one that hangs in an engine, which nothing can stop."""
@@ -44,17 +88,35 @@ class WorkerPool:
         """Let one thread end, once it is free: one that hung has come back."""
         self._jobs.put(None)
 
+    def drop(self) -> None:
+        """Forget what was submitted and has not begun."""
+        try:
+            while True:
+                self._jobs.get_nowait()
+        except Empty:
+            pass
+
     def close(self, timeout_s: float = 5.0) -> None:
-        """Let the threads finish what was submitted and end; one that hangs is left behind."""
+        """Let the threads finish what was submitted and end; those that take longer are left behind."""
+        deadline = monotonic() + timeout_s
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, deadline - monotonic()))
 
     def _work(self) -> None:
+        if sys.platform == "linux":  # where it holds for this thread alone
+            os.nice(_NICE)
         while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                log.exception("A worker's job failed")
-            del job  # else it keeps the last batch's tensors until the next one
+            while job is not None:
+                try:
+                    job()
+                except Exception:
+                    log.exception("A worker's job failed")
+                job = self._next_offer()
+
+    def _next_offer(self) -> Callable[[], None] | None:
+        try:
+            return self._offered.popleft()
+        except IndexError:
+            return None

@@ -3,25 +3,25 @@
 A request that needs nothing special is taken from `GuardedProtocol` when its headers are complete: no scope, no task
 and no messages are made for it, which are most of what a small request costs. What is refused is refused then, before
 its body. Whatever is not common, such as a model that must be loaded first, a compressed body, a header that is wrong,
-is left to the application, which accepts the same language; so nothing here makes an error of its own.
+is left to the application, which accepts the same language and says what is wrong in the same words.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from http import HTTPStatus
 from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar
 
 from edge_infer.errors import EdgeInferError
-from edge_infer.server.headers import log_access
-from edge_infer.server.ingestion.bodies import LARGE_BYTES
-from edge_infer.server.ingestion.head import RequestHead
+from edge_infer.server.errors import problem_parts
+from edge_infer.server.headers import CONTROL, access, facts_of, log_access
 from edge_infer.server.ingestion.waiting import submit
-from edge_infer.server.problems import problem_parts
+from edge_infer.server.protocol.head import RequestHead
+from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.packing import MIN_BYTES
+from edge_infer.server.response.timing import server_timing
 from edge_infer.server.response.written import Written, takes_long, write
 
 if TYPE_CHECKING:
@@ -29,12 +29,11 @@ if TYPE_CHECKING:
 
     from uvicorn.server import ServerState
 
-    from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.ingestion.endpoint import InferEndpoint
     from edge_infer.server.ingestion.guard import GuardedProtocol
     from edge_infer.server.ingestion.targets import Targets
-    from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
@@ -43,8 +42,6 @@ log = logging.getLogger(__name__)
 _MAX_BYTES = 4 * 2**20
 #: How many refusals are remembered as they are sent.
 _MAX_REFUSALS = 1024
-#: What may not be sent back in a header: https://www.rfc-editor.org/rfc/rfc9110#section-5.5
-_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 
 
@@ -64,6 +61,7 @@ class DirectRequest:
         more_body: Whether more of the body is to come.
         response_started: Whether the answer was written, as is `response_complete`.
         chunks: The pieces of the body.
+        left: How many bytes of it are to come.
     """
 
     __slots__ = (
@@ -78,12 +76,12 @@ class DirectRequest:
         "chunks",
         "disconnected",
         "keep_alive",
+        "left",
         "more_body",
         "response_complete",
         "response_started",
     )
     message_event: ClassVar = _NoEvent()
-    waiting_for_100_continue: ClassVar = False
 
     def __init__(
         self,
@@ -103,7 +101,8 @@ class DirectRequest:
         self._tenant = tenant
         self._start = start
         self.asked: InferRequest | None = None
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | memoryview] = []
+        self.left = head.content_length
         self.disconnected = False
         self.keep_alive = True
         self.more_body = True
@@ -112,8 +111,14 @@ class DirectRequest:
 
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; what comes of it is not kept."""
-        self._model.statistics.rejected(error.code)
-        self._respond(*self._endpoint.refusal(error))
+        self._endpoint.desk.ledger.rejected(self._model, error)
+        self._respond(*self._endpoint.refusal(error), error.code)
+
+    def add(self, piece: bytes) -> None:
+        """Keep a piece of the body, unless the answer was given."""
+        self.left -= len(piece)
+        if self.more_body and not self.response_complete:
+            self.chunks.append(piece)
 
     def run(self) -> None:
         """Parse the body, which is complete, and queue the request."""
@@ -137,21 +142,35 @@ class DirectRequest:
         except Exception as error:
             self._fail(error)
 
-    def leave(self) -> None:
-        """Give the model back: the client left before its body was there."""
+    def leave(self, code: str = "", status: int = 0, size: int = 0) -> None:
+        """Give the model back: the client left before its body was there, or was refused at the door meanwhile.
+
+        Args:
+            code: That of the error which the door answered, if it did.
+            status: Its status; 0 where the client left.
+            size: The bytes of its body.
+        """
+        self.chunks = []
         if self.more_body and not self.response_complete:
-            self.response_complete = True
-            self._model.dispatcher.finished(self._model)
+            self._give_back()
+            if access.isEnabledFor(logging.INFO):
+                self._log(status, size, code)
+
+    def _give_back(self) -> None:
+        """Let go of the model and of the body's memory, before anything that may fail: it must happen once."""
+        self.response_complete = True
+        self._endpoint.desk.memory.taken -= self._head.content_length
+        self._model.dispatcher.finished(self._model)
 
     def _left(self) -> bool:
         return self.disconnected
 
     def _finish(self, result: Answer | EdgeInferError) -> None:
         """Take the answer, in the event loop."""
+        if isinstance(result, EdgeInferError):
+            self._fail(result)
+            return
         try:
-            if isinstance(result, EdgeInferError):
-                self._fail(result)
-                return
             assert self.asked is not None
             head = self._head
             if takes_long(self.asked, result, is_raw=head.is_raw):
@@ -161,9 +180,10 @@ class DirectRequest:
             if head.accept_encoding and len(written.body) >= MIN_BYTES:
                 self._send_later(written)
                 return
-            self._send(written)
         except Exception as error:
             self._fail(error)
+        else:
+            self._send(written)
 
     def _send_later(self, writing: Awaitable[Written] | Written) -> None:
         """Send an answer that a thread must write or compress first."""
@@ -171,32 +191,49 @@ class DirectRequest:
         async def send() -> None:
             try:
                 written = writing if isinstance(writing, Written) else await writing
-                self._send(await self._endpoint.application.packed(written, self._head))
+                written = await self._endpoint.application.packed(written, self._head)
             except Exception as error:
                 self._fail(error)
+            else:
+                self._send(written)
 
         self._endpoint.keep(asyncio.get_running_loop().create_task(send()))
 
     def _send(self, written: Written) -> None:
+        self._give_back()
         model = self._model
-        timing = self._endpoint.application.answered(model, self._head, written, self._start, self._path, self._tenant)
-        model.dispatcher.finished(model)
+        timings, serialization_s = written.timings, written.serialization_s
+        total_s = self._endpoint.desk.ledger.answered(
+            model,
+            self._head,
+            self._path,
+            self._start,
+            timings,
+            serialization_s,
+            self._tenant.name,
+            written.variant,
+        )
+        timing = (b"server-timing", server_timing(timings, serialization_s, total_s))
         self._respond(200, lines_of([*written.headers, timing]), written.body)
 
     def _fail(self, error: Exception) -> None:
-        expected = self._endpoint.application.failed(error, self._model, self._head, self._start, self._path)
-        self._model.dispatcher.finished(self._model)
-        status, body, headers = problem_parts(expected)
-        self._respond(status, lines_of(headers), body)
+        self._give_back()
+        told = self._endpoint.desk.ledger.failed(self._model, self._head, self._path, self._start, error)
+        status, body, headers = problem_parts(told)
+        self._respond(status, lines_of(headers), body, told.code)
 
-    def _respond(self, status: int, headers: bytes, body: bytes) -> None:
+    def _respond(self, status: int, headers: bytes, body: bytes, code: str = "") -> None:
         self.response_started = self.response_complete = True
-        log_access("POST", self._path, status, len(body), self._start)
         protocol = self._protocol
-        if self.disconnected or protocol.transport.is_closing():
-            return
+        if not (self.disconnected or protocol.transport.is_closing()):
+            self._write(status, headers, body)
+        if access.isEnabledFor(logging.INFO):
+            self._log(status, len(body), code)
+
+    def _write(self, status: int, headers: bytes, body: bytes) -> None:
+        protocol = self._protocol
         head, endpoint = self._head, self._endpoint
-        is_draining = endpoint.engine.is_draining
+        is_draining = endpoint.desk.engine.is_draining
         lines = [_STATUS_LINES[status], endpoint.always(protocol.server_state), headers]
         if head.request_id:
             lines += (b"x-request-id: ", head.request_id, b"\r\n")
@@ -210,6 +247,11 @@ class DirectRequest:
             protocol.transport.close()
         protocol.on_response_complete()
 
+    def _log(self, status: int, size: int, code: str) -> None:
+        names = ((b"x-request-id", self._head.request_id), (b"traceparent", self._head.traceparent))
+        facts = facts_of(names, self._model, self._tenant.name, code)
+        log_access("POST", self._path, status, size, self._start, facts)
+
 
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Write headers as HTTP/1.1 does."""
@@ -220,7 +262,6 @@ class DirectEndpoint:
     """Chooses the requests that may take the shortest way.
 
     Args:
-        engine: The models.
         application: Answers all others, and lends its parts.
         targets: Knows which paths ask a model.
         is_cached: Whether answers are kept: then all requests go through the application.
@@ -229,15 +270,14 @@ class DirectEndpoint:
 
     def __init__(
         self,
-        engine: Engine,
         application: InferEndpoint,
         targets: Targets,
         *,
         is_cached: bool = False,
         checks_origin: bool = False,
     ) -> None:
-        self.engine = engine
         self.application = application
+        self.desk = application.desk
         self._ours = lines_of(application.headers)
         self._always = b""
         self._default: list[tuple[bytes, bytes]] = []
@@ -259,7 +299,7 @@ class DirectEndpoint:
         Returns:
             The request, which holds its model; None where the application must answer.
         """
-        engine, application = self.engine, self.application
+        engine, _, keys, memory, _ = self.desk
         if engine.is_draining or self._is_cached:
             return None
         try:
@@ -267,7 +307,7 @@ class DirectEndpoint:
             target = self._targets.find(path)
             if target is None or "%" in path or "?" in path:
                 return None
-            tenant = application.keys.tenant_of(headers)
+            tenant = keys.tenant_of(headers)
             head = RequestHead(headers)
         except (EdgeInferError, UnicodeDecodeError):
             return None  # the application says what is wrong
@@ -277,11 +317,14 @@ class DirectEndpoint:
         if model is None:
             return None
         request = DirectRequest(self, protocol, path, model, head, tenant, perf_counter())
-        refusal = model.batcher.refusal(model.dispatcher.workers_for(model), head.priority, tenant)
+        refusal = model.dispatcher.refusal(model, head.priority, tenant)
+        refusal = refusal or memory.refusal(head.content_length)
         if refusal is not None:
             request.refuse(refusal)
         elif not model.dispatcher.hold(model):
             return None
+        else:
+            memory.taken += head.content_length
         return request
 
     def _takes(self, head: RequestHead) -> bool:
@@ -293,8 +336,8 @@ class DirectEndpoint:
             or head.content_encoding
             or (is_json and json_length >= LARGE_BYTES)
             or (head.has_origin and self._checks_origin)
-            or (head.request_id and _CONTROL.search(head.request_id))
-            or (head.traceparent and _CONTROL.search(head.traceparent))
+            or (head.request_id and CONTROL.search(head.request_id))
+            or (head.traceparent and CONTROL.search(head.traceparent))
         )
 
     def always(self, state: ServerState) -> bytes:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from starlette.requests import ClientDisconnect
 
-from edge_infer.errors import DeadlineExceeded, EdgeInferError, InputError, did_you_mean, listed
-from edge_infer.server.ingestion.bodies import LARGE_BYTES, read_body, unpack
-from edge_infer.server.ingestion.fast import Parser
-from edge_infer.server.ingestion.head import RequestHead
+from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
+from edge_infer.server.errors import ClientLeft, problem_parts, status_of
+from edge_infer.server.headers import echoed
+from edge_infer.server.ingestion.bodies import read_body, unpacked
+from edge_infer.server.ingestion.entry import Desk, Entry
 from edge_infer.server.ingestion.waiting import ask, departure
-from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
+from edge_infer.server.protocol.fast import Parser, check_rows
+from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import write_answer
 from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.values import to_numpy
@@ -30,12 +32,10 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.ingestion.keys import ApiKeys
-    from edge_infer.server.protocol import InferRequest
-    from edge_infer.server.response.spans import Spans
-    from edge_infer.server.scheduling.shares import Tenant
+    from edge_infer.server.ingestion.body_memory import BodyShare
+    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.server.protocol.requests import InferRequest
 
 log = logging.getLogger(__name__)
 #: The most steps of one request.
@@ -61,13 +61,14 @@ class Plan(NamedTuple):
     steps: int
 
 
-def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Plan:
+def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], max_rows: int = 0) -> Plan:
     """Parse a request for steps.
 
     Args:
         body: The JSON of `infer`, with the parameters `state`, `sequence` and `steps`.
         inputs: The model's inputs.
         outputs: The model's outputs.
+        max_rows: The most rows of a step; 0 for any number.
 
     Raises:
         InputError: A field is not what it must be; the message names it.
@@ -92,6 +93,9 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     # numpy arrays can be sliced and batched; what numpy has no dtype for stays a Tensor.
     arrays = {n: to_numpy(value) if isinstance(value, Tensor) else value for n, value in request.inputs.items()}
     request = request._replace(inputs=arrays)
+    check_rows(
+        {n: value[:1].reshape(value.shape[1:]) if n in sequence else value for n, value in arrays.items()}, max_rows
+    )
     lengths = {name: int(request.inputs[name].shape[0]) for name in sequence}
     if len(set(lengths.values())) > 1:
         raise InputError(f"The inputs of `sequence` have {lengths} steps", hint="give each the same number")
@@ -141,84 +145,52 @@ class EventEndpoint:
     """Answers requests for steps.
 
     Args:
-        engine: The models.
+        desk: What all ways to ask a model share.
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
-        keys: Tells who asks.
-        spans: Tells a tracer of each step.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        max_body_bytes: int,
-        headers: list[tuple[bytes, bytes]],
-        keys: ApiKeys,
-        spans: Spans | None = None,
-    ) -> None:
-        self._engine = engine
-        self._spans = spans
-        self._keys = keys
+    def __init__(self, desk: Desk, max_body_bytes: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._desk = desk
         self._max_body_bytes = max_body_bytes
         self._headers = [*headers, (b"cache-control", b"no-store")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
-        start = perf_counter()
-        model: LoadedModel | None = None
-        is_held = False
-        is_begun = False
+        entry, is_begun = Entry(self._desk, scope), False
         try:
-            if self._engine.is_draining:
-                raise ShuttingDown("The server is stopping", hint="ask another, or come back")
-            tenant = self._keys.tenant_of(scope["headers"])
-            head = RequestHead(scope["headers"])
-            head.check_media_type()
-            model = await self._engine.get(*target, tenant.name)
-            refusal = model.batcher.refusal(model.dispatcher.workers_for(model), head.priority, tenant)
-            if refusal is not None:
-                model.statistics.rejected(refusal.code)
-                model = None
-                raise refusal
-            while not (is_held := model.dispatcher.hold(model)):
-                model = await self._engine.get(*target, tenant.name)
-            body = await read_body(receive, head.content_length, self._max_body_bytes)
-            if len(body) >= LARGE_BYTES or head.content_encoding:
-                plan = await asyncio.to_thread(self._plan, body, head.content_encoding, model)
-            else:
-                plan = self._plan(body, b"", model)
+            model, head = await entry.open(target)
+            plan = await self._plan(model, head, receive, entry.share)
             is_begun = True
-            await self._begin(head, send)
-            await self._run(model, scope["path"], head, plan, tenant, receive, send)
+            await self._begin(scope, send)
+            await self._run(model, head, plan, entry, receive, send)
         except ClientDisconnect:
             return
         except Exception as error:
-            if not isinstance(error, EdgeInferError):
-                log.exception("The server failed")
-                error = InternalError("The server failed", hint="its log has the traceback; please report it")
-            if model is not None:
-                model.statistics.failed(error.code, perf_counter() - start)
-            await self._fail(error, send, is_begun=is_begun)
+            await self._fail(entry.failed(error), scope, send, is_begun=is_begun)
         finally:
-            if is_held and model is not None:
-                model.dispatcher.finished(model)
+            entry.close()
 
-    def _plan(self, body: bytes, encoding: bytes, model: LoadedModel) -> Plan:
-        return parse_plan(unpack(body, encoding, self._max_body_bytes), model.inputs, model.outputs)
+    async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, share: BodyShare) -> Plan:
+        head.check_media_type()
+        body = await read_body(receive, head.content_length, self._max_body_bytes, share)
+        if head.content_encoding:
+            body = await unpacked(body, head.content_encoding, self._max_body_bytes)
+            share.grow(len(body))
+        arguments = (body, model.inputs, model.outputs, model.max_rows)
+        return await asyncio.to_thread(parse_plan, *arguments) if len(body) >= LARGE_BYTES else parse_plan(*arguments)
 
-    async def _begin(self, head: RequestHead, send: Send) -> None:
+    async def _begin(self, scope: Scope, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *self._headers]
-        if head.request_id:
-            headers.append((b"x-request-id", head.request_id))
+        headers += echoed(scope["headers"])
         await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _run(
         self,
         model: LoadedModel,
-        path: str,
         head: RequestHead,
         plan: Plan,
-        tenant: Tenant,
+        entry: Entry,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -233,32 +205,20 @@ class EventEndpoint:
             start = perf_counter()
             current = {name: value[step] if name in plan.sequence else value for name, value in inputs.items()}
             asked = plan.request._replace(inputs=current, outputs=needed)
-            answer = await ask(model, asked, head, start, is_gone, tenant)
+            answer = await ask(model, asked, head, start, is_gone, entry.tenant)
             written_at = perf_counter()
             data, _ = write_answer(
                 model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant
             )
-            now = perf_counter()
-            model.statistics.answered(answer.timings, now - written_at, now - start, tenant.name)
-            if self._spans is not None:
-                self._spans.answered(
-                    model,
-                    path,
-                    head.traceparent,
-                    start,
-                    answer.timings,
-                    now - written_at,
-                    tenant.name,
-                    answer.variant,
-                )
+            entry.answered(answer.timings, perf_counter() - written_at, answer.variant, start)
             await send(_event(b"step", data))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))
         await send({"type": "http.response.body", "body": b""})
 
-    async def _fail(self, error: EdgeInferError, send: Send, *, is_begun: bool) -> None:
-        if isinstance(error, DeadlineExceeded) and "client left" in error.message:
+    async def _fail(self, error: EdgeInferError, scope: Scope, send: Send, *, is_begun: bool) -> None:
+        if isinstance(error, ClientLeft):
             return
         if is_begun:
             document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
@@ -266,7 +226,9 @@ class EventEndpoint:
             await send({"type": "http.response.body", "body": b""})
             return
         status, body, headers = problem_parts(error)
-        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body))]
+        headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]
+        if self._desk.engine.is_draining:
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

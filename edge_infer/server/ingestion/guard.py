@@ -7,23 +7,40 @@ body may come: a few hundred such connections (slow loris) would hold a server's
 from __future__ import annotations
 
 import json
+import logging
+from contextlib import suppress
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from edge_infer.errors import QueueFull
+from edge_infer.errors import InputError, QueueFull
+from edge_infer.server.errors import RequestTooSlow, TooManyHeaders, status_of
+from edge_infer.server.headers import access, echoed, facts_of, log_access, note
+from edge_infer.server.ingestion.body_reader import MIN_BYTES, BodyReader
 from edge_infer.server.ingestion.direct import DirectRequest
-from edge_infer.server.problems import RequestTooSlow, TooManyHeaders, status_of
+from edge_infer.server.ingestion.reader_watch import ReaderWatch
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.ingestion.direct import DirectEndpoint
 
-_REASONS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+_REASONS = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+#: How much of the path of a refused request is logged.
+_MAX_LOGGED = 1024
 
 
 class DoorLimits(NamedTuple):
@@ -31,10 +48,11 @@ class DoorLimits(NamedTuple):
 
     Attributes:
         max_connections: How many connections there may be.
-        max_header_bytes: How long the names and values of a request's headers may be together.
+        max_header_bytes: How long the path and the names and values of a request's headers may be together.
         header_timeout_s: How long they may take to come.
         body_timeout_s: How long a body may take to come, beside what its length takes at `min_body_rate`.
         min_body_rate: The slowest body, in bytes a second.
+        read_timeout_s: How long its client may read nothing of an answer.
     """
 
     max_connections: int = 16384
@@ -42,6 +60,7 @@ class DoorLimits(NamedTuple):
     header_timeout_s: float = 15.0
     body_timeout_s: float = 30.0
     min_body_rate: float = 10_000.0
+    read_timeout_s: float = 60.0
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -58,11 +77,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_in_head = self._is_in_body = False
         self._header_bytes = 0
-        self._is_refused = False
+        self._since_progress = 0  # the bytes that came since the last head began, or the last piece of a body was read
+        self._is_over = False  # what comes is for this protocol no more
+        self._last: Callable[[], None] | None = None
+        self._idle_since = self._watched_since = 0.0
+        self.url, self.headers = b"", []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; one too many is refused."""
         super().connection_made(transport)
+        self._reader = ReaderWatch(transport, self.loop, self._door.read_timeout_s)
         if len(self.connections) > self._door.max_connections:
             most = self._door.max_connections
             self._refuse(
@@ -74,33 +98,138 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._unwatch()
+        self._reader.end()
+        self._forget_idle()
         super().connection_lost(exc)
         cycle: Any = getattr(self, "cycle", None)
         if type(cycle) is DirectRequest:
             cycle.leave()
 
+    def pause_writing(self) -> None:
+        """Watch that the client reads."""
+        super().pause_writing()
+        self._reader.begin()
+
+    def resume_writing(self) -> None:
+        """It does; what is left once the connection is closing is watched to its end."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._reader.end()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Hang up on a connection that nothing came on for long; look again later where something did."""
+        left: float = self.timeout_keep_alive
+        if not self._is_in_head and not self._is_in_body and self.cycle.response_complete:
+            left += self._idle_since - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+            return
+        self.timeout_keep_alive_task = None
+        super().timeout_keep_alive_handler()
+        self._reader.begin()
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Do nothing: the timer looks for itself, and a new one for each request costs 1.5 us."""
+
+    def _forget_idle(self) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+
     def data_received(self, data: bytes) -> None:
         """Parse what came, and watch what is still to come."""
-        if self._is_refused:
+        if self._is_over:
             return
+        self._since_progress += len(data)
         super().data_received(data)
-        if self._is_in_head:
+        if self._is_over:
+            return
+        if self._since_progress > self._door.max_header_bytes:  # of a head, or of what is behind the last chunk
+            self._refuse(self._too_long())
+        elif self._is_in_head:
             if self._timer is None:
                 self._watch(self._door.header_timeout_s, "headers")
-        elif self._timer is None and self._is_in_body:
-            declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
-            size = int(declared) if declared.isdigit() and len(declared) < 16 else 0
-            self._watch(self._door.body_timeout_s + size / self._door.min_body_rate, "body")
+        elif self._is_in_body:
+            if self._timer is None:
+                declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
+                size = int(declared) if declared.isdigit() and len(declared) < 16 else 0
+                self._watch(self._door.body_timeout_s + size / self._door.min_body_rate, "body")
+            cycle: Any = self.cycle
+            if type(cycle) is DirectRequest and cycle.left >= MIN_BYTES:
+                self._read_by(BodyReader(self, cycle))
+
+    def _read_by(self, protocol: GuardedProtocol | BodyReader) -> None:
+        """Let a protocol have what comes next. Only while it does not read does a transport take another kind."""
+        transport: Any = self.transport
+        if transport.is_closing() or self.scheme == "https":
+            return
+        transport.pause_reading()
+        transport.set_protocol(protocol)
+        transport.resume_reading()
+
+    def take_back(self) -> None:
+        """Go on behind a body that was read by `BodyReader`, of which the parser knows nothing."""
+        self._read_by(self)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand over to the protocol of WebSockets, unless the request was refused."""
-        if not self._is_refused:
-            super().handle_websocket_upgrade()
+        if not self._is_over:
+            self.flow.pause_reading()
+            self._end_with(self._hand_over)
+
+    def _hand_over(self) -> None:
+        super().handle_websocket_upgrade()
+        if self.flow.write_paused:  # by answers before it that are not read yet, of which its protocol knows nothing
+            transport: Any = self.transport
+            transport.get_protocol().pause_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP as every other error, not with uvicorn's plain text."""
+        if not self._is_over:
+            self._refuse(InputError(msg, hint="speak HTTP/1.1; over TLS, https://"))
+
+    def _end_with(self, last: Callable[[], None]) -> None:
+        """Do the last thing that this protocol does, once all earlier requests of the connection are answered."""
+        self._is_over = True
+        self._unwatch()
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_complete or (cycle.more_body and not self.pipeline):
+            self._end(last)
+            return
+        if cycle.more_body:  # it waits for its turn, and is not to have it
+            self.pipeline.popleft()
+        self._last = last
+
+    def _end(self, last: Callable[[], None]) -> None:
+        self._forget_idle()
+        self._reader.end()
+        self.flow.resume_reading()
+        last()
+        if self.transport.is_closing():
+            self._reader.begin()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or with what waited for this answer."""
+        is_last = not self.pipeline
+        if is_last and self.timeout_keep_alive_task is not None:  # as uvicorn does, but with the timer that there is
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
+        else:
+            super().on_response_complete()
+        self._idle_since = self.loop.time()
+        if self.transport.is_closing():
+            self._reader.begin()
+        elif self._last is not None and is_last:
+            last, self._last = self._last, None
+            self._end(last)
 
     def on_message_begin(self) -> None:
         """Begin to count. The scope is made once it is needed."""
         self._is_in_head = True
-        self._header_bytes = 0
+        self._header_bytes = self._since_progress = 0
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_url(self, url: bytes) -> None:
@@ -119,17 +248,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Start the request, unless its headers were too long."""
+        if self._is_over:
+            return
+        if self._header_bytes > self._door.max_header_bytes:
+            self._refuse(self._too_long())
+            return
         self._is_in_head, self._is_in_body = False, True
         self._unwatch()
-        if self._header_bytes > self._door.max_header_bytes:
-            self._refuse(
-                TooManyHeaders(
-                    f"The headers have more than {self._door.max_header_bytes} bytes",
-                    hint="send tensors in the body",
-                    expected=self._door.max_header_bytes,
-                )
-            )
-            return
         request = self._taken()
         if request is None:
             url, headers, is_expecting = self.url, self.headers, self.expect_100_continue
@@ -162,25 +287,31 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece of the body."""
+        if self._is_over:
+            return
+        self._since_progress = 0
         cycle: Any = self.cycle
         if type(cycle) is DirectRequest:
-            if not cycle.response_complete:
-                cycle.chunks.append(body)
-        elif not self._is_refused:
+            cycle.add(body)
+        else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self._is_over:
+            return
         self._is_in_body = False
         self._unwatch()
         cycle: Any = self.cycle
-        if type(cycle) is DirectRequest:
-            if not cycle.response_complete:
-                cycle.run()
-        elif not self._is_refused:
+        if cycle is not None and cycle.response_complete:  # it was refused before its body, which nobody waits for
+            self._idle_since = self.loop.time()
+        elif type(cycle) is not DirectRequest:
             super().on_message_complete()
+        elif cycle.more_body:  # an upgrade has no cycle: this is that of the one before
+            cycle.run()
 
     def _watch(self, seconds: float, what: str) -> None:
+        self._watched_since = perf_counter()
         self._timer = self.loop.call_later(seconds, self._too_slow, what)
 
     def _unwatch(self) -> None:
@@ -189,18 +320,55 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _too_slow(self, what: str) -> None:
-        self._timer = None
-        cycle: RequestResponseCycle | None = getattr(self, "cycle", None)
-        if what == "body" and cycle is not None and cycle.response_started:
-            self.transport.close()  # it has its answer, or a part of it
+        if self.flow.read_paused:  # it is we who take no more for now
+            self._watch(self._door.body_timeout_s, what)
             return
         self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
 
+    def _too_long(self) -> TooManyHeaders:
+        most = self._door.max_header_bytes
+        return TooManyHeaders(
+            f"The headers have more than {most} bytes", hint="send tensors in the body", expected=most
+        )
+
     def _refuse(self, error: EdgeInferError) -> None:
-        """Answer without the application, and hang up."""
-        self._is_refused = True
+        """Answer without the application, once it is this one's turn, and hang up."""
+        cycle = self._cycle_of_body()
+        if cycle is not None and cycle.response_started:
+            self.transport.close()  # it has its answer, or a part of it
+            self._reader.begin()
+            return
+        self._end_with(partial(self._write_refusal, error, self._line_of(error)))
+
+    def _cycle_of_body(self) -> RequestResponseCycle | None:
+        """Return that of the request whose body is being read."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle if self._is_in_body and cycle is not None and cycle.more_body else None
+
+    def _line_of(self, error: EdgeInferError) -> Callable[[int, int], None]:
+        """Return what logs a refusal, given its status and size: one that the application has begun logs itself."""
+        cycle: Any = self._cycle_of_body()
+        if type(cycle) is DirectRequest:
+            return partial(cycle.leave, error.code)
+        if cycle is not None and not self.pipeline:
+            return lambda status, size: note(cycle.scope, status=status, bytes=size, code=error.code)
+        if not access.isEnabledFor(logging.INFO):
+            return lambda *_: None
+        method = path = "-"
+        if self.url:
+            method = self.parser.get_method().decode("ascii")
+            with suppress(httptools.HttpParserInvalidURLError):
+                path = unquote((httptools.parse_url(self.url).path or b"-")[:_MAX_LOGGED].decode("latin-1"))
+        start = perf_counter() if self._timer is None else self._watched_since
+        facts = facts_of(echoed(self.headers), None, "", error.code)
+        return partial(log_access, method, path, start=start, facts=facts)
+
+    def _write_refusal(self, error: EdgeInferError, log: Callable[[int, int], None]) -> None:
+        app: Any = self.config.app
+        app.refusals[error.code] += 1
         status = status_of(error)
         body = json.dumps(error.to_json()).encode()
+        log(status, len(body))
         head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
         retry = "retry-after: 1\r\n" if status == 503 else ""
         self.transport.write(f"{head}{retry}content-length: {len(body)}\r\n\r\n".encode() + body)

@@ -7,7 +7,9 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import Unauthorized
-from edge_infer.server.problems import NotAdmin
+from edge_infer.server.errors import NotAdmin
+from edge_infer.server.headers import note
+from edge_infer.server.ingestion.targets import route_path
 from edge_infer.server.scheduling.shares import ANYONE, Tenant
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ OPEN_PATHS = frozenset(
 #: What tells of the requests of all tenants, as do the statistics of models.
 _METRICS = frozenset({"/metrics", "/dashboard/state.json"})
 #: What devices ask, which have no key: files that are signed, and what has the report token instead.
-_OPEN_TO_DEVICES = ("/sync/v1/events", "/sync/v1/report", "/sync/v1/advice")
+_OPEN_TO_DEVICES = frozenset({"/sync/v1/events", "/sync/v1/report", "/sync/v1/advice"})
+#: What people ask of a browser, which can show the report token and no key.
+_FLEET = frozenset({"/fleet", "/sync/v1/fleet"})
 
 
 class ApiKeys:
@@ -53,7 +57,7 @@ class ApiKeys:
         """Return who asks.
 
         Args:
-            headers: Of the request: `Authorization: Bearer KEY`, or `X-Api-Key: KEY`.
+            headers: Of the request: `X-Api-Key: KEY`, which counts where it is there, or `Authorization: Bearer KEY`.
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.
@@ -62,10 +66,11 @@ class ApiKeys:
             return ANYONE
         key = b""
         for name, value in headers:
+            if name == b"x-api-key":  # `Authorization` may be there for another: a report token, a proxy
+                key = value.strip()
+                break
             if name == b"authorization" and value[:7].lower() == b"bearer ":
                 key = value[7:].strip()
-            elif name == b"x-api-key":
-                key = value.strip()
         if not key:
             raise Unauthorized("The request has no API key", hint="Authorization: Bearer KEY")
         digest = sha256(key).digest()
@@ -112,11 +117,13 @@ class KeyGuard:
     Args:
         app: The application.
         keys: The keys.
+        has_report_token: Whether the report token, which the fleet's routes ask for themselves, opens the fleet.
     """
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+    def __init__(self, app: ASGIApp, keys: ApiKeys, *, has_report_token: bool = False) -> None:
         self._app = app
         self._keys = keys
+        self._open = OPEN_PATHS | _OPEN_TO_DEVICES | (_FLEET if has_report_token else frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application.
@@ -125,13 +132,13 @@ class KeyGuard:
             Unauthorized: There is no key, or it is nobody's.
             NotAdmin: It asks for the counts of all tenants, and may not.
         """
-        if scope["type"] == "http" and not self._keys.is_open and not _is_open(scope["path"]):
-            if scope["path"] in _METRICS or scope["path"].endswith("/stats"):
-                self._keys.check_metrics(scope["headers"])
-            else:
-                self._keys.tenant_of(scope["headers"])
+        if scope["type"] == "http" and not self._keys.is_open:
+            self._check(route_path(scope), scope)
         await self._app(scope, receive, send)
 
-
-def _is_open(path: str) -> bool:
-    return path in OPEN_PATHS or path in _OPEN_TO_DEVICES or path.startswith("/store/")
+    def _check(self, path: str, scope: Scope) -> None:
+        if path in self._open or path.startswith("/store/"):
+            return
+        note(scope, tenant=self._keys.tenant_of(scope["headers"]).name)
+        if path in _METRICS or path.endswith("/stats"):
+            self._keys.check_metrics(scope["headers"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from edge_infer.server.problems import OriginRefused
+from edge_infer.server.errors import OriginRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from edge_infer.server.ingestion.fast import Parser
+from edge_infer.server.protocol.fast import Parser
 
 if TYPE_CHECKING:
     from edge_infer.server.execution.loaded import LoadedModel
@@ -14,13 +15,11 @@ class Parsers:
     """The parsers of all models."""
 
     def __init__(self) -> None:
-        self._known: dict[LoadedModel, Parser] = {}
+        self._known: WeakKeyDictionary[LoadedModel, Parser] = WeakKeyDictionary()
 
     def of(self, model: LoadedModel) -> Parser:
         """Return the parser of a model."""
         parser = self._known.get(model)
         if parser is None:
-            for known in [known for known in self._known if known.is_retired]:
-                del self._known[known]
-            parser = self._known[model] = Parser(model.inputs, model.outputs)
+            parser = self._known[model] = Parser(model.inputs, model.outputs, model.max_rows)
         return parser

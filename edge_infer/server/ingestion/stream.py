@@ -20,139 +20,30 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.codec import FRAME
-from edge_infer.errors import EdgeInferError, QueueFull
-from edge_infer.server.ingestion.bodies import LARGE_BYTES
-from edge_infer.server.ingestion.head import RequestHead
-from edge_infer.server.ingestion.origins import check_origin
+from edge_infer.errors import EdgeInferError
+from edge_infer.server.errors import ShuttingDown, status_of
 from edge_infer.server.ingestion.waiting import submit
-from edge_infer.server.problems import InternalError, ShuttingDown, problem_parts, status_of
+from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.joining import joined
 from edge_infer.server.response.writing import octets, write_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from starlette.types import Receive, Send
 
-    from starlette.types import Receive, Scope, Send
-
-    from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.ingestion.keys import ApiKeys
-    from edge_infer.server.ingestion.parsers import Parsers
-    from edge_infer.server.protocol import InferRequest
-    from edge_infer.server.response.spans import Spans
+    from edge_infer.server.ingestion.entry import Desk
+    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.request import Answer
     from edge_infer.server.scheduling.shares import Tenant
 
 log = logging.getLogger(__name__)
-#: How many requests of one stream may be in flight, and how many streams there may be.
-MAX_IN_FLIGHT = 256
-MAX_STREAMS = 1024
 #: How many bytes of one stream may be in flight, the requests that are not answered and the answers that are not sent;
 #: the message that goes beyond it is the last that is read.
 MAX_STREAM_BYTES = 32 * 2**20
-#: How many bodies of JSON are parsed in threads at once, of all streams.
-_MAX_PARSING = 4
 #: WebSocket close codes, RFC 6455 section 7.4.1.
 _GOING_AWAY, _NO_TEXT, _BAD_PAYLOAD = 1001, 1003, 1007
 _HEAD = FRAME.size
-
-
-class StreamEndpoint:
-    """Answers streams.
-
-    Args:
-        engine: The models.
-        parsers: Reads requests for a model.
-        headers: What every answer of HTTP carries.
-        keys: Tells who asks.
-        origins: The other servers whose pages may open streams.
-        max_streams: How many streams there may be.
-        max_in_flight: How many requests of one may be in flight.
-        spans: Tells a tracer of each request.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        parsers: Parsers,
-        headers: list[tuple[bytes, bytes]],
-        keys: ApiKeys,
-        *,
-        origins: Sequence[str] = (),
-        max_streams: int = MAX_STREAMS,
-        max_in_flight: int = MAX_IN_FLIGHT,
-        spans: Spans | None = None,
-    ) -> None:
-        self._spans = spans
-        self._engine = engine
-        self._parsers = parsers
-        self._headers = headers
-        self._keys = keys
-        self._origins = tuple(origins)
-        self._max_streams = max_streams
-        self._max_in_flight = max_in_flight
-        self._streams: set[_Stream] = set()
-        self._parsing = asyncio.Semaphore(_MAX_PARSING)
-
-    def __len__(self) -> int:
-        return len(self._streams)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
-        """Answer a stream until it ends."""
-        await receive()  # websocket.connect
-        try:
-            if self._engine.is_draining:
-                raise ShuttingDown("The server is stopping", hint="ask another, or come back")
-            if len(self._streams) >= self._max_streams:
-                raise QueueFull(
-                    f"{len(self._streams)} streams are open, the server takes {self._max_streams}",
-                    hint="send many requests over one stream",
-                    expected=self._max_streams,
-                )
-            check_origin(scope["headers"], self._origins)
-            tenant = self._keys.tenant_of(scope["headers"])
-            head = RequestHead(scope["headers"])
-            await self._engine.get(*target, tenant.name)
-        except Exception as error:
-            await self._refuse(error, receive, send)
-            return
-        await send({"type": "websocket.accept"})
-        stream = _Stream(
-            self._engine,
-            self._parsers,
-            target,
-            head,
-            tenant,
-            receive,
-            send,
-            self._max_in_flight,
-            self._parsing,
-            scope["path"],
-            self._spans,
-        )
-        self._streams.add(stream)
-        try:
-            await stream.run()
-        finally:
-            self._streams.discard(stream)
-
-    async def _refuse(self, error: Exception, receive: Receive, send: Send) -> None:
-        if not isinstance(error, EdgeInferError):
-            log.exception("The server failed")
-            error = InternalError("The server failed", hint="its log has the traceback; please report it")
-        status, body, headers = problem_parts(error)
-        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body))]
-        await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
-        await send({"type": "websocket.http.response.body", "body": body})
-        connection = getattr(receive, "__self__", None)
-        if connection is not None and hasattr(
-            connection, "handshake_complete"
-        ):  # else uvicorn 0.54 logs an error for each refusal
-            connection.handshake_complete = True
-
-    async def drain(self) -> None:
-        """Let what is in flight finish, then close all streams; new requests are refused meanwhile."""
-        await asyncio.gather(*(stream.drain() for stream in list(self._streams)))
 
 
 class _Ticket(NamedTuple):
@@ -163,35 +54,62 @@ class _Ticket(NamedTuple):
     start: float
 
 
-class _Stream:
-    """One connection."""
+class Served(NamedTuple):
+    """What all streams of a server share.
+
+    Attributes:
+        engine: The models.
+        parsers: Reads requests for a model.
+        parsing: Bounds how many bodies of JSON are parsed in threads at once.
+        memory: Bounds what the bodies of all requests take together, and the answers that are not sent.
+        spans: Tells a tracer of each request.
+        refusals: Counts by code the requests that no model was given.
+        max_in_flight: How many requests of one stream may be in flight.
+    """
+
+    desk: Desk
+    parsing: asyncio.Semaphore
+    max_in_flight: int
+
+
+class Stream:
+    """One connection.
+
+    Args:
+        served: What it shares with others.
+        target: The model and its version.
+        path: Where it was opened.
+        head: What the headers of its handshake say.
+        tenant: Who opened it.
+        receive: ASGI's.
+        send: ASGI's.
+
+    Attributes:
+        requests: How many requests came.
+        errors: How many of them failed or were refused.
+    """
 
     def __init__(
         self,
-        engine: Engine,
-        parsers: Parsers,
+        served: Served,
         target: tuple[str, str | None],
+        path: str,
         head: RequestHead,
         tenant: Tenant,
         receive: Receive,
         send: Send,
-        max_in_flight: int,
-        parsing: asyncio.Semaphore,
-        path: str,
-        spans: Spans | None,
     ) -> None:
-        self._path, self._traceparent, self._spans = path, head.traceparent, spans
-        self._engine = engine
-        self._tenant = tenant
-        self._parsers = parsers
+        self.requests = self.errors = 0
+        self._engine, self._parsers, _, self._memory, self._ledger = served.desk
+        self._parsing, self._max_in_flight = served.parsing, served.max_in_flight
+        self._path, self._head, self._tenant = path, head, tenant
         self._name, self._version = target
         self._priority, self._timeout_s = head.priority, head.timeout_s
         self._receive = receive
         self._send = send
-        self._max_in_flight = max_in_flight
         self._in_flight = 0
         self._bytes = 0
-        self._parsing = parsing
+        self._unsent = 0  # the part of these that is answers
         self._is_gone = False
         self._done: list[bytes] = []
         self._has_done = asyncio.Event()
@@ -206,8 +124,8 @@ class _Stream:
         try:
             await self._read()
         finally:
-            self._is_gone = True
             writer.cancel()
+            self._leave()
             for task in self._tasks:
                 task.cancel()
 
@@ -238,43 +156,90 @@ class _Stream:
                     await self._close(_BAD_PAYLOAD, "a frame is longer than its message")
                     return
                 self._begin(number, data[start:offset], json_length)
-                while not self._is_gone and (self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES):
-                    self._has_room.clear()
-                    await self._has_room.wait()
+                if self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES:
+                    await self._wait_for_room(size - offset)
                 if offset == size:
                     break
 
+    async def _wait_for_room(self, rest: int) -> None:
+        """Wait until the stream may have more in flight; the rest of its message is held meanwhile."""
+        self._memory.taken += rest
+        try:
+            while not self._is_gone and (self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES):
+                self._has_room.clear()
+                await self._has_room.wait()
+        finally:
+            self._memory.taken -= rest
+
     async def _close(self, code: int, reason: str) -> None:
-        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        try:
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+        except Exception:  # each server has its own class for a client that left
+            log.debug("A client left its stream", exc_info=True)
+
+    def _leave(self) -> None:
+        """Take note that nobody reads any more."""
+        self._is_gone = True
+        self._memory.taken -= self._unsent
+        self._unsent = 0
+        self._has_room.set()
+        self._is_empty.set()
 
     # -- one request --
 
     def _begin(self, number: int, body: bytes, json_length: int) -> None:
         ticket = _Ticket(number, len(body), perf_counter())
+        self.requests += 1
         self._in_flight += 1
         self._bytes += ticket.size
+        refusal: EdgeInferError | None = self._memory.refusal(ticket.size)
+        self._memory.taken += ticket.size
         self._is_empty.clear()
-        model = self._engine.current(self._name, self._version, self._tenant.name)
-        if model is None or json_length >= LARGE_BYTES:
+        model = None
+        if self._engine.is_draining:
+            refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
+        else:
+            model = self._engine.current(self._name, self._version, self._tenant.name)
+        if model is not None and refusal is None:
+            refusal = self._refusal_of(model)
+        if refusal is not None:
+            self._refuse(model, ticket, refusal)
+        elif model is None or json_length >= LARGE_BYTES or not model.dispatcher.hold(model):
             task = asyncio.create_task(self._ask_slowly(ticket, body, json_length))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._asked_slowly, ticket))
         else:
             self._ask(model, ticket, body, json_length)
 
+    def _refusal_of(self, model: LoadedModel) -> EdgeInferError | None:
+        return model.dispatcher.refusal(model, self._priority, self._tenant)
+
+    def _asked_slowly(self, ticket: _Ticket, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # nobody answers it
+            self._memory.taken -= ticket.size
+
     async def _ask_slowly(self, ticket: _Ticket, body: bytes, json_length: int) -> None:
         """Ask a model that must be loaded first, or with JSON that takes long to parse."""
+        model, is_held, asked = None, False, None
         try:
             model = await self._engine.get(self._name, self._version, self._tenant.name)
-            parser = self._parsers.of(model)
-            asked = None
+            refusal = self._refusal_of(model)
+            if refusal is not None:
+                self._refuse(model, ticket, refusal)
+                return
+            while not (is_held := model.dispatcher.hold(model)):  # it was replaced meanwhile
+                model = await self._engine.get(self._name, self._version, self._tenant.name)
             if json_length >= LARGE_BYTES:
                 async with self._parsing:
-                    asked = await asyncio.to_thread(parser.parse, body, json_length)
+                    asked = await asyncio.to_thread(self._parsers.of(model).parse, body, json_length)
+            is_held = False
+            self._ask(model, ticket, body, json_length, asked)
         except Exception as error:
-            self._fail(None, ticket, error)
-            return
-        self._ask(model, ticket, body, json_length, asked)
+            self._fail(model, ticket, error)
+        finally:
+            if is_held and model is not None:
+                model.dispatcher.finished(model)
 
     def _ask(
         self,
@@ -284,15 +249,7 @@ class _Stream:
         json_length: int,
         asked: InferRequest | None = None,
     ) -> None:
-        dispatcher = model.dispatcher
-        refusal = model.batcher.refusal(dispatcher.workers_for(model), self._priority, self._tenant)
-        if self._engine.is_draining:
-            refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
-        if refusal is not None or not dispatcher.hold(model):
-            error = refusal or QueueFull("The model is being replaced", hint="send it again")
-            model.statistics.rejected(error.code)
-            self._fail(None, ticket, error)
-            return
+        """Ask a model that is held, and let go of it once there is an answer."""
         try:
             parser = self._parsers.of(model)
             if asked is None:
@@ -308,7 +265,7 @@ class _Stream:
                 tenant=self._tenant,
             )
         except Exception as error:
-            dispatcher.finished(model)
+            model.dispatcher.finished(model)
             self._fail(model, ticket, error)
 
     def _left(self) -> bool:
@@ -340,34 +297,40 @@ class _Stream:
         except Exception as error:
             self._fail(model, ticket, error)
             return
-        now = perf_counter()
-        model.statistics.answered(result.timings, now - written_at, now - ticket.start, self._tenant.name)
-        if self._spans is not None:
-            self._spans.answered(
-                model,
-                self._path,
-                self._traceparent,
-                ticket.start,
-                result.timings,
-                now - written_at,
-                self._tenant.name,
-                result.variant,
-            )
+        self._ledger.answered(
+            model,
+            self._head,
+            self._path,
+            ticket.start,
+            result.timings,
+            perf_counter() - written_at,
+            self._tenant.name,
+            result.variant,
+        )
         self._put(ticket, FRAME.pack(ticket.number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, ticket: _Ticket, error: Exception) -> None:
-        if not isinstance(error, EdgeInferError):
-            log.error("The server failed", exc_info=error)
-            error = InternalError("The server failed", hint="its log has the traceback; please report it")
-        if model is not None:
-            model.statistics.failed(error.code, perf_counter() - ticket.start)
+        self._put_error(ticket, self._ledger.failed(model, self._head, self._path, ticket.start, error))
+
+    def _refuse(self, model: LoadedModel | None, ticket: _Ticket, error: EdgeInferError) -> None:
+        self._ledger.rejected(model, error)
+        self._put_error(ticket, error)
+
+    # -- answers --
+
+    def _put_error(self, ticket: _Ticket, error: EdgeInferError) -> None:
+        self.errors += 1
         document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
         body = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "replace")
         self._put(ticket, FRAME.pack(ticket.number, len(body), 0) + body)
 
-    # -- answers --
-
     def _put(self, ticket: _Ticket, data: bytes) -> None:
+        """Send an answer; until then it takes memory in the place of its request."""
+        self._memory.taken -= ticket.size
+        if self._is_gone:
+            return
+        self._memory.taken += len(data)
+        self._unsent += len(data)
         self._bytes += len(data) - ticket.size
         self._done.append(data)
         self._has_done.set()
@@ -381,14 +344,15 @@ class _Stream:
                 done, self._done = self._done, []
                 for data in joined(done):
                     await self._send({"type": "websocket.send", "bytes": data})
+                sent = sum(map(len, done))
                 self._in_flight -= len(done)
-                self._bytes -= sum(map(len, done))
+                self._bytes -= sent
+                self._unsent -= sent
+                self._memory.taken -= sent
                 self._has_room.set()
                 if not self._in_flight:
                     self._is_empty.set()
         except Exception:  # each server has its own class for a client that left
             log.debug("A client left its stream", exc_info=True)
         finally:
-            self._is_gone = True
-            self._has_room.set()
-            self._is_empty.set()
+            self._leave()

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
 _PREFIX = "/v2/models/"
 #: How many spellings of paths are remembered.
 _MAX_PATHS = 1024
+
+
+def route_path(scope: Scope) -> str:
+    """Return a request's path within the application, which may be mounted below another one's.
+
+    >>> route_path({"path": "/ml/livez", "root_path": "/ml"}), route_path({"path": "/livez"})
+    ('/livez', '/livez')
+    """
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "").rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 class Targets:

@@ -1,12 +1,13 @@
-"""Queue a request and wait for its answer: what a coroutine does that asks a model."""
+"""Queue a request, with a timer where it has a timeout; `ask` waits for the answer too."""
 
 from __future__ import annotations
 
 import asyncio
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import EdgeInferError, QueueFull
+from edge_infer.errors import EdgeInferError
 from edge_infer.server.execution.running import batch_key
 from edge_infer.server.scheduling.request import Answer, Request
 from edge_infer.server.scheduling.shares import ANYONE
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.ingestion.head import RequestHead
-    from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.shares import Tenant
+
+#: The key of all requests of a model whose batches are of one.
+_ONE_BY_ONE = "one by one"
 
 
 def submit(
@@ -47,7 +51,9 @@ def submit(
         QueueFull: There is no room.
         DeviceLost: The device has failed.
     """
-    rows, key = batch_key(asked.inputs, asked.outputs) if model.batcher.max_batch_size > 1 else (1, None)
+    rows, key = batch_key(asked.inputs, asked.outputs) if model.has_rows else (1, None)
+    if model.batcher.max_batch_size == 1:
+        rows, key = rows or 1, _ONE_BY_ONE
     timeout_s = asked.timeout_s or timeout_s
     request = Request(
         asked.inputs,
@@ -63,23 +69,24 @@ def submit(
     )
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer
-        _answer_in_time(request, timeout_s)
+        _answer_in_time(model, request, request.deadline - perf_counter())
     return request
 
 
-def _answer_in_time(request: Request, timeout_s: float) -> None:
-    """Answer in time though the model is busy; whichever answer comes first counts."""
-    finish, is_open = request.finish, True
+def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
+    """Answer in time though the model is busy, and let others have the place in the queue."""
+    finish = request.finish
 
-    def once(result: Answer | EdgeInferError) -> None:
-        nonlocal is_open
-        if is_open:
-            is_open = False
-            timer.cancel()
-            finish(result)
+    def in_time(result: Answer | EdgeInferError) -> None:
+        timer.cancel()
+        finish(result)
 
-    timer = asyncio.get_running_loop().call_later(timeout_s, once, request.too_late())
-    request.finish = once
+    def too_late() -> None:
+        request.answer(request.too_late())
+        model.dispatcher.drop(model, request)
+
+    timer = asyncio.get_running_loop().call_later(left_s, too_late)
+    request.finish = in_time
 
 
 async def ask(
@@ -111,20 +118,16 @@ async def ask(
         if not future.done():
             future.set_result(result)
 
-    try:
-        submit(
-            model,
-            asked,
-            start=start,
-            finish=finish,
-            priority=head.priority,
-            timeout_s=head.timeout_s,
-            is_gone=is_gone,
-            tenant=tenant,
-        )
-    except QueueFull as error:
-        model.statistics.rejected(error.code)
-        raise
+    submit(
+        model,
+        asked,
+        start=start,
+        finish=finish,
+        priority=head.priority,
+        timeout_s=head.timeout_s,
+        is_gone=is_gone,
+        tenant=tenant,
+    )
     result = await future
     if isinstance(result, EdgeInferError):
         raise result

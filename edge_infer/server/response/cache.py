@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
+    from edge_infer.errors import EdgeInferError
+
 T = TypeVar("T")
+#: What an answer takes beside its bytes, with its key, and each of its headers (measured with tracemalloc).
+ENTRY_BYTES = 256
+HEADER_BYTES = 100
 
 
 class Kept(NamedTuple):
@@ -20,17 +25,23 @@ class Kept(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]]
     until: float
 
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return ENTRY_BYTES + len(self.body) + sum(HEADER_BYTES + len(name) + len(value) for name, value in self.headers)
+
 
 class ResultCache(Generic[T]):
     """The least recently used answers go first; each is forgotten after a time.
 
     Args:
-        max_bytes: The most bytes of bodies.
+        max_bytes: The most bytes of answers, with what it takes to keep them.
         ttl_s: How long an answer may be sent again.
         clock: Returns the time in seconds.
 
     Attributes:
-        in_flight: What is being computed now, by key: an identical request waits for it instead of running.
+        in_flight: What is being computed now, by key: an identical request waits for it instead of running. In the end
+            it is the answer, or an error that each of them would get; None where it failed for a reason of its own.
     """
 
     def __init__(self, max_bytes: int, ttl_s: float, clock: Callable[[], float]) -> None:
@@ -39,7 +50,7 @@ class ResultCache(Generic[T]):
         self._clock = clock
         self._kept: OrderedDict[bytes, Kept] = OrderedDict()
         self._bytes = 0
-        self.in_flight: dict[bytes, Future[T | None]] = {}
+        self.in_flight: dict[bytes, Future[T | EdgeInferError | None]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -64,14 +75,15 @@ class ResultCache(Generic[T]):
 
     def put(self, key: bytes, body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Keep an answer, if there is room for it at all."""
-        if len(body) > self._max_bytes:
+        kept = Kept(body, tuple(headers), self._clock() + self._ttl_s)
+        if kept.size > self._max_bytes:
             return
         if key in self._kept:
             self._drop(key)
-        self._kept[key] = Kept(body, tuple(headers), self._clock() + self._ttl_s)
-        self._bytes += len(body)
+        self._kept[key] = kept
+        self._bytes += kept.size
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: bytes) -> None:
-        self._bytes -= len(self._kept.pop(key).body)
+        self._bytes -= self._kept.pop(key).size

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from edge_infer.server.response.triton_names import triton_text
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -39,10 +41,14 @@ class Metrics:
     Args:
         engine: The models.
         triton_names: Whether to add the names that dashboards made for Triton read.
+        refusals: Counts by code of the requests that no model's statistics have.
     """
 
-    def __init__(self, engine: Engine, *, triton_names: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, *, triton_names: bool = False, refusals: Mapping[str, int] | None = None
+    ) -> None:
         self._engine = engine
+        self._refusals: Mapping[str, int] = {} if refusals is None else refusals
         self._triton_names = triton_names
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -51,14 +57,19 @@ class Metrics:
 
     def text(self) -> bytes:
         """Write all metrics."""
-        return generate_latest(self._registry)
+        text = generate_latest(self._registry)
+        return text + triton_text(self._engine.active()) if self._triton_names else text
 
     def collect(self) -> Iterator[Metric]:
         """Give every metric; `prometheus_client` calls it."""
         models = self._engine.active()
         yield _counter("edge_infer_requests", "Requests answered", models, lambda model: model.statistics.requests)
         yield _by_code("edge_infer_failures", "Requests that failed", models, "failures")
-        yield _by_code("edge_infer_rejections", "Requests refused before they were read", models, "rejections")
+        yield _by_code("edge_infer_rejections", "Requests that were not taken", models, "rejections")
+        refused = CounterMetricFamily("edge_infer_refusals", "Requests that no model was given", labels=["code"])
+        for code, count in self._refusals.items():
+            refused.add_metric([code], count)
+        yield refused
         for name, text in _CACHE.items():
             yield _counter(f"edge_infer_{name}", text, models, attrgetter(f"statistics.{name}"))
         for name, text in _TIMINGS.items():
@@ -66,12 +77,12 @@ class Metrics:
         yield _histogram("edge_infer_batch_rows", "Rows of a batch", models, "batch_rows")
         fill = GaugeMetricFamily("edge_infer_batch_fill", "Mean rows of a batch by its limit, 0 to 1", labels=_LABELS)
         depth = GaugeMetricFamily("edge_infer_queue_depth", "Requests that wait", labels=_LABELS)
-        flight = GaugeMetricFamily("edge_infer_in_flight", "Requests that wait or run", labels=_LABELS)
+        flight = GaugeMetricFamily("edge_infer_in_flight", "Requests that are read, wait or run", labels=_LABELS)
         limit = GaugeMetricFamily("edge_infer_max_batch_rows", "The most rows of a batch", labels=_LABELS)
         for model in models:
             rows, labels = model.statistics.batch_rows, _labels(model)
             mean = rows.sum / rows.count if rows.count else 0.0
-            fill.add_metric(labels, mean / model.batcher.max_batch_size)
+            fill.add_metric(labels, min(1.0, mean / model.batcher.max_batch_size))
             depth.add_metric(labels, len(model.batcher))
             flight.add_metric(labels, model.in_flight)
             limit.add_metric(labels, model.batcher.max_batch_size)
@@ -88,8 +99,6 @@ class Metrics:
             workers.add_metric([name], dispatcher.workers)
             busy.add_metric([name], dispatcher.scheduler.running)
         yield from (workers, busy)
-        if self._triton_names:
-            yield from _triton(models)
 
 
 def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
@@ -138,36 +147,3 @@ def _histogram(name: str, text: str, models: list[LoadedModel], attribute: str) 
             buckets.append((bound, total))
         family.add_metric(_labels(model), buckets, histogram.sum)
     return family
-
-
-def _triton(models: list[LoadedModel]) -> Iterator[Metric]:
-    """Give the same counts under Triton's names: docs/user_guide/metrics.md of triton-inference-server/server."""
-    us = 1e6
-    yield _counter("nv_inference_request_success", "Requests answered", models, lambda model: model.statistics.requests)
-    yield _counter(
-        "nv_inference_request_failure",
-        "Requests that failed",
-        models,
-        lambda model: sum(model.statistics.failures.values()) + sum(model.statistics.rejections.values()),
-    )
-    yield _counter("nv_inference_count", "Rows inferred", models, lambda model: int(model.statistics.batch_rows.sum))
-    yield _counter("nv_inference_exec_count", "Batches run", models, lambda model: model.statistics.batch_rows.count)
-    yield _counter(
-        "nv_inference_request_duration_us", "Request time", models, lambda model: model.statistics.total.sum * us
-    )
-    yield _counter(
-        "nv_inference_queue_duration_us",
-        "Queue time",
-        models,
-        lambda model: (model.statistics.queue.sum + model.statistics.batch_wait.sum) * us,
-    )
-    yield _counter(
-        "nv_inference_compute_infer_duration_us",
-        "Compute time",
-        models,
-        lambda model: model.statistics.compute.sum * us,
-    )
-    pending = GaugeMetricFamily("nv_inference_pending_request_count", "Requests that wait", labels=_LABELS)
-    for model in models:
-        pending.add_metric(_labels(model), len(model.batcher))
-    yield pending

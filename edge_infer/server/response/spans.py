@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.scheduling.request import Timings
 
 _NS = 1e9
@@ -50,7 +51,7 @@ class Spans:
         self,
         model: LoadedModel,
         path: str,
-        traceparent: bytes,
+        head: RequestHead | None,
         start: float,
         timings: Timings,
         serialization_s: float,
@@ -62,7 +63,7 @@ class Spans:
         Args:
             model: What answered it.
             path: What was asked for.
-            traceparent: The header of the request, empty where there was none.
+            head: The request's headers, which name the trace; None where they could not be read.
             start: When it came, in seconds of `perf_counter`.
             timings: Where its time went.
             serialization_s: How long its answer took to write.
@@ -78,7 +79,7 @@ class Spans:
             **({"edge_infer.variant": variant} if variant else {}),
         }
         span = self._tracer.start_span(
-            f"infer {model.name}", self._parent(traceparent), self._kind, attributes, start_time=start_ns
+            f"infer {model.name}", self._parent(head), self._kind, attributes, start_time=start_ns
         )
         if span.is_recording():
             inside = self._inside(span)
@@ -96,13 +97,13 @@ class Spans:
         span.end(end_ns)
 
     def failed(
-        self, model: LoadedModel, path: str, traceparent: bytes, start: float, error: EdgeInferError, status: int
+        self, model: LoadedModel, path: str, head: RequestHead | None, start: float, error: EdgeInferError, status: int
     ) -> None:
         """Tell of a request that failed just now, with its error."""
         end_ns = time_ns()
         span = self._tracer.start_span(
             f"infer {model.name}",
-            self._parent(traceparent),
+            self._parent(head),
             self._kind,
             {**self._attributes(model, path, status), "error.type": error.code, "error.message": error.message},
             start_time=end_ns - round((perf_counter() - start) * _NS),
@@ -110,8 +111,11 @@ class Spans:
         span.set_status(self._failed)
         span.end(end_ns)
 
-    def _parent(self, traceparent: bytes) -> Context | None:
-        return self._parents.extract({"traceparent": traceparent.decode("latin-1")}) if traceparent else None
+    def _parent(self, head: RequestHead | None) -> Context | None:
+        if head is None or not head.traceparent:
+            return None
+        named = {"traceparent": head.traceparent, "tracestate": head.tracestate}
+        return self._parents.extract({name: value.decode("latin-1") for name, value in named.items() if value})
 
     @staticmethod
     def _attributes(model: LoadedModel, path: str, status: int) -> dict[str, str | int]:

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from time import time
 from typing import TYPE_CHECKING
 
+from edge_infer.errors import OverShare, QueueFull
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Seconds: from a tenth of a millisecond to half a minute, about three to a decade.
 TIME_BOUNDS = (0.0001, 0.0003, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_NO_ROOM = frozenset({QueueFull.code, OverShare.code})
 BATCH_BOUNDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
@@ -39,15 +42,6 @@ class Histogram:
     def count(self) -> int:
         """How many values were counted."""
         return sum(self.counts)
-
-    def quantile(self, part: float) -> float:
-        """Estimate a quantile by the bound under which it lies."""
-        left = part * self.count
-        for bound, count in zip(self.bounds, self.counts, strict=False):
-            left -= count
-            if left <= 0:
-                return bound
-        return self.bounds[-1]
 
 
 class Statistics:
@@ -99,10 +93,13 @@ class Statistics:
         self.total.observe(total_s)
 
     def failed(self, code: str, total_s: float) -> None:
-        """Count a request that failed."""
+        """Count a request that failed; one that was let in and had no room after all counts as rejected."""
+        if code in _NO_ROOM:
+            self.rejected(code)
+            return
         self.failures[code] = self.failures.get(code, 0) + 1
         self.failure_s += total_s
 
     def rejected(self, code: str) -> None:
-        """Count a request that was refused before it was read."""
+        """Count a request for which there was no room."""
         self.rejections[code] = self.rejections.get(code, 0) + 1

@@ -10,7 +10,7 @@ import numpy
 
 from edge_infer.codec import write_strings
 from edge_infer.dtypes import DType
-from edge_infer.server.ingestion.elements import DATATYPES
+from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.tensors import Tensor
 from edge_infer.values import to_tensor
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer.backends.base import Array
-    from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.tensors import TensorSpec
 
 _encode = msgspec.json.Encoder().encode

@@ -5,15 +5,15 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.server.ingestion.bodies import LARGE_BYTES
-from edge_infer.server.ingestion.elements import DATATYPES
-from edge_infer.server.ingestion.head import JSON, OCTETS
+from edge_infer.server.protocol.elements import DATATYPES
+from edge_infer.server.protocol.head import JSON, OCTETS
+from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import octets, write_answer
 
 if TYPE_CHECKING:
     from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.ingestion.head import RequestHead
-    from edge_infer.server.protocol import InferRequest
+    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.request import Answer, Timings
 
 #: JSON writes a number in up to so many bytes.

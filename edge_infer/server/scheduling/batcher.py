@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import QueueFull
 from edge_infer.server.scheduling.queue import RequestQueue
-from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, Batch
+from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, Batch
 from edge_infer.server.scheduling.shares import ANYONE, Tenant
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from edge_infer.errors import ServingError
     from edge_infer.server.scheduling.request import Request
 
-#: How many batches' time a queue may hold, and at least how long, before newcomers are refused: with 8, 16 clients in
-#: a closed loop are all served, and the wait under overload stays near twice that of a busy server.
-_MAX_WAIT_BATCHES = 8
-_MIN_WAIT_S = 0.05
+#: How long a queue may be, in time, before newcomers are refused: that of 8 batches of one row, of at least 4 batches,
+#: at least so long. So 16 clients in a closed loop are all served, and the wait under overload stays near twice that of
+#: a busy server.
+_MAX_WAIT_ROWS = 8
+_MAX_WAIT_BATCHES = 4
+_MIN_WAIT_S = 0.03
 #: The weight of the newest batch in the running mean of the time that a batch takes.
 _SMOOTHING = 0.2
 
@@ -37,6 +41,8 @@ class BatchLimits(NamedTuple):
         max_wait_ms: How long the wait may be, by estimate, for a request to be taken; 0 to work it out from the time
             that a batch takes.
         refuses_nan: Whether an answer with a NaN in it is a failure of the model.
+        max_rows: The most rows of one request; 0 for any number. It runs alone, and others wait for all of it: 16384
+            are 512 of the largest batches.
     """
 
     max_batch_size: int = 32
@@ -44,6 +50,7 @@ class BatchLimits(NamedTuple):
     max_queue_size: int = 256
     max_wait_ms: float = 0.0
     refuses_nan: bool = False
+    max_rows: int = 16384
 
 
 class DynamicBatcher:
@@ -96,7 +103,8 @@ class DynamicBatcher:
         return None
 
     def _max_wait_s(self) -> float:
-        return self.limits.max_wait_ms / 1000 or max(_MIN_WAIT_S, _MAX_WAIT_BATCHES * self._batch_s)
+        batches = max(_MAX_WAIT_BATCHES, _MAX_WAIT_ROWS / self.max_batch_size)
+        return self.limits.max_wait_ms / 1000 or max(_MIN_WAIT_S, batches * self._batch_s)
 
     def submit(self, request: Request) -> None:
         """Add a request.
@@ -121,24 +129,43 @@ class DynamicBatcher:
         if found is None:
             return None
         key, first = found
-        if not (is_idle or now >= self._flush_at(first) or self.queue.line_rows(key) >= self.max_batch_size):
+        if not (is_idle or now >= self._flush_at(first) or self.queue.fills(key, self.max_batch_size)):
             return None
-        requests = self.queue.take(key, self.max_batch_size, now)
-        if not requests:
-            return None
-        rows = sum(request.rows for request in requests)
-        return Batch(requests, rows, now, free_since, self.limits.refuses_nan)
+        return self._batch(key, now, free_since)
 
     def take_urgent(self, now: float) -> Batch | None:
         """Form a batch of urgent requests, if one of them is next; call it where no worker is free."""
         found = self.queue.first(now)
         if found is None or found[1].priority >= DEFAULT_PRIORITY:
             return None
-        requests = self.queue.take(found[0], self.max_batch_size, now, below=DEFAULT_PRIORITY)
-        if not requests:
+        return self._batch(found[0], now, now, below=DEFAULT_PRIORITY)
+
+    def set_aside(self, now: float) -> Batch | None:
+        """Form the next batch if waiting would not make it larger; call it where no worker is free.
+
+        Its requests count as waiting until `queue.count_out`.
+        """
+        found = self.queue.first(now)
+        if found is None or (found[1].key is not None and not self.queue.fills(found[0], self.max_batch_size)):
             return None
-        rows = sum(request.rows for request in requests)
-        return Batch(requests, rows, now, now, self.limits.refuses_nan)
+        requests = self.queue.set_aside(found[0], self.max_batch_size, now)
+        return self._of(requests, inf) if requests else None
+
+    def _batch(self, key: Hashable, now: float, free_since: float, below: int = LOWEST_PRIORITY + 1) -> Batch | None:
+        requests = self.queue.take(key, self.max_batch_size, now, below)
+        return self._of(requests, free_since) if requests else None
+
+    def _of(self, requests: list[Request], free_since: float) -> Batch:
+        return Batch(requests, sum(request.rows for request in requests), free_since, self.limits.refuses_nan)
+
+    def has_next(self, now: float) -> bool:
+        """Tell whether a request waits that is in no batch yet."""
+        return self.queue.first(now) is not None
+
+    def is_overtaken(self, batch: Batch, now: float) -> bool:
+        """Tell whether a request waits whose turn comes before that of a batch which was formed already."""
+        found = self.queue.first(now)
+        return found is not None and self.queue.rank(found[1]) < self.queue.rank(batch.requests[0])
 
     def wake_at(self, now: float) -> float:
         """Tell when `take` should be called again though nothing happened; infinity for never."""
@@ -148,10 +175,11 @@ class DynamicBatcher:
     def _flush_at(self, first: Request) -> float:
         return first.arrived + self.limits.max_delay_ms / 1000
 
-    def finished(self, compute_s: float) -> None:
-        """Learn how long a batch takes."""
+    def finished(self, batch: Batch, compute_s: float) -> None:
+        """Learn how long a batch takes; a request with more rows than one has counts as several."""
         weight = _SMOOTHING if self._batch_s else 1.0
-        self._batch_s += weight * (compute_s - self._batch_s)
+        batch_s = compute_s / max(1.0, batch.rows / self.max_batch_size)
+        self._batch_s += weight * (batch_s - self._batch_s)
 
     def expect(self, batch_s: float) -> None:
         """Start from a measurement instead of from nothing."""

@@ -11,12 +11,13 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import DeadlineExceeded, QueueFull, ServingError
+from edge_infer.errors import QueueFull, ServingError
+from edge_infer.server.errors import ClientLeft
 from edge_infer.server.scheduling.request import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from edge_infer.server.scheduling.shares import ANYONE, Shares, Tenant
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from edge_infer.server.scheduling.request import Request
 
@@ -36,10 +37,10 @@ class RequestQueue:
         self._step_s = step_s
         self._lines: dict[Hashable, list[_Entry]] = {}
         self._alone = 0
-        self._sequence = 0
+        self._sequence = self._before = 0
         self._size = 0
         self.shares = Shares(max_size)
-        #: The rows that wait.
+        #: The rows that wait, as `len` counts the requests: with those of batches that were formed ahead.
         self.rows = 0
 
     def __len__(self) -> int:
@@ -58,7 +59,10 @@ class RequestQueue:
     def _greedy(self, tenant: Tenant) -> str | None:
         """Return the tenant whose newest request gives way to this one's; None where nobody has too much."""
         shares = self.shares
-        return None if shares.is_over(tenant) else shares.most_over(lambda name: name != tenant.name)
+        if shares.part(tenant) == 1 or shares.is_over(tenant):
+            return None
+        names = {entry[2].tenant.name for line in self._lines.values() for entry in line}
+        return shares.most_over(names - {tenant.name})
 
     def _least_urgent(self) -> int:
         return max((entry[2].priority for line in self._lines.values() for entry in line), default=HIGHEST_PRIORITY)
@@ -73,16 +77,45 @@ class RequestQueue:
             if not self.has_room(request.priority, request.tenant):
                 raise self.full()
             self._give_way(request)
+        self._sequence += 1
+        self._enter(request, self._sequence)
+
+    def count_out(self, requests: Sequence[Request]) -> None:
+        """Count requests that were set aside as waiting no more."""
+        self._size -= len(requests)
+        for request in requests:
+            self.rows -= request.rows
+            self.shares.removed(request.tenant)
+
+    def put_back(self, requests: Sequence[Request]) -> None:
+        """Let requests that were taken wait again, each where it was: before those of the same rank."""
+        for request in reversed(requests):
+            if not request.is_answered:
+                self._before -= 1
+                self._enter(request, self._before)
+
+    def remove(self, request: Request) -> bool:
+        """Let a request wait no more; False where it is in no line, such as one that was taken."""
+        for key, line in self._lines.items():
+            for entry in line:
+                if entry[2] is request:
+                    self._pull(key, entry)
+                    return True
+        return False
+
+    def _enter(self, request: Request, sequence: int) -> None:
         key = request.key
         if key is None:  # a line of its own
             self._alone += 1
             key = (None, self._alone)
-        self._sequence += 1
-        rank = request.turn + request.priority * self._step_s
-        heappush(self._lines.setdefault(key, []), (rank, self._sequence, request))
+        heappush(self._lines.setdefault(key, []), (self.rank(request), sequence, request))
         self._size += 1
         self.rows += request.rows
         self.shares.added(request.tenant)
+
+    def rank(self, request: Request) -> float:
+        """Return what requests are sorted by, in seconds: the least is next."""
+        return request.turn + request.priority * self._step_s
 
     def full(self) -> QueueFull:
         """Make the error that says so."""
@@ -104,18 +137,17 @@ class RequestQueue:
         else:
             key, victim = max(entries, key=lambda pair: (pair[1][2].priority, pair[1][:2]))
             error = QueueFull("A more urgent request took the place of this one", hint="come back after `Retry-After`")
-        line = self._lines[key]
-        line.remove(victim)
-        heapify(line)
-        self._removed(key, line, victim[2])
-        victim[2].finish(error)
+        self._pull(key, victim)
+        victim[2].answer(error)
 
-    def _removed(self, key: Hashable, line: list[_Entry], request: Request) -> None:
+    def _pull(self, key: Hashable, entry: _Entry) -> None:
+        """Take an entry out of the midst of a line."""
+        line = self._lines[key]
+        line.remove(entry)
+        heapify(line)
         if not line:
             del self._lines[key]
-        self._size -= 1
-        self.rows -= request.rows
-        self.shares.removed(request.tenant)
+        self.count_out((entry[2],))
 
     def first(self, now: float) -> tuple[Hashable, Request] | None:
         """Return the request that is next, and its line; those that cannot be answered any more are dropped."""
@@ -125,7 +157,7 @@ class RequestQueue:
             request = self._lines[best[1]][0][2]
             if self._is_live(request, now):
                 return best[1], request
-            self._pop(best[1])
+            self.count_out((self._pop(best[1]),))
         return None
 
     def take(self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1) -> list[Request]:
@@ -137,6 +169,12 @@ class RequestQueue:
             now: The time.
             below: The first request whose priority is no smaller number ends it.
         """
+        taken = self.set_aside(key, max_rows, now, below)
+        self.count_out(taken)
+        return taken
+
+    def set_aside(self, key: Hashable, max_rows: int, now: float, below: int = LOWEST_PRIORITY + 1) -> list[Request]:
+        """Do as `take`, but let the requests count as waiting until `count_out`."""
         taken: list[Request] = []
         room = max_rows
         while line := self._lines.get(key):
@@ -147,31 +185,29 @@ class RequestQueue:
             if self._is_live(request, now):
                 taken.append(request)
                 room -= request.rows
+            else:
+                self.count_out((request,))
         return taken
 
-    def line_rows(self, key: Hashable) -> int:
-        """Count the rows that wait in a line."""
-        return sum(entry[2].rows for entry in self._lines[key])
-
-    def clear(self) -> list[Request]:
-        """Remove all requests."""
-        found = [entry[2] for line in self._lines.values() for entry in line]
-        self._lines.clear()
-        self._size = self.rows = 0
-        self.shares.clear()
-        return found
-
-    def _pop(self, key: Hashable) -> None:
+    def fills(self, key: Hashable, rows: int) -> bool:
+        """Tell whether at least so many rows wait in a line."""
         line = self._lines[key]
-        self._removed(key, line, heappop(line)[2])
+        return len(line) >= rows or sum(entry[2].rows for entry in line) >= rows
+
+    def _pop(self, key: Hashable) -> Request:
+        line = self._lines[key]
+        request = heappop(line)[2]
+        if not line:
+            del self._lines[key]
+        return request
 
     @staticmethod
     def _is_live(request: Request, now: float) -> bool:
         """Tell whether an answer is still wanted; one that comes too late is refused here."""
         if request.is_gone is not None and request.is_gone():
-            request.finish(DeadlineExceeded("The client left before its request ran"))
+            request.answer(ClientLeft("The client left before its request ran"))
             return False
         if now >= request.deadline:
-            request.finish(request.too_late())
+            request.answer(request.too_late())
             return False
         return True

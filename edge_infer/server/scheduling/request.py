@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import Array
     from edge_infer.errors import EdgeInferError
 
+log = logging.getLogger(__name__)
 #: Priorities run from 1, the most urgent, to 255; 0 asks for the default, as in Triton's schedule policy extension.
 HIGHEST_PRIORITY = 1
 LOWEST_PRIORITY = 255
@@ -25,7 +28,7 @@ class Timings(NamedTuple):
 
     Attributes:
         queue: From its arrival until a worker was free.
-        batch_wait: From there until its batch was formed: waiting for others to join.
+        batch_wait: From there until its batch began: waiting for others to join.
         compute: Running the batch.
         batch_size: The rows of that batch.
     """
@@ -63,6 +66,7 @@ class Request:
         tenant: Who asks.
 
     Attributes:
+        is_answered: Whether it has its answer or its error.
         turn: When it would be its turn if all were equally urgent: its arrival, or later where its tenant has many.
     """
 
@@ -71,6 +75,7 @@ class Request:
         "deadline",
         "finish",
         "inputs",
+        "is_answered",
         "is_gone",
         "key",
         "outputs",
@@ -102,17 +107,34 @@ class Request:
         self.finish = finish
         self.priority = priority or DEFAULT_PRIORITY
         self.deadline = deadline
+        self.is_answered = False
         self.is_gone = is_gone
         self.tenant = tenant
         self.turn = arrived
 
+    def answer(self, result: Answer | EdgeInferError) -> None:
+        """Give it its answer or its error; only the first counts. It never raises: others wait for theirs."""
+        if self.is_answered:
+            return
+        self.is_answered = True
+        try:
+            self.finish(result)
+        except Exception:
+            with suppress(Exception):  # it may be the log that fails
+                log.exception("The answer to a request was lost")
+
     def too_late(self) -> DeadlineExceeded:
         """Make the error for an answer that would come after the deadline."""
-        return DeadlineExceeded(
-            f"No answer within {(self.deadline - self.arrived) * 1000:.0f} ms, the timeout of the request",
-            hint="raise `parameters.timeout` (microseconds) or `X-Timeout-Ms`, or send fewer requests at once",
-            timeout_ms=round((self.deadline - self.arrived) * 1000),
-        )
+        return too_late(self.deadline - self.arrived)
+
+
+def too_late(timeout_s: float) -> DeadlineExceeded:
+    """Make the error for an answer that would come after a request's timeout."""
+    return DeadlineExceeded(
+        f"No answer within {timeout_s * 1000:.0f} ms, the timeout of the request",
+        hint="raise `parameters.timeout` (microseconds) or `X-Timeout-Ms`, or send fewer requests at once",
+        timeout_ms=round(timeout_s * 1000),
+    )
 
 
 class Batch(NamedTuple):
@@ -121,18 +143,22 @@ class Batch(NamedTuple):
     Attributes:
         requests: At least one; more only where their keys are equal.
         rows: The sum of their rows.
-        formed: When it was formed, in seconds of the scheduler's clock.
-        free_since: Since when a worker was free for it.
+        free_since: Since when a worker was free for it; infinity where none is yet.
         refuses_nan: Whether an output that is not a number is a failure.
     """
 
     requests: Sequence[Request]
     rows: int
-    formed: float
     free_since: float
     refuses_nan: bool = False
 
-    def timings(self, request: Request, compute_s: float) -> Timings:
-        """Tell where the time of one of its requests went."""
-        free = min(max(self.free_since, request.arrived), self.formed)
-        return Timings(free - request.arrived, self.formed - free, compute_s, self.rows)
+    def timings(self, request: Request, begun: float, compute_s: float) -> Timings:
+        """Tell where the time of one of its requests went.
+
+        Args:
+            request: Which.
+            begun: When a worker began the batch.
+            compute_s: How long it ran.
+        """
+        free = min(max(self.free_since, request.arrived), begun)
+        return Timings(free - request.arrived, begun - free, compute_s, self.rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import OverShare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
 
 class Tenant(NamedTuple):
@@ -76,9 +76,8 @@ class Shares:
         self._turns[tenant.name] = begin + cost_s / self.part(tenant)
         return begin
 
-    def most_over(self, weigh: Callable[[str], bool]) -> str | None:
-        """Return the tenant that waits with the most requests for its weight, of those that are asked about."""
-        names = [name for name in self._waiting if weigh(name)]
+    def most_over(self, names: Iterable[str]) -> str | None:
+        """Return which of these tenants, which all wait, does so with the most requests for its weight."""
         return max(names, key=lambda name: self._waiting[name] / self._weights[name], default=None)
 
     def added(self, tenant: Tenant) -> None:
@@ -93,8 +92,3 @@ class Shares:
             self._waiting[tenant.name] = left
         else:
             del self._waiting[tenant.name]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._waiting.clear()
-        self._turns.clear()

@@ -59,6 +59,8 @@ class Events:
         self._is_draining = is_draining
         #: In the order in which they last heard something.
         self._listeners: dict[_Listener, None] = {}
+        #: How many answers are open: one begins before its listener is told anything, and is no listener yet.
+        self.answers = 0
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -72,10 +74,8 @@ class Events:
         Raises:
             QueueFull: There are too many.
         """
-        if self.listeners >= MAX_LISTENERS:
-            raise QueueFull(
-                f"{self.listeners} devices listen already", hint="poll instead: edge-infer watch --no-events"
-            )
+        if self.answers >= MAX_LISTENERS:
+            raise QueueFull(f"{self.answers} devices listen already", hint="poll instead: edge-infer watch --no-events")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Access-Control-Allow-Origin": "*"}
         return _EventStream(self, headers)
 
@@ -160,11 +160,15 @@ class _EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Begin the answer, and listen."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if scope["method"] == "HEAD":
-            await send(_piece(b"", is_last=True))
-            return
-        await self._events.listen(receive, send)
+        self._events.answers += 1
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] == "HEAD":
+                await send(_piece(b"", is_last=True))
+                return
+            await self._events.listen(receive, send)
+        finally:
+            self._events.answers -= 1
 
 
 def _piece(text: bytes, *, is_last: bool = False) -> dict[str, Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, StoreError
+from edge_infer.server.errors import StorageFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from edge_infer.server.store.reports import Report
@@ -82,50 +85,56 @@ class Fleet:
             ) from error
 
     def add(self, report: Report, *, now_s: float | None = None) -> None:
-        """Take a report.
+        """Take a report, whole or not at all.
 
         Raises:
             InputError: It names one model more than are remembered.
+            StorageFailed: The disk is full, or fails.
         """
         seen = time.time() if now_s is None else now_s
-        with self._lock, self._database as database:
-            known = database.execute(
-                "SELECT 1 FROM devices WHERE device = ? AND model = ?", (report.device, report.model)
-            ).fetchone()
-            self._check_model(database, report.model)
+        with self._asking():
+            with self._database as database:
+                count = self._take(database, report, seen)
+            self._count = count
+
+    def _take(self, database: sqlite3.Connection, report: Report, seen: float) -> int:
+        """Write a report; return how many devices there are then."""
+        known = database.execute(
+            "SELECT 1 FROM devices WHERE device = ? AND model = ?", (report.device, report.model)
+        ).fetchone()
+        self._check_model(database, report.model)
+        database.execute(
+            f"INSERT OR REPLACE INTO devices ({_COLUMNS}, seen) VALUES ({', '.join('?' * 16)})", (*report, seen)
+        )
+        has_failed = report.result in ("fetch_failed", "refused", "trial_failed", "error")
+        is_update = report.result == "ok"
+        database.execute(
+            "INSERT INTO totals VALUES (?, ?, ?, ?, ?) ON CONFLICT (model) DO UPDATE SET updates = updates + ?2, "
+            "bytes_moved = bytes_moved + ?3, bytes_full = bytes_full + ?4, failures = failures + ?5",
+            (
+                report.model,
+                int(is_update),
+                report.bytes_moved if is_update else 0,
+                report.bytes_full if is_update else 0,
+                int(has_failed),
+            ),
+        )
+        if report.result in ("ok", "trial_failed") and report.wanted:
+            mine = (report.model, report.device)
             database.execute(
-                f"INSERT OR REPLACE INTO devices ({_COLUMNS}, seen) VALUES ({', '.join('?' * 16)})", (*report, seen)
+                "DELETE FROM trials WHERE model = ? AND device = ? AND sequence = ?", (*mine, report.wanted)
             )
-            has_failed = report.result in ("fetch_failed", "refused", "trial_failed", "error")
-            is_update = report.result == "ok"
             database.execute(
-                "INSERT INTO totals VALUES (?, ?, ?, ?, ?) ON CONFLICT (model) DO UPDATE SET updates = updates + ?2, "
-                "bytes_moved = bytes_moved + ?3, bytes_full = bytes_full + ?4, failures = failures + ?5",
-                (
-                    report.model,
-                    int(is_update),
-                    report.bytes_moved if is_update else 0,
-                    report.bytes_full if is_update else 0,
-                    int(has_failed),
-                ),
+                "INSERT INTO trials (model, device, sequence, stage, failed) VALUES (?, ?, ?, ?, ?)",
+                (*mine, report.wanted, report.stage, int(report.result == "trial_failed")),
             )
-            if report.result in ("ok", "trial_failed") and report.wanted:
-                mine = (report.model, report.device)
-                database.execute(
-                    "DELETE FROM trials WHERE model = ? AND device = ? AND sequence = ?", (*mine, report.wanted)
-                )
-                database.execute(
-                    "INSERT INTO trials (model, device, sequence, stage, failed) VALUES (?, ?, ?, ?, ?)",
-                    (*mine, report.wanted, report.stage, int(report.result == "trial_failed")),
-                )
-                database.execute(
-                    "DELETE FROM trials WHERE model = ?1 AND device = ?2 AND sequence NOT IN (SELECT sequence FROM "
-                    "trials WHERE model = ?1 AND device = ?2 ORDER BY sequence DESC LIMIT ?3)",
-                    (*mine, _KEPT_TRIALS),
-                )
-            self._count += known is None
-            if self._count > self._max_devices:
-                self._forget(database)
+            database.execute(
+                "DELETE FROM trials WHERE model = ?1 AND device = ?2 AND sequence NOT IN (SELECT sequence FROM "
+                "trials WHERE model = ?1 AND device = ?2 ORDER BY sequence DESC LIMIT ?3)",
+                (*mine, _KEPT_TRIALS),
+            )
+        count: int = self._count + (known is None)
+        return count - self._forget(database, count) if count > self._max_devices else count
 
     def _check_model(self, database: sqlite3.Connection, model: str) -> None:
         if database.execute("SELECT 1 FROM totals WHERE model = ?", (model,)).fetchone() is None:
@@ -133,19 +142,19 @@ class Fleet:
             if count >= MAX_MODELS:
                 raise InputError(f"Reports named {MAX_MODELS} other models already", hint="edge-infer serve STORE")
 
-    def _forget(self, database: sqlite3.Connection) -> None:
-        """Forget a hundredth of the devices, so that this is rare."""
-        count = self._count - self._max_devices + self._max_devices // 100
+    def _forget(self, database: sqlite3.Connection, count: int) -> int:
+        """Forget a hundredth of the devices, so that this is rare; return how many."""
+        count += self._max_devices // 100 - self._max_devices
         database.execute(
             "DELETE FROM devices WHERE (device, model) IN (SELECT device, model FROM devices ORDER BY seen LIMIT ?)",
             (count,),
         )
         database.execute("DELETE FROM trials WHERE device NOT IN (SELECT device FROM devices)")
-        self._count -= count
+        return count
 
     def halts(self, model: str | None = None) -> list[Halt]:
         """List the steps of roll-outs in which too many devices failed their trial."""
-        with self._lock:
+        with self._asking():
             rows = self._database.execute(
                 "SELECT model, sequence, stage, sum(failed) AS failed, count(*) AS tried FROM trials "
                 "WHERE stage > 0 AND (?1 IS NULL OR model = ?1) GROUP BY model, sequence, stage "
@@ -186,6 +195,18 @@ class Fleet:
         with self._lock:
             self._database.close()
 
-    def _rows(self, query: str, *values: object) -> list[dict[str, Any]]:
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the database alone, and say in our words what is wrong with it."""
         with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                raise StorageFailed(
+                    f"The server cannot keep or read what devices report: {error}",
+                    hint="make room on the disk of its --fleet FILE",
+                ) from error
+
+    def _rows(self, query: str, *values: object) -> list[dict[str, Any]]:
+        with self._asking():
             return [dict(row) for row in self._database.execute(query, values).fetchall()]

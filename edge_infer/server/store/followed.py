@@ -109,6 +109,11 @@ class Followed:
                 self._pull(model)
             except (SyncError, BackendError, OSError) as error:
                 if model.device.record().active is None:
+                    if isinstance(error, OSError):
+                        raise SyncError(
+                            f"{model.address} cannot be kept in `{model.device.folder}`: {error}",
+                            hint="make room there",
+                        ) from error
                     raise
                 log.warning("%s: %s; the version of the last time is served", model.address, error)
             found[model.name] = model.device.active()

@@ -10,11 +10,11 @@ from anyio import to_thread
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, Unauthorized
 from edge_infer.server.answers import NO_STORE, json_answer
-from edge_infer.server.assets import safe_path
+from edge_infer.server.errors import PathNotFound
+from edge_infer.server.files.assets import safe_path
 from edge_infer.server.ingestion.bodies import read_body
-from edge_infer.server.problems import PathNotFound
 from edge_infer.server.store.events import Events
 from edge_infer.server.store.fleet import Fleet
 from edge_infer.server.store.page import render
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from edge_infer.server.assets import Assets
+    from edge_infer.server.files.assets import Assets
 
 #: The store's files are public and signed: pages of other origins may read them, isolated ones too.
 _PUBLIC = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}
@@ -177,7 +177,7 @@ class StoreRoutes:
         if not self._hosted.token:
             message = "This server is open to other machines and has no token for reports"
             hint = "start it with --report-token TOKEN, and give devices the same"
-        response = json_answer(InputError(message, hint=hint).to_json(), NO_STORE | (headers or {}))
+        response = json_answer(Unauthorized(message, hint=hint).to_json(), NO_STORE | (headers or {}))
         response.status_code = 401
         return response
 

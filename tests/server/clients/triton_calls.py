@@ -61,6 +61,8 @@ def control(client: Any) -> None:
     for call, arguments in (
         ("get_trace_settings", ()),
         ("update_trace_settings", ()),
+        ("get_trace_settings", ("tiny",)),
+        ("update_trace_settings", ("tiny", {"trace_level": ["OFF"]})),
         ("get_log_settings", ()),
         ("update_log_settings", ({"log_info": True},)),
         ("register_system_shared_memory", ("region", "/region", 16)),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_infer.errors import DeadlineExceeded, EdgeInferError, QueueFull
+from edge_infer.server.errors import ClientLeft
 from edge_infer.server.scheduling.queue import RequestQueue
 from edge_infer.server.scheduling.request import Request
 
@@ -139,6 +140,47 @@ def test_requests_whose_client_left_are_dropped() -> None:
     queue.push(behind)
     assert drained(queue) == [behind]
     assert queue.rows == len(queue) == 0
+    assert isinstance(gone.result, ClientLeft)
+
+
+def test_who_is_removed_waits_no_more_and_the_others_keep_their_order() -> None:
+    queue = RequestQueue(max_size=8)
+    requests = [Waiting(arrived=i / 1000, rows=2, key="a" if i % 3 else None) for i in range(8)]
+    for request in requests:
+        queue.push(request)
+    for i in (1, 3, 4):
+        assert queue.remove(requests[i])
+        assert not queue.remove(requests[i])
+    assert (len(queue), queue.rows) == (5, 10)
+    assert queue.has_room()
+    assert drained(queue) == [requests[i] for i in (0, 2, 5, 6, 7)]
+
+
+def test_who_got_its_answer_meanwhile_is_not_put_back() -> None:
+    queue = RequestQueue()
+    late, other = Waiting(), Waiting(arrived=0.1)
+    for request in (late, other):
+        queue.push(request)
+    taken = queue.set_aside("same", 8, 1)
+    assert (taken, len(queue), queue.rows) == ([late, other], 2, 2)
+    late.answer(DeadlineExceeded("late"))
+    queue.count_out(taken)
+    queue.put_back(taken)
+    assert (len(queue), queue.rows) == (1, 1)
+    assert drained(queue, 1) == [other]
+
+
+def test_only_the_first_answer_counts_and_one_that_is_not_taken_raises_nothing() -> None:
+    def fail(_: object) -> None:
+        raise OSError("No space left on device")
+
+    request = Waiting()
+    request.answer(QueueFull("full"))
+    request.answer(DeadlineExceeded("late"))
+    assert isinstance(request.result, QueueFull)
+    request = Waiting()
+    request.finish = fail
+    request.answer(DeadlineExceeded("late"))
 
 
 def test_only_equal_keys_leave_together() -> None:

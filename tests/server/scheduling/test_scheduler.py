@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer.errors import QueueFull
+from edge_infer.errors import DeadlineExceeded, QueueFull
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
 from edge_infer.server.scheduling.scheduler import Scheduler
 from tests.server.scheduling.test_queue import Waiting
@@ -22,10 +22,28 @@ class Machine:
     def __init__(self, workers: int = 1, spare: int = 0, **limits: float) -> None:
         self.now = 0.0
         self.started: list[tuple[DynamicBatcher, Batch]] = []
-        self.scheduler = Scheduler(
-            workers, lambda batcher, batch: self.started.append((batcher, batch)), lambda: self.now, spare
-        )
+        self.offered: list[tuple[DynamicBatcher, Batch]] = []
+        self.scheduler = Scheduler(workers, self, lambda: self.now, spare)
         self.batcher = self.model(**limits)
+
+    def start(self, batcher: DynamicBatcher, batch: Batch) -> None:
+        self.started.append((batcher, batch))
+
+    def offer(self, batcher: DynamicBatcher, batch: Batch) -> None:
+        self.offered.append((batcher, batch))
+
+    def offers(self) -> int:
+        return len(self.offered)
+
+    def withdraw(self) -> bool:
+        if self.offered:
+            self.offered.pop()
+            return True
+        return False
+
+    def go_on(self) -> None:
+        """Let a worker that ended a batch take what is offered, before the scheduler hears of it."""
+        self.started.append(self.offered.pop(0))
 
     def model(self, **limits: float) -> DynamicBatcher:
         defaults = BatchLimits()
@@ -49,7 +67,7 @@ class Machine:
         return requests
 
     def finish(self, index: int, compute_s: float = 0.01) -> float:
-        self.scheduler.finished(self.started[index][0], compute_s)
+        self.scheduler.finished(*self.started[index], compute_s)
         return self.scheduler.pump()
 
     def sizes(self) -> list[int]:
@@ -177,7 +195,7 @@ def test_the_time_of_a_request_is_divided() -> None:
     machine.now = 0.005
     machine.scheduler.pump()
     batch = machine.started[1][1]
-    timings = batch.timings(request, 0.02)
+    timings = batch.timings(request, machine.now, 0.02)
     assert timings == (0.0, 0.005, 0.02, 1)
 
     (later,) = machine.submit()
@@ -185,7 +203,7 @@ def test_the_time_of_a_request_is_divided() -> None:
     machine.finish(0)
     machine.now = 0.017
     machine.scheduler.pump()
-    timings = machine.started[2][1].timings(later, 0.02)
+    timings = machine.started[2][1].timings(later, 0.015, 0.02)
     assert timings.queue == pytest.approx(0.01)
     assert timings.batch_wait == 0.0
 
@@ -202,6 +220,17 @@ def test_a_wait_that_would_be_too_long_is_refused_before_the_queue_is_full() -> 
     assert refusal.wait_ms == 200
     assert machine.batcher.refusal(4) is None
     assert machine.batcher.refusal(1, priority=1) is None
+
+
+def test_a_request_of_many_rows_does_not_make_those_of_one_look_slow() -> None:
+    machine = Machine(max_batch_size=4)
+    machine.batcher.expect(0.01)
+    machine.submit(rows=400)
+    machine.scheduler.pump()
+    machine.submit(4)
+    machine.finish(0, compute_s=1.0)
+    machine.submit(4)
+    assert machine.batcher.estimated_wait_s(1) == pytest.approx(0.01)
 
 
 def test_without_a_limit_the_wait_may_be_some_batches_long() -> None:
@@ -250,3 +279,152 @@ def test_without_a_spare_worker_an_urgent_request_is_only_first() -> None:
     machine.submit(priority=1)
     machine.scheduler.pump()
     assert machine.sizes() == [1]
+
+
+def test_the_next_full_batch_is_offered_and_a_worker_goes_on_with_it() -> None:
+    machine = Machine(workers=2, max_batch_size=2)
+    machine.submit(4)
+    machine.scheduler.pump()
+    following = machine.submit(3)
+    machine.scheduler.pump()
+    assert machine.sizes() == [2, 2]
+    assert machine.offered[0][1].requests == following[:2]
+    machine.go_on()
+    machine.finish(0)
+    assert machine.sizes() == [2, 2, 2]  # none is started beside it
+    assert machine.scheduler.running == 2
+    assert not machine.offered  # one row is no full batch
+    machine.finish(2)
+    machine.finish(1)
+    machine.finish(3)
+    assert machine.sizes() == [2, 2, 2, 1]
+    assert machine.scheduler.running == 0
+
+
+def test_as_many_batches_are_offered_as_there_are_workers_the_oldest_first() -> None:
+    machine = Machine(workers=2, max_batch_size=2)
+    requests = machine.submit(12)
+    machine.scheduler.pump()
+    assert [batch.requests for _, batch in machine.offered] == [requests[4:6], requests[6:8]]
+    assert len(machine.batcher) == 8
+    assert machine.batcher.queue.rows == 8
+    machine.go_on()
+    machine.finish(0)
+    assert [batch.requests for _, batch in machine.offered] == [requests[6:8], requests[8:10]]
+    machine.go_on()
+    machine.go_on()
+    machine.finish(1)
+    machine.finish(2)
+    assert machine.scheduler.running == 2
+    machine.finish(3)
+    machine.finish(4)
+    machine.finish(5)
+    assert [request for _, batch in machine.started for request in batch.requests] == requests
+    assert machine.scheduler.running == 0
+    assert machine.batcher.queue.rows == 0
+
+
+def test_models_are_offered_in_turn() -> None:
+    machine = Machine(workers=2, max_batch_size=1)
+    other = machine.model(max_batch_size=1)
+    machine.batcher.expect(0.01)
+    other.expect(0.01)
+    machine.submit(8)
+    machine.submit(8, other)
+    machine.scheduler.pump()
+    assert {id(batcher) for batcher, _ in machine.started} == {id(machine.batcher), id(other)}
+    assert {id(batcher) for batcher, _ in machine.offered} == {id(machine.batcher), id(other)}
+
+
+def test_an_offer_that_no_worker_took_in_time_is_started() -> None:
+    machine = Machine(max_batch_size=1)
+    requests = machine.submit(3)
+    machine.scheduler.pump()
+    machine.finish(0)
+    assert [batch.requests[0] for _, batch in machine.started] == requests[:2]
+    assert machine.offered[0][1].requests == requests[2:]
+
+
+def test_what_was_offered_may_end_before_the_batch_that_it_followed_is_heard_of() -> None:
+    machine = Machine(workers=2, max_batch_size=1)
+    machine.submit(3)
+    machine.scheduler.pump()
+    machine.go_on()
+    machine.finish(2)
+    assert machine.scheduler.running == 2
+    machine.finish(0)
+    machine.finish(1)
+    assert machine.scheduler.running == 0
+
+
+def test_who_is_more_urgent_comes_before_what_was_offered() -> None:
+    machine = Machine(max_batch_size=1)
+    machine.submit(3, priority=200)
+    machine.scheduler.pump()
+    (urgent,) = machine.submit(priority=3)
+    machine.scheduler.pump()
+    assert machine.offered[0][1].requests == [urgent]
+    assert len(machine.batcher) == 3  # the one that was offered waits again, and who is offered waits too
+    machine.go_on()
+    machine.submit(priority=2)
+    machine.scheduler.pump()  # an offer that is gone cannot be changed
+    assert not machine.offered
+    assert machine.scheduler.running == 2
+    machine.finish(0)
+    assert [request.priority for request in machine.offered[0][1].requests] == [2]
+
+
+def test_an_urgent_request_on_a_spare_worker_takes_back_the_offer() -> None:
+    machine = Machine(workers=1, spare=1, max_batch_size=1)
+    machine.submit(2)
+    machine.scheduler.pump()
+    assert machine.offered
+    machine.submit(priority=1)
+    machine.scheduler.pump()
+    assert not machine.offered
+    assert machine.scheduler.running == 2
+    machine.finish(0)
+    assert machine.offered  # the next worker that is free after the urgent one goes on with it
+    assert machine.sizes() == [1, 1]
+
+
+def test_who_timed_out_waits_no_more_in_a_line_nor_in_an_offer() -> None:
+    machine = Machine(max_batch_size=2)
+    running, late, first, second, later = machine.submit(5)
+    machine.scheduler.pump()
+    assert machine.started[0][1].requests == [running, late]
+    machine.scheduler.drop(machine.batcher, late)  # it runs: nothing can be done
+    assert machine.offered[0][1].requests == [first, second]
+    for request in (first, later):
+        request.answer(DeadlineExceeded("late"))
+        machine.scheduler.drop(machine.batcher, request)
+    machine.scheduler.pump()
+    assert not machine.offered
+    assert len(machine.batcher) == machine.batcher.queue.rows == 1
+    machine.finish(0)
+    assert machine.started[1][1].requests == [second]
+
+
+def test_nothing_is_learned_from_a_batch_that_was_given_up() -> None:
+    machine = Machine(max_wait_ms=100, max_batch_size=1)
+    machine.batcher.expect(0.001)
+    machine.submit(3)
+    machine.scheduler.pump()
+    machine.scheduler.given_up()
+    assert machine.scheduler.running == 0
+    assert machine.batcher.estimated_wait_s(1) == pytest.approx(0.002)
+    assert machine.batcher.refusal(1) is None
+
+
+def test_a_model_that_used_less_is_not_overtaken_by_the_full_batch_of_another() -> None:
+    machine = Machine(max_batch_size=2)
+    other = machine.model(max_batch_size=2)
+    machine.batcher.expect(0.01)
+    machine.submit(2)
+    machine.scheduler.pump()
+    machine.submit(2)
+    machine.submit(1, other)
+    machine.scheduler.pump()
+    assert not machine.offered
+    machine.finish(0)
+    assert machine.started[1][0] is other

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_infer.errors import OverShare
+from edge_infer.errors import OverShare, QueueFull
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
 from edge_infer.server.scheduling.request import Request
 from edge_infer.server.scheduling.shares import Shares, Tenant
@@ -91,6 +92,31 @@ def test_over_its_share_a_tenant_is_refused_while_others_wait() -> None:
     assert isinstance(refusal, OverShare)
     assert (refusal.expected, refusal.got) == (2, 2)
     assert made.refusal(1, tenant=BIG) is None
+
+
+def test_what_waits_in_a_batch_that_was_formed_ahead_counts_for_its_tenant() -> None:
+    made = batcher(size=4)
+    big = Tenant("big", 1.0)
+    for tenant in (big, big, SMALL, SMALL):
+        made.submit(Asked(tenant).request)
+    ahead = [made.set_aside(1e3), made.set_aside(1e3)]
+    assert {one.requests[0].tenant.name for one in ahead if one is not None} == {"big", "small"}
+    assert isinstance(made.refusal(1, tenant=SMALL), OverShare)
+    assert isinstance(made.refusal(1, tenant=big), OverShare)
+    for one in ahead:
+        assert one is not None
+        made.queue.count_out(one.requests)
+    assert made.refusal(1, tenant=SMALL) is None
+
+
+def test_who_waits_in_such_batches_alone_cannot_give_way() -> None:
+    made = batcher(size=2)
+    for _ in range(2):
+        made.submit(Asked(BIG).request)
+        made.set_aside(1e3)
+    assert isinstance(made.refusal(1, tenant=SMALL), QueueFull)
+    with pytest.raises(QueueFull):
+        made.submit(Asked(SMALL).request)
 
 
 def test_a_flood_that_filled_the_queue_gives_way_to_who_has_less_than_its_share() -> None:

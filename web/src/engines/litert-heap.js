@@ -87,7 +87,7 @@ export class LiteRtHeap {
    */
   guard(call, doing, code) {
     if (this.aborted) {
-      throw new InferError(`The engine stopped earlier: ${this.aborted}`, "execution_error", { hint: "reload the page" });
+      throw new InferError(`The engine stopped earlier: ${this.aborted}`, "backend_unavailable", { hint: "reload the page" });
     }
     this.log.length = 0;
     try {
@@ -97,7 +97,8 @@ export class LiteRtHeap {
       const said = error instanceof Error ? error.message : String(error);
       if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) {
         this.aborted = `${doing}: ${said}`;
-        throw new InferError(`The engine stopped while ${this.aborted}`, "execution_error", {
+        const isShort = /bad_alloc|out of memory|\(OOM\)/i.test(said);
+        throw new InferError(`The engine stopped while ${this.aborted}`, isShort ? "out_of_memory" : "execution_error", {
           hint: "reload the page; with less memory in use it may work",
           details: { engine: "litert-web", heap: this.size },
           cause: error,
@@ -136,7 +137,7 @@ export class LiteRtHeap {
   alloc(bytes) {
     const pointer = this.guard(() => this.module._malloc(Math.max(1, bytes)), `allocating ${bytes} bytes`, "execution_error");
     if (pointer === 0) {
-      throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "execution_error", {
+      throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "out_of_memory", {
         hint: "close sessions that are not used any more",
         details: { bytes, heap: this.size },
       });

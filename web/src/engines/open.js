@@ -16,7 +16,12 @@ import { InferError } from "../errors.js";
  * @property {() => void | Promise<void>} close
  */
 /** @typedef {{name: string, version: string, device: string, threads: number, fallbacks: string[]}} Placement */
-/** @typedef {{open: (model: Uint8Array, variant: Variant) => Promise<AnySession>, placement: () => Placement}} Opener */
+/**
+ * @typedef {object} Opener
+ * @property {(model: Uint8Array, variant: Variant) => Promise<AnySession>} open
+ * @property {() => Placement} placement
+ * @property {() => void} [abandon] Gives back what it holds, where nothing will be opened.
+ */
 
 /**
  * Start the engine for a variant, while its file is still on the way.

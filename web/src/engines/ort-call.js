@@ -31,6 +31,7 @@ export class OrtCall {
     this.outputSpecs = outputs.map((name) => /** @type {TensorSpec} */ (session.outputs.find((o) => o.name === name)));
     this.keeps = outputs.map((name) => keep.includes(name) && !placed.includes(name));
     this.isPlaced = outputs.map((name) => placed.includes(name));
+    this.placedCount = this.isPlaced.filter(Boolean).length;
     /** What `close` frees: memory, and tensors. @type {{heap: import("./ort-heap.js").OrtHeap, pointers: number[],
      *   handles: Set<number>}} */
     this.held = { heap: this.heap, pointers: [], handles: new Set() };
@@ -182,6 +183,9 @@ export class OrtCall {
     this.dropGiven();
     this.fedPlaces.forEach((place, i) => heap.setWords(this.inValues + 4 * place, [this.fed(place, tensors[i])]));
     const targets = tensors.slice(this.fedPlaces.length);
+    if (targets.length < this.placedCount || !targets.every((one) => one instanceof EngineTensor)) {
+      throw new InferError(`The call writes into ${this.placedCount} tensors of the engine, and other values came`, "input_error");
+    }
     heap.guard(() => this.attempt(targets), "running a model");
     this.hasRun = true;
     const open = this.readOutputs();

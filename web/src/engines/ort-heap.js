@@ -88,6 +88,11 @@ const CPU = 1;
 // Pointers have 32 bits: a larger number would wrap around to a small one.
 const MAX_BYTES = 2 ** 32;
 
+/** @param {string} said @param {string} code @returns {string} The code, unless it says that memory is short. */
+function codeOf(said, code) {
+  return /bad_alloc|out of memory|\(OOM\)|failed to allocate memory/i.test(said) ? "out_of_memory" : code;
+}
+
 /** The memory of one wasm module, with calls that throw `InferError` instead of returning codes. */
 export class OrtHeap {
   /** @param {OrtModule} module */
@@ -112,7 +117,7 @@ export class OrtHeap {
     // One byte at least: a null pointer would stand for a tensor that has no data.
     const pointer = bytes < MAX_BYTES ? this.module._malloc(Math.max(1, bytes)) : 0;
     if (pointer === 0) {
-      throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "execution_error", {
+      throw new InferError(`The engine has no memory left for ${bytes} bytes; it holds ${this.size}`, "out_of_memory", {
         hint: "close sessions and tensors that are not used any more",
         details: { bytes, heap: this.size },
       });
@@ -181,9 +186,7 @@ export class OrtHeap {
    */
   guard(call, what) {
     if (this.aborted) {
-      throw new InferError(`The engine stopped earlier: ${this.aborted}`, "execution_error", {
-        hint: "reload the page",
-      });
+      throw new InferError(`The engine stopped earlier: ${this.aborted}`, "backend_unavailable", { hint: "reload the page" });
     }
     try {
       const result = call();
@@ -192,7 +195,7 @@ export class OrtHeap {
     } catch (error) {
       if (error instanceof InferError) throw error;
       this.aborted = `${what}: ${error instanceof Error ? error.message : String(error)}`;
-      throw new InferError(`The engine stopped while ${this.aborted}`, "execution_error", {
+      throw new InferError(`The engine stopped while ${this.aborted}`, codeOf(this.aborted, "execution_error"), {
         hint: "reload the page; with less memory in use it may work",
         cause: error,
       });
@@ -212,7 +215,7 @@ export class OrtHeap {
     const text = pointer === 0 ? "no reason given" : this.text(pointer);
     const name = ERROR_NAMES[number] ?? `code ${number}`;
     const details = { engine: "ort-web", ort_code: number, ort_name: name, ort_text: text };
-    return new InferError(`${what}: ${text}`, code, { details });
+    return new InferError(`${what}: ${text}`, codeOf(text, code), { details });
   }
 
   /**

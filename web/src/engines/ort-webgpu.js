@@ -122,15 +122,22 @@ export class WebGpuOpener {
    * @returns {Promise<WebGpuOpener>}
    */
   static async start(base, startWasm, onProgress) {
+    /** @type {GpuDevice | undefined} */
+    let gpu;
     try {
-      const gpu = await requestDevice();
+      gpu = await requestDevice();
       const ort = await sharedInterface(base);
       const { module, bytes } = "Suspending" in WebAssembly ? JSPI : ASYNCIFY;
       onProgress?.({ phase: "engine", file: `${module}.wasm`, loaded: 0, total: bytes });
       return new WebGpuOpener(startWasm, ort, gpu, []);
     } catch (error) {
+      gpu?.destroy();
       return new WebGpuOpener(startWasm, undefined, undefined, [warned(error)]);
     }
+  }
+
+  abandon() {
+    this.gpu?.destroy();
   }
 
   /**

@@ -1,5 +1,7 @@
 /** Look at a store again and again: at once when its server says so, else in intervals, later where it fails. */
 
+import { InferError } from "../errors.js";
+
 /**
  * @typedef {object} FollowOptions
  * @property {number} [intervalS] The mean time between two looks; 60 s unless given. Each wait is between half and one and
@@ -12,6 +14,8 @@
 const MAX_BACKOFF = 32;
 // The clients of a server that published at this moment come within this time.
 const SPREAD_MS = 1000;
+// A browser's timer of more fires at once.
+const MAX_WAIT_MS = 2 ** 31 - 1;
 
 /**
  * @param {() => Promise<import("./live.js").Update>} look
@@ -28,7 +32,7 @@ export function follow(look, address, { intervalS = 60, events = true, onUpdate,
   const wait = (/** @type {number} */ milliseconds) => {
     clearTimeout(timer);
     if (isBusy) isAsked = true;
-    else if (!isEnded) timer = setTimeout(run, milliseconds);
+    else if (!isEnded) timer = setTimeout(run, Math.min(milliseconds, MAX_WAIT_MS));
   };
   const run = async () => {
     [isBusy, isAsked] = [true, false];
@@ -37,12 +41,14 @@ export function follow(look, address, { intervalS = 60, events = true, onUpdate,
       failures = 0;
       if (update.changed && !isEnded) onUpdate?.(update);
     } catch (error) {
-      failures++;
+      const isInOrder = error instanceof InferError && error.code === "not_released"; // the version is for others
+      failures = isInOrder ? 0 : failures + 1;
       if (!isEnded) onError?.(error);
+    } finally {
+      isBusy = false;
+      const pause = intervalS * Math.min(2 ** failures, MAX_BACKOFF) * (0.5 + Math.random());
+      wait(isAsked ? Math.random() * SPREAD_MS : pause * 1000);
     }
-    isBusy = false;
-    const pause = intervalS * Math.min(2 ** failures, MAX_BACKOFF) * (0.5 + Math.random());
-    wait(isAsked ? Math.random() * SPREAD_MS : pause * 1000);
   };
   wait(0);
   return () => {

@@ -17,8 +17,9 @@ const STORED = /** @type {Record<string, DType>} */ ({
 });
 
 /**
- * Read the examples of `edge_infer.codec.write_examples`: a safetensors file. Examples with texts or 4-bit values are
- * left out: their tensors have a note in the header's metadata.
+ * Read the examples of `edge_infer.codec.write_examples`: a safetensors file. Texts and 4-bit values, whose tensors have
+ * a note in the header's metadata, are left out: an output that is one is not compared, an example that is fed one, or
+ * has nothing left to compare, is none.
  *
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Example[]}
@@ -27,6 +28,7 @@ const STORED = /** @type {Record<string, DType>} */ ({
 export function readExamples(bytes) {
   /** @type {Map<string, Example>} */
   const examples = new Map();
+  const unread = new Set();
   try {
     const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
     const header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
@@ -37,7 +39,10 @@ export function readExamples(bytes) {
       const kind = STORED[dtype];
       const data = bytes.slice(8 + length + start, 8 + length + end);
       if (!kind || (side !== "inputs" && side !== "outputs") || data.length !== end - start) throw new TypeError(`the tensor \`${key}\``);
-      if (key in notes) continue;
+      if (key in notes) {
+        if (side === "inputs") unread.add(number);
+        continue;
+      }
       const example = examples.get(number) ?? { inputs: {}, outputs: {} };
       example[side][name.join("/")] = { data: arrayOver(kind, data), dtype: kind, shape };
       examples.set(number, example);
@@ -45,7 +50,8 @@ export function readExamples(bytes) {
   } catch (error) {
     throw new InferError(`The golden examples cannot be read: ${error}`, "bundle_error", { hint: "convert the bundle again" });
   }
-  return [...examples.values()];
+  const isWhole = (/** @type {[string, Example]} */ [number, { outputs }]) => !unread.has(number) && Object.keys(outputs).length > 0;
+  return [...examples].filter(isWhole).map(([, example]) => example);
 }
 
 /**

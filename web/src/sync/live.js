@@ -2,6 +2,7 @@
 
 import { WorkerClient } from "../client.js";
 import { InferError } from "../errors.js";
+import { follow } from "./follow.js";
 
 /** @typedef {import("./pull.js").Pulled} Pulled */
 /**
@@ -22,15 +23,8 @@ import { InferError } from "../errors.js";
  */
 /** @typedef {{onProgress?: import("../download.js").OnProgress, signal?: AbortSignal}} Asking */
 
-const SCHEME = "edge+";
 /** What says that the version is wrong, and not this page. */
 const FAULTS = ["execution_error", "unsupported_model", "bundle_error", "manifest_error"];
-
-/** @param {URL | string} url @returns {string | null} The address of STORE/MODEL, where it is one. */
-export function storeAddress(url) {
-  const text = String(url);
-  return text.startsWith(SCHEME) ? new URL(text.slice(SCHEME.length), globalThis.location?.href).href : null;
-}
 
 /** A model of a store, followed by a session. */
 export class LiveModel {
@@ -43,7 +37,6 @@ export class LiveModel {
     this.address = address;
     this.options = { root, trust, files: fallback && new URL(fallback, globalThis.location?.href).href };
     this.reports = report;
-    this.bundle = "";
     /** What runs now. */
     this.running = { version: "", sequence: 0, bundle: "" };
     this.worker = new WorkerClient("edge-infer sync");
@@ -61,16 +54,21 @@ export class LiveModel {
     const started = performance.now();
     const options = { ...this.options, mayBeOld };
     /** @type {Pulled} */
-    const pulled = await this.worker.request({ kind: "pull", address: this.address, options }, { onProgress, signal });
-    const { version, method, bytesMoved, bytesFull, note, bundle } = pulled;
-    const update = { version, changed: bundle !== this.bundle, method, bytesMoved, bytesFull, note };
-    if (!update.changed) return { taken: undefined, update };
+    let pulled;
     try {
-      const taken = await take(pulled);
+      pulled = await this.worker.request({ kind: "pull", address: this.address, options }, { onProgress, signal });
+    } catch (error) {
+      // It may have been given up at its very end: the worker then has a version that waits for its trial.
+      this.settle("undecided").catch(() => {});
+      throw error;
+    }
+    const { version, method, bytesMoved, bytesFull, note, bundle } = pulled;
+    const update = { version, changed: bundle !== this.running.bundle, method, bytesMoved, bytesFull, note };
+    try {
+      const taken = update.changed ? await take(pulled) : undefined;
       await this.settle("active");
-      this.bundle = bundle;
       this.running = { version, sequence: pulled.sequence, bundle };
-      this.tell(pulled, "ok", started);
+      if (update.changed) this.tell(pulled, "ok", started);
       return { taken, update };
     } catch (error) {
       const isFault = error instanceof InferError && FAULTS.includes(error.code);
@@ -79,7 +77,7 @@ export class LiveModel {
       this.tell(pulled, "trial_failed", started, error.message);
       if (mayBeOld) return this.take({ mayBeOld, onProgress, signal }, take); // the one before, where there is one
       throw new InferError(`Version ${version} failed its trial and is not taken: ${error.message}`, "trial_failed", {
-        hint: "the old version runs on",
+        hint: "the old version runs on, and this one is not tried again; clearModels() forgets that",
         details: { version },
         cause: error,
       });
@@ -109,6 +107,14 @@ export class LiveModel {
       body: JSON.stringify(body),
       keepalive: true,
     }).catch(() => {});
+  }
+
+  /**
+   * @param {() => Promise<Update>} look
+   * @param {import("./follow.js").FollowOptions} options
+   */
+  follow(look, options) {
+    return follow(look, this.address, options);
   }
 
   close() {

@@ -8,7 +8,7 @@ import { InferError } from "../errors.js";
 import { goodBytes } from "../transfer.js";
 import { unpack } from "./pack.js";
 import { fetchFile } from "./read.js";
-import { RecordSlots } from "./record.js";
+import { RecordSlots, filesOf } from "./record.js";
 import { MANIFEST, bundleOf } from "./revision.js";
 import { newest } from "./trust.js";
 import { openZstd } from "./zstd.js";
@@ -40,7 +40,6 @@ import { openZstd } from "./zstd.js";
  * @property {string} root The URL under which `vendor/` lies.
  * @property {string} [trust] The store's first root metadata, as text; what the store shows first unless given.
  * @property {string} [files] The address of a plain bundle whose files may serve where no pack does.
- * @property {boolean} [retry] Whether to try a version that failed its trial before.
  * @property {boolean} [mayBeOld] Whether the version of the last time will do where the store does not answer properly.
  * @property {import("../download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
@@ -59,6 +58,8 @@ export class StoreModel {
     const { at, model } = split(address);
     this.at = at;
     this.model = model;
+    /** What its files are listed under: other stores, and plain bundles, may have a model of this name. */
+    this.label = at + model;
     this.store = store;
     this.release = () => {};
     /** @type {Promise<RecordSlots> | undefined} */
@@ -92,6 +93,17 @@ export class StoreModel {
     const held = locks ? locks.request(name, options.signal ? { signal: options.signal } : {}, work) : work();
     held.catch(reject);
     return /** @type {Promise<Pulled>} */ (done);
+  }
+
+  /**
+   * Count a trial, before it begins: a version that the tab dies of twice is not taken.
+   *
+   * @param {string} bundle The version's bundle revision.
+   */
+  async begin(bundle) {
+    const slots = await this.record();
+    const record = await slots.read();
+    await slots.write({ ...record, trial: bundle, trials: record.trial === bundle ? record.trials + 1 : 1 });
   }
 
   /**
@@ -156,9 +168,9 @@ export class StoreModel {
     }
     const wanted = { version: revision.version, sequence: revision.sequence, files: revision.files };
     const bundle = bundleOf(wanted);
-    if (record.refused.includes(bundle) && !options.retry) {
+    if (record.refused.includes(bundle)) {
       throw new InferError(`Version ${wanted.version} of \`${this.model}\` failed its trial here before and is not taken`, "trial_failed", {
-        hint: "publish a better one",
+        hint: "publish a better one; in this browser, clearModels() forgets that it failed",
         details: { version: wanted.version },
       });
     }
@@ -166,10 +178,7 @@ export class StoreModel {
     const { files, method, moved, note: given } = await this.bring(revision, record, options);
     const isActive = record.active !== null && bundleOf(record.active) === bundle;
     if (isActive && record.active?.sequence !== wanted.sequence) await slots.write({ ...record, active: wanted });
-    if (!isActive) {
-      await slots.write({ ...record, trial: bundle, trials: record.trial === bundle ? record.trials + 1 : 1 });
-      this.wanted = wanted;
-    }
+    this.wanted = wanted;
     if (slots.held) this.store.notice("Which version is active could not be kept: the browser has no room");
     return {
       model: this.model,
@@ -184,7 +193,7 @@ export class StoreModel {
       note: [given, ...this.store.notices.slice(known)].filter(Boolean).join("; "),
       isNew: !isActive,
       isOffline: false,
-      files: needed(files),
+      files: readable(files),
     };
   }
 
@@ -199,7 +208,7 @@ export class StoreModel {
     const files = active && (await this.kept(active.files));
     if (!active || files?.size !== active.files.length) return undefined;
     const common = { model: this.model, version: active.version, sequence: active.sequence, stage: 0, bundle: bundleOf(active), device };
-    return { ...common, method: "none", bytesMoved: 0, bytesFull: 0, note: "", isNew: false, isOffline: false, files: needed(files) };
+    return { ...common, method: "none", bytesMoved: 0, bytesFull: 0, note: "", isNew: false, isOffline: false, files: readable(files) };
   }
 
   /**
@@ -220,7 +229,7 @@ export class StoreModel {
         const bases = new Map(old.map((file) => [file.sha256, file]));
         const url = new URL(`packs/${pack.sha256.slice(0, 2)}/${pack.sha256}`, this.at);
         const entry = { path: `${this.model}-${revision.version}.pack`, size: pack.size, sha256: pack.sha256, parts: pack.parts };
-        const { bytes, isKept } = await this.store.file(url, entry, this.model, options);
+        const { bytes, isKept } = await this.store.file(url, entry, this.label, options);
         moved += isKept ? 0 : pack.size;
         const files = await unpack(bytes, revision.files, (digest) => this.base(bases.get(digest)), decoder);
         await this.keep(revision.files, files);
@@ -250,7 +259,7 @@ export class StoreModel {
     const folder = new URL(`${options.files?.replace(/\/+$/, "")}/`);
     for (const file of revision.files) {
       const url = new URL(file.path.split("/").map(encodeURIComponent).join("/"), folder);
-      files.set(file.path, (await this.store.file(url, file, this.model, options)).bytes);
+      files.set(file.path, (await this.store.file(url, file, this.label, options)).bytes);
     }
     return files;
   }
@@ -299,16 +308,21 @@ export class StoreModel {
     for (const file of listed) {
       const bytes = files.get(file.path);
       if (!bytes || !(await this.store.makeRoom(file, file.size))) continue;
-      if (await this.store.write(file, 0, bytes)) await this.store.note(file, this.model);
+      if (await this.store.write(file, 0, bytes)) await this.store.note(file, this.label);
     }
   }
 
-  /** @param {Record} record */
-  async collect({ active, previous }) {
-    const wanted = new Set([active, previous].flatMap((one) => one?.files.map((file) => file.sha256) ?? []));
-    const index = await this.store.index();
-    for (const [name, { model }] of Object.entries(index)) {
-      if (model === this.model && !wanted.has(name)) await this.store.place.remove(name).catch(() => {});
+  /**
+   * Remove the files that neither the active version has, nor the one before, nor a version of another store.
+   *
+   * @param {Record} record
+   */
+  async collect(record) {
+    const { place } = this.store;
+    const own = await this.record();
+    const wanted = new Set([...filesOf(record), ...(await own.filesOfOthers())]);
+    for (const [name, { model }] of Object.entries(await this.store.index())) {
+      if (model === this.label && !wanted.has(name)) await place.remove(name).catch(() => {});
     }
   }
 }
@@ -339,10 +353,10 @@ async function firstRoot(read) {
 
 /**
  * @param {Map<string, Bytes>} files
- * @returns {[string, Bytes][]} What a page needs of a version: all but the models that it cannot run.
+ * @returns {[string, Bytes][]} All of them: which variant a session takes is its own choice.
+ * @throws {InferError} `manifest_error`: this page cannot read the manifest, such as one of a later edge-infer.
  */
-function needed(files) {
-  const manifest = parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
-  const foreign = new Set(manifest.variants.filter(({ format }) => format !== "onnx").map(({ file }) => file));
-  return [...files].filter(([path]) => !foreign.has(path));
+function readable(files) {
+  parseManifest(/** @type {Bytes} */ (files.get(MANIFEST)));
+  return [...files];
 }

@@ -21,6 +21,12 @@ import { NO_FLOOR } from "./trust.js";
  */
 
 const FORMAT = 1;
+const PREFIX = "record-";
+
+/** @param {Record} record @returns {string[]} The sha256 of all files of its versions. */
+export function filesOf({ active, previous }) {
+  return [active, previous].flatMap((one) => one?.files.map((file) => file.sha256) ?? []);
+}
 
 /** Where the record of a model lies. */
 export class RecordSlots {
@@ -39,7 +45,13 @@ export class RecordSlots {
   /** @param {import("../places.js").Place} place @param {string} store @param {string} model */
   static async of(place, store, model) {
     const name = await sha256(new TextEncoder().encode(`${store}/${model}`));
-    return new RecordSlots(place, `record-${name.slice(0, 32)}`);
+    return new RecordSlots(place, `${PREFIX}${name.slice(0, 32)}`);
+  }
+
+  /** @returns {Promise<string[]>} The sha256 of the files that the records of other models and stores name. */
+  async filesOfOthers() {
+    const others = (await this.place.names()).filter((name) => name.startsWith(PREFIX) && !this.names.includes(name));
+    return (await Promise.all(others.map((name) => this.slot(name)))).flatMap((one) => (one ? filesOf(one.record) : []));
   }
 
   /** @returns {Promise<Record>} */

@@ -51,12 +51,12 @@ export function bundleOf({ files }) {
 }
 
 /** @param {unknown} value */
-function isCount(value) {
+export function isCount(value) {
   return Number.isSafeInteger(value) && /** @type {number} */ (value) >= 0;
 }
 
 /** @param {unknown} value */
-function isDigest(value) {
+export function isDigest(value) {
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value);
 }
 

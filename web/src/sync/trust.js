@@ -42,8 +42,26 @@ const MAX_REVISION_BYTES = 16 * 2 ** 20;
  * @returns {Promise<Proven>}
  * @throws {InferError} `signature_error`, `metadata_expired`, `rollback_refused`, `fetch_error` or `unsupported`.
  */
-export async function newest(read, model, root, floor, { device = "", now_s = Date.now() / 1000 } = {}) {
+export async function newest(read, model, root, floor, page = {}) {
   await requireSignatures();
+  try {
+    return await proven(read, model, root, floor, page);
+  } catch (error) {
+    // Metadata of another form than this code goes through, or nested too deeply.
+    if (error instanceof TypeError || error instanceof RangeError) throw refused(`it is malformed: ${error.message}`);
+    throw error;
+  }
+}
+
+/**
+ * @param {Read} read
+ * @param {string} model
+ * @param {string} root
+ * @param {Floor} floor
+ * @param {{device?: string, now_s?: number}} page
+ * @returns {Promise<Proven>}
+ */
+async function proven(read, model, root, floor, { device = "", now_s = Date.now() / 1000 }) {
   const clock = Math.max(now_s, floor.time_s);
   const { text, signed } = await newestRoot(read, root);
   requireAtLeast("root", signed.version, floor.root);
@@ -111,13 +129,13 @@ async function newestRoot(read, trusted) {
 /**
  * @param {Read} read
  * @param {string} model
- * @param {{sha256: string, length: number}} target
+ * @param {import("./stage.js").Offer} offer
  */
-async function revisionOf(read, model, { sha256: digest, length }) {
+async function revisionOf(read, model, { sha256: digest, length = MAX_REVISION_BYTES, isFallback }) {
   const path = `revisions/${digest}.json`;
   const bytes = await read(path, Math.min(length, MAX_REVISION_BYTES));
   if (!bytes) throw missing(path);
-  if ((await sha256(bytes)) !== digest) throw refused(`the revision of \`${model}\` is not the one that was signed`);
+  if ((!isFallback && bytes.length !== length) || (await sha256(bytes)) !== digest) throw refused(`the revision of \`${model}\` is not the one that was signed`);
   const revision = parseRevision(bytes);
   if (revision.model !== model) throw refused(`it gives model \`${revision.model}\` for \`${model}\``);
   return revision;

@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from edge_infer.errors import InputError, listed
-from edge_infer_converters.graphs import drop_stored_shapes, graphs_of, subgraphs_of
+from edge_infer_converters.graphs import FreshNames, drop_stored_shapes, graphs_of, names_in, subgraphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,17 +56,18 @@ def to_channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
             f"--layout nhwc changes nothing: no convolution or pooling reads or gives {listed(ends)} directly",
             hint="leave --layout out",
         )
+    fresh = FreshNames(names_in(graph))
     nodes = list(graph.node)
     del graph.node[:]
     for value in inputs:
         rank = found[value.name]
         order = [0, rank - 1, *range(1, rank - 1)]
-        inner = _rename(nodes, value.name)
+        inner = _rename(nodes, value.name, fresh(f"{value.name}/nchw"))
         graph.node.append(_turned(value.name, inner, order))
     ends = []
     for value in outputs:
         rank = found[value.name]
-        inner = _rename(nodes, value.name)
+        inner = _rename(nodes, value.name, fresh(f"{value.name}/nchw"))
         ends.append(_turned(inner, value.name, [0, *range(2, rank), 1]))
     graph.node.extend([*nodes, *ends])
     for value in (*inputs, *outputs):
@@ -117,9 +118,8 @@ def _ranks(model: onnx.ModelProto) -> dict[str, int]:
     return ranks
 
 
-def _rename(nodes: Sequence[onnx.NodeProto], name: str) -> str:
+def _rename(nodes: Sequence[onnx.NodeProto], name: str, inner: str) -> str:
     """Call a value otherwise wherever nodes and the graphs inside them read or give it."""
-    inner = f"{name}/nchw"
     for node in nodes:
         _rename_in(node, name, inner)
         for graph in subgraphs_of(node):

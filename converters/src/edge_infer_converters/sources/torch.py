@@ -79,9 +79,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
             )
         except Exception as newer:  # the exporters raise whatever their parts raise
             axes = {name: {0: "batch"} for name in (*(n for n, v in examples.items() if v.ndim), *names)}
-            values = tuple(examples.values())
             try:
-                torch.onnx.export(module, values, str(path), dynamo=False, dynamic_axes=axes, **common)
+                torch.onnx.export(module, (), str(path), kwargs=examples, dynamo=False, dynamic_axes=axes, **common)
             except Exception as older:
                 raise ConversionError(
                     f"torch cannot export `{where}`: {first_line(newer)}; the older exporter: {first_line(older)}",
@@ -91,12 +90,13 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
 
 def _named(module: Any, given: Any, where: str) -> Mapping[str, Any]:
     """Return the example inputs by the names of `forward`'s parameters."""
-    if isinstance(given, dict):
-        return given
     parameters = list(inspect.signature(module.forward).parameters)
+    if isinstance(given, dict):  # in the order of `forward`, in which the older exporter names them
+        return {name: given[name] for name in (*parameters, *given) if name in given}
     if len(given) > len(parameters):
         raise ConversionError(
             f"`{where}` returned {len(given)} example inputs, `forward` takes {len(parameters)}",
+            hint=f"return model, ({', '.join(parameters)},)",
             expected=len(parameters),
             got=len(given),
         )

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edge_infer_converters.graphs import drop_unread_tensors, reads_of
+from edge_infer_converters.graphs import FreshNames, drop_unread_tensors, names_in, reads_of
 
 
 def fold_batch_norm(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -29,6 +29,7 @@ def fold_batch_norm_in(graph: onnx.GraphProto) -> None:
     constants = {tensor.name: tensor for tensor in graph.initializer}
     uses = Counter(name for node in graph.node for name in reads_of(node))
     uses.update(value.name for value in graph.output)
+    fresh = FreshNames(names_in(graph))
     producers = {name: node for node in graph.node for name in node.output}
 
     for norm in [node for node in graph.node if node.op_type == "BatchNormalization"]:
@@ -45,7 +46,7 @@ def fold_batch_norm_in(graph: onnx.GraphProto) -> None:
         weight = _array(constants[conv.input[1]])
         bias = _array(constants[conv.input[2]]) if len(conv.input) > 2 else np.zeros(len(weight))
 
-        names = [f"{norm.output[0]}/weight", f"{norm.output[0]}/bias"]
+        names = [fresh(f"{norm.output[0]}/weight"), fresh(f"{norm.output[0]}/bias")]
         values = [weight * factor.reshape(-1, *[1] * (weight.ndim - 1)), (bias - mean) * factor + shift]
         graph.initializer.extend(
             numpy_helper.from_array(value.astype(np.float32), name) for name, value in zip(names, values, strict=True)

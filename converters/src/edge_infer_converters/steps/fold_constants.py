@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 #: Operators that give other values each time.
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+#: Operators that move values, or compute shapes.
+_MOVING = frozenset(
+    {"Add", "Cast", "Concat", "Constant", "Div", "Expand", "Gather", "Identity", "Mul", "Reshape", "Slice", "Squeeze"}
+    | {"Sub", "Transpose", "Unsqueeze", "Where"}
+)
 #: A constant larger than this is left to the engine to compute: the file would grow by it.
 _MAX_BYTES = 64 * 2**20
 #: By how many bytes one folded node may make a file larger.
@@ -76,7 +81,7 @@ class _Constants(Mapping[str, np.ndarray]):
 def fold_node(
     model: onnx.ModelProto, node: onnx.NodeProto, constants: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray] | None:
-    """Compute one node with ONNX's reference implementation.
+    """Compute one node.
 
     Args:
         model: The model, for its operator sets.
@@ -84,27 +89,58 @@ def fold_node(
         constants: The values that are known.
 
     Returns:
-        Its outputs by name, or None where they are not constant, or too large to store.
+        Its outputs by name, or None where they are not constant, no tensors, too large to store, or the engine fails.
     """
     names = [name for name in node.input if name]
     if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(True for _ in subgraphs_of(node)):
         return None
     if any(name not in constants for name in names):
         return None
-    results = _evaluate(model, node, {name: constants[name] for name in names})
-    return results if sum(value.nbytes for value in results.values()) <= _MAX_BYTES else None
+    evaluate = _move if node.op_type in _MOVING else _run
+    try:
+        results = evaluate(model, node, {name: constants[name] for name in names})
+    except Exception:  # what the engine does not compute stays in the model, and it says why
+        return None
+    if not all(isinstance(value, np.ndarray | np.generic) for value in results.values()):
+        return None  # a sequence, or an optional one
+    if sum(value.nbytes for value in results.values()) > _MAX_BYTES:
+        return None
+    return {name: np.asarray(value) for name, value in results.items()}
 
 
-def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _move(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Compute with ONNX's reference implementation: without a copy, and of every element type."""
     from onnx.reference import ReferenceEvaluator
 
-    names = [name for name in node.output if name]
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), None)
         for name, value in feeds.items()
     ]
-    outputs = [helper.make_tensor_value_info(name, onnx.TensorProto.UNDEFINED, None) for name in names]
-    graph = helper.make_graph([node], "fold", inputs, outputs)
-    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    results = ReferenceEvaluator(one).run(names, dict(feeds))
-    return {name: np.asarray(value) for name, value in zip(names, results, strict=True)}
+    one, names = _alone(model, node, inputs=inputs)
+    return dict(zip(names, ReferenceEvaluator(one).run(names, dict(feeds)), strict=True))
+
+
+def _run(model: onnx.ModelProto, node: onnx.NodeProto, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Compute as the engine does: the reference implementation lacks operators, and errs in others."""
+    from edge_infer_converters.sources.onnx import make_session
+
+    stored = [numpy_helper.from_array(value, name) for name, value in feeds.items()]
+    one, names = _alone(model, node, initializer=stored)
+    session = make_session(one.SerializeToString(), node.op_type)
+    if any("float8" in output.type for output in session.get_outputs()):
+        raise TypeError("ONNX Runtime gives these as uint8")
+    return dict(zip(names, session.run(names, {}), strict=True))
+
+
+def _alone(
+    model: onnx.ModelProto,
+    node: onnx.NodeProto,
+    *,
+    inputs: Sequence[onnx.ValueInfoProto] = (),
+    initializer: Sequence[onnx.TensorProto] = (),
+) -> tuple[onnx.ModelProto, list[str]]:
+    """Make a model of one node; return it with the names of its outputs."""
+    names = [name for name in node.output if name]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in names]
+    graph = helper.make_graph([node], "fold", inputs, outputs, initializer)
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version), names

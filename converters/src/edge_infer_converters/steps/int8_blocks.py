@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.graphs import drop_unread_tensors
+from edge_infer_converters.graphs import FreshNames, drop_unread_tensors, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,6 +38,7 @@ def store_in_blocks(model: onnx.ModelProto, names: Collection[str]) -> onnx.Mode
     packed = onnx.ModelProto()
     packed.CopyFrom(model)
     graph = packed.graph
+    fresh = FreshNames(names_in(graph))
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         if node.name not in names:
@@ -46,7 +47,7 @@ def store_in_blocks(model: onnx.ModelProto, names: Collection[str]) -> onnx.Mode
         codes, scales = pack(numpy_helper.to_array(stored[node.input[1]]))
         # As they are and not in half precision: without its optimizations ONNX Runtime 1.31 reads constants only here.
         for kind, values in (("codes", codes), ("scales", scales.reshape(-1))):
-            graph.initializer.append(numpy_helper.from_array(values, f"{node.input[1]}/{kind}/{node.output[0]}"))
+            graph.initializer.append(numpy_helper.from_array(values, fresh(f"{node.input[1]}/{kind}/{node.output[0]}")))
         inputs = [node.input[0], *(tensor.name for tensor in list(graph.initializer)[-2:])]
         settings: dict[str, Any] = {"bits": _BITS, "block_size": BLOCK, "accuracy_level": _ACCURACY_LEVEL}
         rows, columns = stored[node.input[1]].dims

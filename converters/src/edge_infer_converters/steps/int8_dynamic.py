@@ -47,7 +47,7 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
     prepared = prepare(model)
     stored = {tensor.name for tensor in prepared.graph.initializer}
     if not any(n.op_type in _MULTIPLYING and len(n.input) > 1 and n.input[1] in stored for n in prepared.graph.node):
-        raise ConversionError("The model has no MatMul or Gemm with constant weights")
+        raise ConversionError("The model has no MatMul or Gemm with constant weights", hint="--precision int8 or fp16")
     add_pre_process_metadata(prepared)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "int8.onnx")

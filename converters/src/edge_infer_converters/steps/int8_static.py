@@ -20,7 +20,7 @@ import onnx
 from onnx import numpy_helper, version_converter
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors
+from edge_infer_converters.graphs import FreshNames, drop_stored_shapes, drop_unread_tensors, names_in, opset_of
 from edge_infer_converters.ranges import activation_ranges
 from edge_infer_converters.steps.clean_up import clean_up
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm_in
@@ -122,7 +122,7 @@ class _Reader:
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Bring a model into the form that the quantizer handles well."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     if opset < _PER_CHANNEL_OPSET:
         try:
             model = version_converter.convert_version(model, _PER_CHANNEL_OPSET)
@@ -191,6 +191,7 @@ def _own_weights(graph: onnx.GraphProto) -> None:
     adds them once for each reader ("Attempt to replace the existing tensor").
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    fresh = FreshNames(names_in(graph))
     seen: set[str] = set()
     for node in graph.node:
         for place, name in enumerate(node.input):
@@ -199,7 +200,7 @@ def _own_weights(graph: onnx.GraphProto) -> None:
             if name in seen:
                 copy = onnx.TensorProto()
                 copy.CopyFrom(constants[name])
-                copy.name = f"{name}/of/{node.output[0]}"
+                copy.name = fresh(f"{name}/of/{node.output[0]}")
                 graph.initializer.append(copy)
                 node.input[place] = copy.name
             seen.add(name)
@@ -207,8 +208,9 @@ def _own_weights(graph: onnx.GraphProto) -> None:
 
 def _name_nodes(graph: onnx.GraphProto) -> None:
     """Name the nodes that have no name: the quantizer tells nodes apart by it."""
+    fresh = FreshNames(node.name for node in graph.node)
     for i, node in enumerate(graph.node):
-        node.name = node.name or f"{node.op_type}_{i}"
+        node.name = node.name or fresh(f"{node.op_type}_{i}")
 
 
 def _quantizable() -> set[str]:

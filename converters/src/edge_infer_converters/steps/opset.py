@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, version_converter
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import graphs_of
+from edge_infer_converters.graphs import graphs_of, opset_of
 
 #: The first IR version whose initializers need not be inputs too; ONNX Runtime has read it since 1.0.
 _MIN_IR = 4
@@ -57,11 +57,6 @@ def to_opset(model: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
     needed = helper.find_min_ir_version_for(converted.opset_import, ignore_unknown=True)
     converted.ir_version = max(_MIN_IR, min(model.ir_version, max(needed, 8 if converted.functions else 0)))
     return converted
-
-
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of ONNX's own operator set that a model uses."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
 def _set_opset(model: onnx.ModelProto, opset: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import helper
 
-from edge_infer_converters.graphs import reads_of, sort_nodes
+from edge_infer_converters.graphs import FreshNames, names_in, reads_of, sort_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,10 +96,9 @@ def _split(
     if not sizes or (not attributes.get("keepdims", 1) and len(node.input) == 1):
         return []
     names = [f"{name}_{i}" for i in range(len(sizes))]
-    graph.initializer.append(helper.make_tensor(f"{name}/sizes", onnx.TensorProto.INT64, [len(sizes)], sizes))
-    graph.node.append(
-        helper.make_node("Split", [node.input[0], f"{name}/sizes"], names, name=f"{name}/plain", axis=axis)
-    )
+    stored = FreshNames(names_in(graph))(f"{name}/sizes")
+    graph.initializer.append(helper.make_tensor(stored, onnx.TensorProto.INT64, [len(sizes)], sizes))
+    graph.node.append(helper.make_node("Split", [node.input[0], stored], names, name=f"{name}/plain", axis=axis))
     values = []
     for part, length in zip(names, sizes, strict=True):
         shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.graphs import drop_unread_tensors
+from edge_infer_converters.graphs import FreshNames, drop_unread_tensors, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,7 @@ def halve(graph: onnx.GraphProto, names: Iterable[str]) -> None:
     larger ones do no harm, values above 65504 do), or where it saves nothing.
     """
     stored = {tensor.name: tensor for tensor in graph.initializer}
+    fresh = FreshNames(names_in(graph))
     casts: list[onnx.NodeProto] = []
     for name in dict.fromkeys(names):
         tensor = stored.get(name)
@@ -39,7 +40,7 @@ def halve(graph: onnx.GraphProto, names: Iterable[str]) -> None:
         values = numpy_helper.to_array(tensor)
         if values.size < MIN_VALUES or not _fits(values):
             continue
-        half = f"{name}/half"
+        half = fresh(f"{name}/half")
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), half))
         casts.append(helper.make_node("Cast", [half], [name], to=int(onnx.TensorProto.FLOAT)))
     nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in (*casts, *graph.node)]

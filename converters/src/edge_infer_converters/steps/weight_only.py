@@ -19,7 +19,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors, graphs_of
+from edge_infer_converters.graphs import (
+    FreshNames,
+    drop_stored_shapes,
+    drop_unread_tensors,
+    graphs_of,
+    names_in,
+    opset_of,
+)
 from edge_infer_converters.steps import packing
 from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.steps.fold_constants import fold_constants
@@ -133,6 +140,7 @@ class _Writer:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
         self._graph = model.graph
+        self._fresh = FreshNames(names_in(model.graph))
         self._stored = {tensor.name: tensor for tensor in model.graph.initializer}
         self._first: list[onnx.NodeProto] = []
         self._replaced: dict[int, list[onnx.NodeProto]] = {}
@@ -168,23 +176,24 @@ class _Writer:
 
     def _store_body(self, weight: Weight, encoding: str, values: np.ndarray) -> None:
         """Store the values; nodes in front turn them back into the tensor that everyone reads."""
-        whole = f"{weight.name}/float"
+        whole = self._fresh(f"{weight.name}/float")
         if encoding == "fp16":
             body = self._add(f"{weight.name}/half", values.astype(np.float16))
             self._first.append(_cast(body, whole))
         else:
             codes, scales = packing.pack_slices(values, weight.axis)
             body = self._add(f"{weight.name}/codes", codes)
-            self._first.append(_cast(body, f"{weight.name}/cast"))
+            cast = self._fresh(f"{weight.name}/cast")
+            self._first.append(_cast(body, cast))
             factors = self._add_scales(f"{weight.name}/scales", scales)
-            self._first.append(helper.make_node("Mul", [f"{weight.name}/cast", factors], [whole]))
+            self._first.append(helper.make_node("Mul", [cast, factors], [whole]))
         self._read_instead(weight.name, whole)
 
     def _store_filter(self, weight: Weight, values: np.ndarray) -> None:
         self._has_blocks = True
         rows = _as_rows(weight, values)
         packed = packing.pack_blocks(rows)
-        whole, flat = f"{weight.name}/float", f"{weight.name}/flat"
+        whole, flat = self._fresh(f"{weight.name}/float"), self._fresh(f"{weight.name}/flat")
         codes = self._add_int4(f"{weight.name}/codes", packed.codes)
         scales = self._add_scales(f"{weight.name}/scales", packed.scales)
         shape = self._add(f"{weight.name}/shape", np.array(values.shape, np.int64))
@@ -195,7 +204,8 @@ class _Writer:
         self._read_instead(weight.name, whole)
 
     def _read_instead(self, name: str, other: str) -> None:
-        for _, node in self._readers(name):
+        replacing = (node for nodes in self._replaced.values() for node in nodes)
+        for node in (*self._graph.node, *replacing):
             for place, read in enumerate(node.input):
                 if read == name:
                     node.input[place] = other
@@ -229,14 +239,14 @@ class _Writer:
                     )
                 ]
             else:
-                picked, cast = f"{out}/codes", f"{out}/cast"
+                picked, cast = self._fresh(f"{out}/codes"), self._fresh(f"{out}/cast")
                 new = [helper.make_node("Gather", [codes, rows], [picked]), _cast(picked, cast if scales else out)]
                 if scales:
-                    factors = f"{out}/scales"
+                    factors = self._fresh(f"{out}/scales")
                     new.append(helper.make_node("Gather", [scales, rows], [factors]))
                     if is_half:
-                        new.append(_cast(factors, f"{factors}/float"))
-                        factors += "/float"
+                        new.append(_cast(factors, as_float := self._fresh(f"{factors}/float")))
+                        factors = as_float
                     new.append(helper.make_node("Mul", [cast, factors], [out]))
             self._replaced[index] = new
 
@@ -250,7 +260,7 @@ class _Writer:
         scales = self._add_scales(f"{weight.name}/scales", packed.scales.reshape(-1))
         for index, node in self._readers(weight.name):
             bias = node.input[2] if len(node.input) > 2 else ""
-            product = f"{node.output[0]}/product" if bias else node.output[0]
+            product = self._fresh(f"{node.output[0]}/product") if bias else node.output[0]
             new = [
                 helper.make_node(
                     "MatMulNBits",
@@ -270,7 +280,8 @@ class _Writer:
     def _readers(self, name: str) -> list[tuple[int, onnx.NodeProto]]:
         return [(i, node) for i, node in enumerate(self._graph.node) if name in node.input]
 
-    def _add(self, name: str, values: np.ndarray) -> str:
+    def _add(self, base: str, values: np.ndarray) -> str:
+        name = self._fresh(base)
         self._graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
         return name
 
@@ -278,10 +289,12 @@ class _Writer:
         """Store scales, in half precision where that is exact and saves bytes; returns the name of the float32 ones."""
         if scales.size < _MIN_HALF_SCALES or not packing.is_half(scales):
             return self._add(name, scales)
-        self._first.append(_cast(self._add(f"{name}/half", scales.astype(np.float16)), name))
-        return name
+        whole = self._fresh(name)
+        self._first.append(_cast(self._add(f"{name}/half", scales.astype(np.float16)), whole))
+        return whole
 
-    def _add_int4(self, name: str, codes: np.ndarray) -> str:
+    def _add_int4(self, base: str, codes: np.ndarray) -> str:
+        name = self._fresh(base)
         flat = codes.reshape(-1).view(np.uint8) & 15
         flat = np.concatenate([flat, np.zeros(len(flat) % 2, np.uint8)])
         data = (flat[::2] | (flat[1::2] << 4)).tobytes()
@@ -317,7 +330,7 @@ def _describe(name: str, shape: tuple[int, ...], readers: list[tuple[onnx.NodePr
 
 def _has_blocks(model: onnx.ModelProto) -> bool:
     """Tell whether the model is of operator set 21, or can be called so without another change."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     if opset >= _BLOCK_OPSET:
         return True
     names = {node.op_type for part in graphs_of(model.graph) for node in part.node}

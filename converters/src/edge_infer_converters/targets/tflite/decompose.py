@@ -9,6 +9,8 @@ import onnx
 import onnx.inliner
 from onnx import helper
 
+from edge_infer_converters.graphs import opset_of
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -29,7 +31,7 @@ def write_out_functions(model: onnx.ModelProto, known: Collection[str]) -> onnx.
     """
     known = _NOT_WRITTEN_OUT | set(known)
     others = {node.op_type for node in model.graph.node if node.domain in ("", "ai.onnx")} - known
-    if not any(is_written_out(name, _opset(model)) for name in others):
+    if not any(is_written_out(name, opset_of(model)) for name in others):
         return model
     model = _with_types(_with_default_attributes(model, known))
     bodiless = [("", name) for name in sorted(known)]
@@ -60,7 +62,7 @@ def _with_default_attributes(model: onnx.ModelProto, known: Collection[str]) -> 
     """Spell out the attributes that nodes leave out: the inliner takes those for unset, not for their default."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    version = _opset(model)
+    version = opset_of(model)
     for node in changed.graph.node:
         if node.op_type in known or node.domain not in ("", "ai.onnx") or not is_written_out(node.op_type, version):
             continue
@@ -81,10 +83,6 @@ def _with_types(model: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.name not in known
     )
     return typed
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
 def join_gelu(model: Specialised) -> Specialised:
@@ -128,6 +126,10 @@ def _gelu_around(
     plus = _only_reader(erf.output[0], readers, "Add")
     if plus is None or not any(abs(numbers.get(name, 0.0) - 1.0) < _TOLERANCE for name in plus.input):
         return None
+    first = _only_reader(plus.output[0], readers, "Mul")
+    half = makers.get(next((name for name in first.input if name != plus.output[0]), "")) if first else None
+    if first and half and _is_scaled_by(half, 0.5, numbers) and x in half.input:
+        return x, first.output[0]  # x / 2 is computed first and multiplied with the sum
     # Three factors: x, the sum, and one half, in any order.
     factors, current = [plus.output[0]], plus
     for _ in range(2):
@@ -140,11 +142,6 @@ def _gelu_around(
     rest = [name for name in factors[1:] if name not in halves]
     if len(halves) == 1 and rest == [x]:
         return x, current.output[0]
-    # x / 2 is computed first and multiplied with the sum.
-    half = makers.get(factors[1]) if len(factors) > 1 else None
-    first = _only_reader(plus.output[0], readers, "Mul")
-    if half is not None and first is not None and _is_scaled_by(half, 0.5, numbers) and x in half.input:
-        return x, first.output[0]
     return None
 
 

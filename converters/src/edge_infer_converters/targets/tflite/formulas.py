@@ -24,7 +24,6 @@ _OPTIONS = {
     "DIV": schema.DivOptionsT,
     "EQUAL": schema.EqualOptionsT,
     "EXP": schema.ExpOptionsT,
-    "FLOOR_DIV": schema.FloorDivOptionsT,
     "FLOOR_MOD": schema.FloorModOptionsT,
     "GREATER": schema.GreaterOptionsT,
     "GREATER_EQUAL": schema.GreaterEqualOptionsT,
@@ -40,7 +39,6 @@ _OPTIONS = {
     "NEG": schema.NegOptionsT,
     "NOT_EQUAL": schema.NotEqualOptionsT,
     "POW": schema.PowOptionsT,
-    "SQUARE": schema.SquareOptionsT,
     "SUB": schema.SubOptionsT,
 }
 _GIVES_BOOL = frozenset({"EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"})

@@ -183,9 +183,28 @@ class Node:
         """Return the shape of an input, -1 for a free batch."""
         return self._model.signatures[self.inputs[index]]
 
-    def shape(self, index: int = 0) -> tuple[int, ...]:
-        """Return the shape of an input, 1 for a free batch."""
-        return tuple(1 if dim == -1 else dim for dim in self.signature(index))
+    def rank(self, index: int = 0) -> int:
+        """Return how many axes an input has."""
+        return len(self.signature(index))
+
+    def sizes(self, axes: slice = slice(None), index: int = 0) -> tuple[int, ...]:
+        """Return the sizes of an input's axes.
+
+        Raises:
+            BatchDependent: One of them is free.
+        """
+        sizes = self.signature(index)[axes]
+        if -1 in sizes:
+            raise BatchDependent(self.inputs[index])
+        return sizes
+
+    def size(self, axis: int, index: int = 0) -> int:
+        """Return the size of one of an input's axes, counted from 0.
+
+        Raises:
+            BatchDependent: It is free.
+        """
+        return self.sizes(slice(axis, axis + 1), index)[0]
 
     def constant(self, index: int) -> np.ndarray | None:
         """Return the value of an input, or None where it is computed.
@@ -257,10 +276,13 @@ class Node:
         )
 
     def give(self, tensor: Tensor, layout: Layout = Layout.PLAIN, index: int = 0) -> None:
-        """Make a tensor that the newest operator has made an output of this node."""
+        """Make a tensor that the newest operator has made, or another value, an output of this node."""
+        if self._values.holds(tensor):
+            self._values.put(self.outputs[index], layout, tensor)
+            return
         output = self.output(index, layout)
         newest = self.graph.operators[-1] if self.graph.operators else None
-        if newest is not None and any(made is tensor for made in newest.outputs) and tensor not in self.graph.outputs:
+        if newest is not None and any(made is tensor for made in newest.outputs):
             newest.outputs = [output if made is tensor else made for made in newest.outputs]
         else:
             reshape(self.graph, tensor, output)
@@ -289,17 +311,23 @@ class _Values:
         self.graph = Graph()
         self._model = model
         self._tensors: dict[str, dict[Layout, Tensor]] = {}
+        self._held: set[int] = set()
         self.graph.reserve([*model.inputs, *model.outputs])
         for name in model.inputs:
             tensor = self.graph.interface(name, model.signatures[name], model.dtypes[name])
             self.graph.inputs.append(tensor)
-            self._tensors[name] = {Layout.PLAIN: tensor}
+            self.put(name, Layout.PLAIN, tensor)
 
     def is_channels_last(self, name: str) -> bool:
         return set(self._tensors.get(name, ())) == {Layout.CHANNELS_LAST}
 
+    def holds(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor is a value of the model, and not made between two operators."""
+        return id(tensor) in self._held
+
     def put(self, name: str, layout: Layout, tensor: Tensor) -> None:
         self._tensors.setdefault(name, {})[layout] = tensor
+        self._held.add(id(tensor))
 
     def define(self, name: str, layout: Layout) -> Tensor:
         signature = self._model.signatures[name]
@@ -325,7 +353,7 @@ class _Values:
             value = self._model.constants[name]
             if layout is Layout.CHANNELS_LAST:
                 value = value.transpose(to_channels_last(value.ndim))
-            known[layout] = self.graph.constant(name, value)
+            self.put(name, layout, self.graph.constant(name, value))
             return known[layout]
         other = known[Layout.PLAIN if layout is Layout.CHANNELS_LAST else Layout.CHANNELS_LAST]
         order = to_channels_last(other.rank) if layout is Layout.CHANNELS_LAST else from_channels_last(other.rank)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper
 
+from edge_infer_converters.graphs import FreshNames
 from edge_infer_converters.targets.tflite.intervals import ANYTHING, intervals_of
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _follow(model: Specialised, bounds: Mapping[str, Interval], chosen: set[int]
 def _rewritten(model: Specialised, chosen: set[int]) -> Specialised:
     dtypes, signatures, constants = dict(model.dtypes), dict(model.signatures), dict(model.constants)
     varying, repeated = set(model.varying), set(model.repeated)
+    fresh = FreshNames(dtypes)
     narrowed: dict[str, str] = {}
     widened: set[str] = set(model.inputs)
     nodes: list[onnx.NodeProto] = []
@@ -156,7 +158,7 @@ def _rewritten(model: Specialised, chosen: set[int]) -> Specialised:
         return narrowed[name]
 
     def _declare(name: str) -> str:
-        label = f"{name}/int32"
+        label = fresh(f"{name}/int32")
         dtypes[label], signatures[label] = np.dtype(np.int32), model.signatures[name]
         return label
 

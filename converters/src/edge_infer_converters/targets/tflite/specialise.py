@@ -17,7 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_infer.errors import ConversionError, UnsupportedOperator
-from edge_infer_converters.graphs import drop_stored_shapes
+from edge_infer_converters.graphs import drop_stored_shapes, opset_of
 from edge_infer_converters.steps.fold_constants import fold_node
 
 if TYPE_CHECKING:
@@ -104,11 +104,6 @@ def _is_repeated(one: np.ndarray, many: np.ndarray) -> bool:
     return np.broadcast_to(one, many.shape).tobytes() == many.tobytes()
 
 
-def opset_of(model: onnx.ModelProto) -> int:
-    """Return the version of ONNX's own operator set that a model uses."""
-    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-
-
 @dataclass(slots=True)
 class _Resolved:
     nodes: Sequence[onnx.NodeProto]
@@ -188,9 +183,12 @@ def _with_batch(source: onnx.ModelProto, batch: int) -> onnx.ModelProto:
             if dim.HasField("dim_value"):
                 continue
             if axis:
+                dims = value.type.tensor_type.shape.dim
+                sizes = [str(one.dim_value) if one.HasField("dim_value") else "SIZE" for one in dims[1:]]
                 raise ConversionError(
                     f"Dimension {axis} of input `{value.name}` is free; TFLite is written with fixed sizes, only the "
                     "first dimension may be free",
+                    hint=f"--shape {value.name}={'x'.join(['?', *sizes])}, with sizes of your own",
                     tensor=value.name,
                 )
             dim.dim_value = batch
@@ -226,10 +224,6 @@ def _fold(
             values = {node.output[0]: np.array(dims, np.int64)}
         elif node.op_type == "Size" and node.input[0] in shapes:
             values = {node.output[0]: np.array(prod(shapes[node.input[0]]), np.int64)}
-        elif node.op_type == "GatherElements" and all(name in known for name in node.input):
-            # onnx 1.23's reference implementation fails on a leading axis of 1.
-            table, places = (known[name] for name in node.input)
-            values = {node.output[0]: _gathered(table, places, attributes.get("axis", 0))}
         else:
             values = fold_node(model, node, known)
         if values is None:
@@ -240,13 +234,6 @@ def _fold(
         del model.graph.node[:]
         model.graph.node.extend(kept)
     return found
-
-
-def _gathered(table: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
-    """Take an element of the table for each place, as GatherElements does: other axes may be shorter."""
-    axis %= table.ndim
-    part = table[tuple(slice(None) if i == axis else slice(size) for i, size in enumerate(places.shape))]
-    return np.take_along_axis(part, places, axis)
 
 
 def _require_shapes(resolved: _Resolved, signatures: Mapping[str, tuple[int, ...]]) -> None:

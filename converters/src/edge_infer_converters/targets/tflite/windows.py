@@ -61,13 +61,12 @@ def window_of(node: Node, size: Sequence[int]) -> Window:
         size: The size of the window along each.
 
     Raises:
-        Unsupported: It has three dimensions, or ones that depend on data.
+        Unsupported: It has three dimensions.
+        BatchDependent: Its size follows the batch.
     """
-    spatial = node.shape()[2:]
+    spatial = node.sizes(slice(2, None))
     if len(spatial) not in (1, 2):
         raise Unsupported(f"{len(spatial)} spatial dimensions")
-    if -1 in node.signature()[2:]:
-        raise Unsupported("its size follows the batch")
     rank = len(spatial)
     strides = node.integers("strides", [1] * rank)
     dilations = node.integers("dilations", [1] * rank)

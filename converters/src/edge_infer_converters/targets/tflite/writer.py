@@ -90,7 +90,9 @@ class FloatGraph:
         return len(self.write().data)
 
     @classmethod
-    def of_onnx(cls, model: onnx.ModelProto, name: str = "model", *, for_page: bool = True) -> FloatGraph:
+    def of_onnx(
+        cls, model: onnx.ModelProto, name: str = "model", *, for_page: bool = True, fixed_batch: bool = False
+    ) -> FloatGraph:
         """Turn an ONNX model into TFLite operators with the same tensor names, shapes and axis order.
 
         A free first dimension stays free (`interpreter.resize_tensor_input`), or is set to 1 where the model stores
@@ -101,6 +103,7 @@ class FloatGraph:
             name: What to call the graph.
             for_page: Whether LiteRT.js must read the file. Else a long LSTM becomes TFLite's own operator, which keeps
                 its state in a variable tensor; LiteRT.js 2.5.3 refuses these.
+            fixed_batch: Whether to set a free batch to 1 in any case.
 
         Raises:
             UnsupportedOperator: Operators, or settings of them, that have no rule: all of them, with the nodes' names.
@@ -109,7 +112,8 @@ class FloatGraph:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
-            graph, is_batch_fixed = _lowered(write_out_functions(fold_batch_norm(model), RULES), for_page)
+            prepared = write_out_functions(fold_batch_norm(model), RULES)
+            graph, is_batch_fixed = _lowered(prepared, for_page, fixed_batch)
         tidy(graph)
         return cls(graph, name, is_batch_fixed=is_batch_fixed)
 
@@ -199,13 +203,17 @@ def _integer_note(graph: Graph, scheme: Scheme) -> str:
     computing = [operator for operator in graph.operators if operator.code not in ("QUANTIZE", "DEQUANTIZE")]
     integer = [one for one in computing if any(tensor.dtype == scheme.dtype for tensor in one.outputs)]
     if not integer:
-        raise ConversionError("The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)")
+        raise ConversionError(
+            "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
+        )
     return f"{len(integer)} of {len(computing)} operators in {scheme.name}"
 
 
-def _lowered(model: onnx.ModelProto, for_page: bool) -> tuple[Graph, bool]:
+def _lowered(model: onnx.ModelProto, for_page: bool, fixed_batch: bool) -> tuple[Graph, bool]:
     """Return the graph, and whether its batch had to be fixed."""
     try:
+        if fixed_batch:
+            raise BatchDependent
         return lower(join_gelu(narrow(specialise(model))), RULES, for_page=for_page), False
     except BatchDependent:
         fixed = narrow(specialise(model, fixed_batch=True))

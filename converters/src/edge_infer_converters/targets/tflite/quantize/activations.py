@@ -50,7 +50,7 @@ class _Quantizing:
     def __init__(self, graph: Graph, ranges: Ranges, scheme: Scheme, *, to_the_end: bool) -> None:
         self._scheme = scheme
         self.made = Graph(list(graph.inputs), list(graph.outputs))
-        self._ranges = _without_padding(graph, ranges)
+        self._ranges = _with_whole_tables(graph, _without_padding(graph, ranges))
         self._chosen = in_integers(graph, scheme, to_the_end=to_the_end)
         self._group = _groups(graph, self._chosen, scheme)
         self._meaning: dict[int, Quantization] = {}
@@ -118,21 +118,19 @@ class _Quantizing:
         for i, tensor in enumerate(self.made.inputs):
             if not is_activation(tensor):
                 continue
-            if id(tensor) not in self._integers:  # only float operators read it
-                integer = self._integer(tensor)
+            if id(tensor) in self._integers:
+                integer = self._integers[id(tensor)]
+                first = next(one for one in self.made.operators if any(out is integer for out in one.outputs))
+                self.made.operators.remove(first)
+            integer = self._integer(tensor)
+            readers = [one for one in self.made.operators if any(tensor is read for read in one.inputs)]
+            if readers:
+                # A tensor of its own: the other one is the source graph's, which is written in more precisions.
+                as_float = replace(tensor, name=f"{tensor.name}/float")
+                for reader in readers:
+                    reader.inputs = [as_float if one is tensor else one for one in reader.inputs]
                 dequantize = Operator(
-                    "DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), self._scheme.dequantize_version
-                )
-                self.made.operators.insert(0, dequantize)
-                self.made.inputs[i] = self._renamed(integer, tensor)
-                tensor.name = f"{tensor.name}/float"
-                continue
-            integer = self._integers[id(tensor)]
-            first = next(one for one in self.made.operators if any(out is integer for out in one.outputs))
-            self.made.operators.remove(first)
-            if any(tensor is one for operator in self.made.operators for one in operator.inputs):
-                dequantize = Operator(
-                    "DEQUANTIZE", [integer], [tensor], schema.DequantizeOptionsT(), self._scheme.dequantize_version
+                    "DEQUANTIZE", [integer], [as_float], schema.DequantizeOptionsT(), self._scheme.dequantize_version
                 )
                 self.made.operators.insert(0, dequantize)
             self.made.inputs[i] = self._renamed(integer, tensor)
@@ -317,6 +315,19 @@ def _without_padding(graph: Graph, ranges: Ranges) -> Ranges:
             for reader in graph.operators:
                 if reader.code == "MAX_POOL_2D" and reader.inputs[0] is operator.outputs[0]:
                     changed[id(reader.outputs[0])] = ranges[id(value)]
+    return changed
+
+
+def _with_whole_tables(graph: Graph, ranges: Ranges) -> Ranges:
+    """Let what is chosen from a constant have the range of all of it, and not of what calibration chose."""
+    changed = dict(ranges)
+    for operator in graph.operators:
+        table, picked = operator.inputs[0], operator.outputs[0]
+        if operator.code != "GATHER" or table is None or table.data is None or id(picked) not in ranges:
+            continue
+        low, high = ranges[id(picked)]
+        if table.data.size:
+            changed[id(picked)] = min(low, float(table.data.min())), max(high, float(table.data.max()))
     return changed
 
 

@@ -36,14 +36,6 @@ def int8(values: np.ndarray, axis: int, least: np.ndarray | None = None) -> Inte
     return Integers(integers, scales.reshape(-1))
 
 
-def int4(values: np.ndarray, axis: int) -> Integers:
-    """Store an array in -8 to 7, one scale for each index of an axis."""
-    moved = np.moveaxis(values, axis, 0)
-    rows = moved.reshape(len(moved), 1, -1)
-    integers, scales = _int4_rows(rows, np.float32)
-    return Integers(np.moveaxis(integers.reshape(moved.shape), 0, axis), scales.reshape(-1))
-
-
 def int4_blocks(values: np.ndarray) -> Integers:
     """Store a matrix in -8 to 7, one scale in float16 for each `BLOCK` elements of a row."""
     integers, scales = _int4_rows(values.reshape(len(values), -1, BLOCK), np.float16)

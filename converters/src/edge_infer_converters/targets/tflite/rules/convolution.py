@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 def convolution(node: Node) -> None:
     """Weights [out, in / groups, height, width] become [out, height, width, in / groups]."""
     weights = node.needed_constant(1)
-    if node.signature()[1] == -1 or weights.dtype != np.float32:
+    if weights.dtype != np.float32:
         raise Unsupported(f"weights of type {weights.dtype}")
     window = window_of(node, weights.shape[2:])
     if weights.ndim == 3:
         weights = weights[:, :, None, :]
     count = len(weights)
     bias = node.needed_constant(2) if node.has_input(2) else np.zeros(count, np.float32)
-    channels, groups = node.shape()[1], node.integer("group", 1)
+    channels, groups = node.size(1), node.integer("group", 1)
 
     image, padding = padded(node, image_of(node), window)
-    result, output = give_image(node, len(node.shape()))
+    result, output = give_image(node, node.rank())
     if groups == channels and groups > 1:
         # [channels * multiplier, 1, h, w] -> [1, h, w, channels * multiplier], the order of outputs being the same
         kernel = node.graph.constant(node.inputs[1], weights.transpose(1, 2, 3, 0))

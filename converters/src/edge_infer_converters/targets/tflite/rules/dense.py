@@ -51,7 +51,7 @@ def matmul(node: Node) -> None:
     weights = node.constant(1)
     if weights is not None and weights.ndim >= 2 and weights.size == prod(weights.shape[-2:]):
         matrix = weights.reshape(weights.shape[-2:])
-        if matrix.dtype == np.float32 and len(node.shape(0)) >= max(weights.ndim, 2):
+        if matrix.dtype == np.float32 and node.rank() >= max(weights.ndim, 2):
             _fully_connected(node, node.input(0), matrix.T, node.output(), None)
             return
     if node.dtype() != np.float32:

@@ -47,8 +47,13 @@ _BINARY = {
 _CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
 
 
-def _absolute(f: Formula, x: Tensor) -> Tensor:
-    return f.binary("MAXIMUM", x, f.unary("NEG", x))
+def absolute(f: Formula, x: Tensor) -> Tensor:
+    """|x|: ABS has no kernel for int64."""
+    return f.binary("MAXIMUM", x, f.unary("NEG", x)) if x.dtype == np.int64 else f.unary("ABS", x)
+
+
+def _not_negative(f: Formula, x: Tensor) -> Tensor:
+    return f.binary("MAXIMUM", x, 0)
 
 
 def _sign(f: Formula, x: Tensor) -> Tensor:
@@ -56,8 +61,13 @@ def _sign(f: Formula, x: Tensor) -> Tensor:
     return f.subtract(above, below)
 
 
-# ABS and SIGN have no kernel for int64.
-_OF_INT64: dict[str, Callable[[Formula, Tensor], Tensor]] = {"Abs": _absolute, "Sign": _sign}
+# RELU has kernels for floats only, SIGN none for int64.
+_OF_INTEGERS: dict[tuple[str, str], Callable[[Formula, Tensor], Tensor]] = {
+    ("Abs", "int64"): absolute,
+    ("Relu", "int32"): _not_negative,
+    ("Relu", "int64"): _not_negative,
+    ("Sign", "int64"): _sign,
+}
 
 
 def layout_of(node: Node) -> Layout:
@@ -69,8 +79,9 @@ def unary(node: Node) -> None:
     """One input, one output of its shape."""
     code, options = _UNARY[node.op_type]
     layout = layout_of(node)
-    if node.dtype() == np.int64 and node.op_type in _OF_INT64:
-        node.give(_OF_INT64[node.op_type](Formula(node), node.input(0, layout)), layout)
+    written = _OF_INTEGERS.get((node.op_type, str(node.dtype())))
+    if written:
+        node.give(written(Formula(node), node.input(0, layout)), layout)
         return
     node.graph.add(code, [node.input(0, layout)], [node.output(0, layout)], options() if options else None)
 
@@ -194,7 +205,7 @@ def common_layout(node: Node) -> Layout:
     computed = [i for i in range(len(node.inputs)) if node.broadcast_constant(i) is None]
     turned = [i for i in computed if node.is_channels_last(i)]
     plain = [i for i in computed if i not in turned]
-    if turned and all(len(node.shape(i)) == rank for i in computed) and len(turned) >= len(plain):
+    if turned and all(node.rank(i) == rank for i in computed) and len(turned) >= len(plain):
         return Layout.CHANNELS_LAST
     return Layout.PLAIN
 

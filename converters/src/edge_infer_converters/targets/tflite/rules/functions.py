@@ -9,7 +9,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.formulas import Formula
-from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
+from edge_infer_converters.targets.tflite.rules.elementwise import absolute, layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,8 +93,8 @@ def arc(f: Formula, y: Tensor, x: Tensor) -> Tensor:
 
 
 def atan(f: Formula, x: Tensor) -> Tensor:
-    """The angle of (1, x); ATAN2 wants both of one shape."""
-    return arc(f, x, f.add(f.multiply(x, 0.0), 1.0))
+    """The angle of (1, x); ATAN2 wants both of one shape, and x^0 is 1 for infinite ones too."""
+    return arc(f, x, f.binary("POW", x, 0.0))
 
 
 def asin(f: Formula, x: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ def modulo(node: Node) -> None:
     if not node.integer("fmod", 0):
         node.give(f.binary("FLOOR_MOD", left, right))
         return
-    rest = f.binary("FLOOR_MOD", f.unary("ABS", left), f.unary("ABS", right))
+    rest = f.binary("FLOOR_MOD", absolute(f, left), absolute(f, right))
     node.give(f.select(f.binary("LESS", left, 0.0), f.unary("NEG", rest), rest))
 
 

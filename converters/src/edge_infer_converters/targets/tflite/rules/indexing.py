@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,21 +19,17 @@ if TYPE_CHECKING:
 
 def gathered(node: Node) -> None:
     """Rows of a table by number: EMBEDDING_LOOKUP where the table is constant, which quantizers know, else GATHER."""
-    f, rank = Formula(node), len(node.shape())
+    f, rank = Formula(node), node.rank()
     axis = node.integer("axis", 0) % rank
-    size = node.signature()[axis]
     numbers, table = node.constant(1), node.constant(0)
     if numbers is not None:
-        if size == -1:
-            raise Unsupported("chosen elements of a free batch")
+        size = node.size(axis)
         indices = node.stored("indices", np.where(numbers < 0, numbers + size, numbers).astype(np.int32))
         node.give(f.gather(node.input(), indices, axis))
         return
     indices = f.cast(node.input(1), np.int32)
     if table is None or axis or rank != 2 or table.dtype != np.float32:
-        if size == -1:
-            raise Unsupported("chosen elements of a free batch")
-        from_end = f.add(indices, size)
+        from_end = f.add(indices, node.size(axis))
         indices = f.select(f.binary("LESS", indices, 0), from_end, indices)
         node.give(f.gather(node.input(), indices, axis))
         return
@@ -44,17 +41,15 @@ def gathered(node: Node) -> None:
 
 def gathered_elements(node: Node) -> None:
     """An element for each place of the indices, by its number in the flattened input."""
-    f, signature, shape = Formula(node), node.signature(1), node.shape()
-    if -1 in signature or -1 in node.signature():
-        raise Unsupported("a free batch")
-    flat = f.reshape(node.input(), (int(np.prod(shape)),))
+    f, signature = Formula(node), node.sizes(index=1)
+    flat = f.reshape(node.input(), (prod(node.sizes()),))
     numbers = f.reshape(_flat_numbers(node, f, node.input(1)), signature)
     node.give(f.gather(flat, numbers, 0))
 
 
 def _flat_numbers(node: Node, f: Formula, indices: Tensor) -> Tensor:
     """Turn numbers along one axis into numbers in the flattened first input."""
-    shape = node.shape()
+    shape = node.sizes()
     axis = node.integer("axis", 0) % len(shape)
     steps = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
     grid = np.indices(indices.shape, np.int32)
@@ -79,7 +74,9 @@ def gathered_parts(node: Node) -> None:
 def _coordinates(node: Node, f: Formula) -> Tensor:
     """Return the second input as coordinates that are not negative."""
     numbers = node.constant(1)
-    limits = np.array(node.shape()[: node.shape(1)[-1]], np.int32)
+    if numbers is not None and (numbers >= 0).all():
+        return f.constant(numbers.astype(np.int32))
+    limits = np.array(node.sizes(slice(node.signature(1)[-1])), np.int32)
     if numbers is not None:
         return f.constant(np.where(numbers < 0, numbers + limits, numbers).astype(np.int32))
     indices = f.cast(node.input(1), np.int32)
@@ -91,9 +88,9 @@ def scattered_parts(node: Node) -> None:
     how = node.text("reduction", "none")
     if how not in ("none", "add") or node.dtype() not in (np.float32, np.int32):
         raise Unsupported(f"reduction {how} of {node.dtype()}")
-    f, value = Formula(node), node.input()
-    if -1 in value.signature:
-        raise Unsupported("a free batch")
+    node.sizes()  # the shape of the result is stored
+    node.sizes(index=2)
+    f = Formula(node)
     if how == "none" and not _are_unique(node):
         raise Unsupported("coordinates that are computed, or name a place twice")
     _scatter(node, f, _coordinates(node, f), node.input(2), how)
@@ -117,18 +114,16 @@ def _are_unique(node: Node) -> bool:
     if numbers is None:
         return False
     rows = numbers.reshape(-1, numbers.shape[-1])
-    limits = np.array(node.shape()[: rows.shape[1]])
+    limits = np.array(node.sizes(slice(rows.shape[1])))
     return len(np.unique(np.where(rows < 0, rows + limits, rows), axis=0)) == len(rows)
 
 
 def scattered_elements(node: Node) -> None:
     """Put elements at places along one axis; where no place is named twice, or the elements add up."""
     how = node.text("reduction", "none")
-    numbers, shape = node.needed_constant(1), node.shape()
+    numbers, shape = node.needed_constant(1), node.sizes()
     if how not in ("none", "add") or node.dtype() not in (np.float32, np.int32):
         raise Unsupported(f"reduction {how} of {node.dtype()}")
-    if -1 in node.signature():
-        raise Unsupported("a free batch")
     axis = node.integer("axis", 0) % len(shape)
     places = np.indices(numbers.shape)
     places[axis] = np.where(numbers < 0, numbers + shape[axis], numbers)
@@ -141,14 +136,12 @@ def scattered_elements(node: Node) -> None:
 
 def largest_place(node: Node) -> None:
     """ArgMax and ArgMin: the first of equals, or the last one by reversing the axis."""
-    rank = len(node.shape())
+    rank = node.rank()
     axis = node.integer("axis", 0) % rank
     layout = layout_of(node) if node.integer("keepdims", 1) else Layout.PLAIN
     place = to_channels_last(rank).index(axis) if layout is Layout.CHANNELS_LAST else axis
     f, value = Formula(node), node.input(0, layout)
-    size = value.signature[place]
-    if size == -1:
-        raise Unsupported("along a free batch")
+    size = node.size(axis)
     is_last = bool(node.integer("select_last_index", 0))
     if is_last:
         value = f.operator(
@@ -215,7 +208,7 @@ def triangle(node: Node) -> None:
     """Trilu: zeros above or below a diagonal."""
     f, value = Formula(node), node.input()
     k = int(node.needed_constant(1).reshape(())) if node.has_input(1) else 0
-    ones = np.ones(node.shape()[-2:], bool)
+    ones = np.ones(node.sizes(slice(-2, None)), bool)
     kept = np.triu(ones, k) if node.integer("upper", 1) else np.tril(ones, k)
     node.give(f.select(f.constant(kept), value, 0))
 

@@ -10,7 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from edge_infer_converters.targets.tflite.formulas import Formula
 from edge_infer_converters.targets.tflite.graph import Layout
-from edge_infer_converters.targets.tflite.lowering import Unsupported, reshape
+from edge_infer_converters.targets.tflite.lowering import BatchDependent, Unsupported, reshape
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ONE_AXIS_OPSET = 13
 
 def softmax(node: Node) -> None:
     """Over the last axis as it is; over another one between two transpositions."""
-    rank = len(node.shape())
+    rank = node.rank()
     axis = node.integer("axis", -1 if node.opset >= _ONE_AXIS_OPSET else 1) % rank
     if node.opset < _ONE_AXIS_OPSET and axis != rank - 1:
         _softmax_of_many_axes(node, axis)
@@ -70,7 +70,7 @@ def _softmax(node: Node, value: Tensor, target: Tensor) -> None:
 def _softmax_of_many_axes(node: Node, axis: int) -> None:
     signature = node.signature()
     if -1 in signature[axis:]:
-        raise Unsupported("a free size among the axes that it sums over")
+        raise BatchDependent(node.inputs[0])
     rows = prod(signature[:axis]) if -1 not in signature[:axis] else -1
     flat = (rows, prod(signature[axis:]))
     before, after = node.scratch("flat", flat), node.scratch("softmax", flat)
@@ -100,7 +100,7 @@ def layer_normalization(node: Node) -> None:
 
 def instance_normalization(node: Node) -> None:
     """Each channel of each sample by its own mean and deviation."""
-    f, rank = Formula(node), len(node.shape())
+    f, rank = Formula(node), node.rank()
     value = node.input(0, Layout.CHANNELS_LAST)
     axes = list(range(1, rank - 1))
     centred = f.subtract(value, f.reduce("MEAN", value, axes))
@@ -135,7 +135,7 @@ def local_response_normalization(node: Node) -> None:
 
 def hardmax(node: Node) -> None:
     """1 at the first largest element along one axis, else 0."""
-    f, rank = Formula(node), len(node.shape())
+    f, rank = Formula(node), node.rank()
     axis = node.integer("axis", -1 if node.opset >= _ONE_AXIS_OPSET else 1) % rank
     if node.opset < _ONE_AXIS_OPSET and axis != rank - 1:
         raise Unsupported("several axes taken as one")
@@ -148,7 +148,7 @@ def hardmax(node: Node) -> None:
     place = f.operator("ARG_MAX", [turned, last], turned.signature[:-1], np.dtype(np.int32), options)
     one_hot = schema.OneHotOptionsT()
     one_hot.axis = -1
-    stored = [f.constant(np.array(one)) for one in (np.int32(node.shape()[axis]), np.float32(1), np.float32(0))]
+    stored = [f.constant(np.array(one)) for one in (np.int32(node.size(axis)), np.float32(1), np.float32(0))]
     row = f.operator("ONE_HOT", [place, *stored], turned.signature, value.dtype, one_hot)
     node.give(f.transpose(row, [int(i) for i in np.argsort(order)]))
 

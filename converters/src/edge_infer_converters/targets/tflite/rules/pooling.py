@@ -29,7 +29,9 @@ def max_pool(node: Node) -> None:
     if node.gives(1):
         raise Unsupported("a second output, the indices")
     window = _pooling_window(node)
-    image, padding = padded(node, image_of(node), window, float(np.finfo(np.float32).min))
+    kind = node.dtype()
+    lowest = float(np.finfo(kind).min) if kind.kind == "f" else np.iinfo(kind).min
+    image, padding = padded(node, image_of(node), window, lowest)
     _pool(node, "MAX_POOL_2D", image, window, padding)
 
 
@@ -74,7 +76,7 @@ def _pool(node: Node, code: str, image: Tensor, window: Window, padding: int, fa
     options.padding = padding
     options.strideH, options.strideW = window.strides
     options.filterHeight, options.filterWidth = window.size
-    result, output = give_image(node, len(node.shape()))
+    result, output = give_image(node, node.rank())
     if factor is None:
         node.graph.add(code, [image], [result], options)
     else:

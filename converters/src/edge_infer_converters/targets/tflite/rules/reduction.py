@@ -10,6 +10,7 @@ from ai_edge_litert import schema_py_generated as schema
 from edge_infer_converters.targets.tflite.formulas import Formula
 from edge_infer_converters.targets.tflite.graph import Layout, Tensor, to_channels_last
 from edge_infer_converters.targets.tflite.lowering import Unsupported
+from edge_infer_converters.targets.tflite.rules.elementwise import absolute
 
 if TYPE_CHECKING:
     from edge_infer_converters.targets.tflite.lowering import Node, Rule
@@ -27,7 +28,7 @@ def reduction(node: Node) -> None:
     """Over some axes; over height and width, as CNNs end, without a transposition."""
     if node.dtype() == np.bool_:
         raise Unsupported("elements of bool")
-    rank = len(node.shape())
+    rank = node.rank()
     axes = [axis % rank for axis in _axes(node, rank)]
     if not axes:
         node.alias(node.input())
@@ -62,8 +63,7 @@ def composed(node: Node) -> None:
         node.give(result if keep else f.reshape(result, kept))
         return
     if kind == "ReduceL1":
-        is_wide = value.dtype == np.int64  # for which ABS has no kernel
-        value = f.binary("MAXIMUM", value, f.unary("NEG", value)) if is_wide else f.unary("ABS", value)
+        value = absolute(f, value)
     elif kind in ("ReduceL2", "ReduceSumSquare"):
         value = f.multiply(value, value)
     total = _sum(f, value, axes, keep=keep)

@@ -7,6 +7,7 @@ row chooses one element, as a FULLY_CONNECTED where it mixes some.
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from edge_infer_converters.targets.tflite.lowering import Unsupported
 from edge_infer_converters.targets.tflite.rules.elementwise import layout_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edge_infer_converters.targets.tflite.lowering import Node, Rule
 
 # TFLite's two settings, in the order in which they are tried: (align_corners, half_pixel_centers).
@@ -40,7 +43,7 @@ def resized(node: Node) -> None:
     ):
         raise Unsupported("an extrapolation_value")
     matrices = _matrices(node)
-    layout = Layout.CHANNELS_LAST if len(node.shape()) == 4 and set(matrices) <= {2, 3} else layout_of(node)
+    layout = Layout.CHANNELS_LAST if node.rank() == 4 and set(matrices) <= {2, 3} else layout_of(node)
     value = node.input(0, layout)
     if not matrices:
         node.alias(value, layout)
@@ -78,10 +81,17 @@ def _scales(node: Node) -> list[float] | None:
         given = list(node.floats("scales"))
     else:
         given = [float(scale) for scale in node.needed_constant(index).reshape(-1)]
+    rank = node.rank()
+    axes = [axis % rank for axis in node.integers("axes", range(rank))]
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    if not given and policy != "stretch":
+        sizes = node.needed_constant(3).reshape(-1)
+        scale = (min if policy == "not_larger" else max)(
+            int(wanted) / node.size(axis) for axis, wanted in zip(axes, sizes, strict=True)
+        )
+        given = [scale] * len(axes)
     if not given:
         return None
-    rank = len(node.shape())
-    axes = [axis % rank for axis in node.integers("axes", range(rank))]
     scales = [1.0] * rank
     for axis, scale in zip(axes, given, strict=True):
         scales[axis] = scale
@@ -106,7 +116,10 @@ def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) 
         region = _region(node, axis)
     by_scale = scale is not None
     names = ["x", "roi", "scales" if by_scale else "", "" if by_scale else "sizes"]
-    feeds: dict[str, Any] = {"x": np.eye(size, dtype=np.float32), "roi": region}
+    length = size
+    if scale is not None and int(size * float(np.float32(scale))) < wanted and _is_local(attributes, numbers):
+        length += ceil(1 / scale) + 1  # a policy rounds sizes up, scales round them down
+    feeds: dict[str, Any] = {"x": np.eye(length, dtype=np.float32), "roi": region}
     if scale is not None:
         feeds["scales"] = np.array([1, scale], np.float32)
     else:
@@ -123,15 +136,24 @@ def _matrix(node: Node, axis: int, size: int, wanted: int, scale: float | None) 
     )
     results: Any = ReferenceEvaluator(model).run(None, feeds)
     matrix: np.ndarray = np.asarray(results[0]).T
+    if length > size:  # what lies behind the last cell is the last cell
+        matrix = np.column_stack([matrix[:wanted, : size - 1], matrix[:wanted, size - 1 :].sum(axis=1)])
     if matrix.shape != (wanted, size):
         raise Unsupported(f"sizes that do not follow from its scales: {wanted}")
     return matrix.astype(np.float32)
 
 
+def _is_local(attributes: Mapping[str, str], numbers: Mapping[str, float]) -> bool:
+    """Tell whether a place depends on the scale alone, and cells outside are those at the edge."""
+    if numbers["exclude_outside"] or "antialias" in numbers:
+        return False
+    return attributes["coordinate_transformation_mode"] in ("half_pixel", "pytorch_half_pixel", "asymmetric")
+
+
 def _region(node: Node, axis: int) -> np.ndarray:
     """Return the part of one axis that tf_crop_and_resize reads, after the whole of another."""
     given = node.needed_constant(1).reshape(-1)
-    rank = len(node.shape())
+    rank = node.rank()
     axes = [one % rank for one in node.integers("axes", range(rank))]
     if axis not in axes:
         return np.array([0, 0, 1, 1], np.float32)
@@ -145,7 +167,7 @@ def _builtin(node: Node, value: Tensor, matrices: dict[int, np.ndarray]) -> bool
     make = {"nearest": _nearest, "linear": _linear}.get(mode)
     if make is None:
         return False
-    shape, wanted = node.shape(), node.output_signature()
+    shape, wanted = node.signature(), node.output_signature()
     for corners, centers in _SETTINGS:
         if all(
             np.abs(matrices.get(axis, np.eye(shape[axis])) - make(shape[axis], wanted[axis], corners, centers)).max()

@@ -27,7 +27,7 @@ def reshaped(node: Node) -> None:
 
 def transposed(node: Node) -> None:
     """One permutation, joined with the one that would undo the channels-last order."""
-    rank = len(node.shape())
+    rank = node.rank()
     order = node.integers("perm", list(reversed(range(rank))))
     layout = layout_of(node)
     if layout is Layout.CHANNELS_LAST:
@@ -63,7 +63,7 @@ def padded(node: Node) -> None:
         raise Unsupported(f"mode {mode}")
     given = node.needed_constant(1).reshape(-1) if node.has_input(1) else np.array(node.integers("pads", []))
     fill = node.needed_constant(2).reshape(()).item() if node.has_input(2) else node.number("value", 0.0)
-    rank = len(node.shape())
+    rank = node.rank()
     axes = [int(axis) % rank for axis in node.needed_constant(3)] if node.has_input(3) else list(range(rank))
     pairs = [(0, 0)] * rank
     for i, axis in enumerate(axes):
@@ -95,6 +95,8 @@ def _repeat_edges(node: Node, pairs: list[tuple[int, int]], mode: Literal["edge"
     f, value = Formula(node), node.input(0, layout)
     for axis, pair in enumerate(pairs):
         if any(pair):
+            if value.signature[axis] == -1:
+                raise BatchDependent(node.inputs[0])
             numbers = np.pad(np.arange(value.shape[axis], dtype=np.int32), pair, mode)
             value = f.gather(value, f.constant(numbers), axis)
     node.give(value, layout)
@@ -102,19 +104,18 @@ def _repeat_edges(node: Node, pairs: list[tuple[int, int]], mode: Literal["edge"
 
 def sliced(node: Node) -> None:
     """Constant starts and steps; ends beyond the size are the size."""
-    rank = len(node.shape())
+    rank = node.rank()
     starts, ends = (_bounds(node, index, name) for index, name in ((1, "starts"), (2, "ends")))
     axes = _bounds(node, 3, "axes") if node.has_input(3) or node.has_attribute("axes") else list(range(len(starts)))
     steps = _bounds(node, 4, "steps") if node.has_input(4) else [1] * len(starts)
-    begin, end, stride, open_end = [0] * rank, list(node.shape()), [1] * rank, 0
+    begin, end, stride, open_end = [0] * rank, [1 if size == -1 else size for size in node.signature()], [1] * rank, 0
     for axis in range(rank):
         if node.signature()[axis] == -1:
             open_end |= 1 << axis  # the batch, whatever its size
     for start, stop, axis, step in zip(starts, ends, (axis % rank for axis in axes), steps, strict=True):
-        size = node.signature()[axis]
-        if size == -1:
-            raise Unsupported("a slice of the batch")
+        size = node.size(axis)
         begin[axis], end[axis], stride[axis] = *slice(start, stop, step).indices(size)[:2], step
+        begin[axis] = max(begin[axis], 0)  # backwards from before the first element: from the first one
         if step < 0 and end[axis] == -1:
             end[axis] -= size  # before the first element: -1 would be the last one
     layout = layout_of(node)
@@ -133,12 +134,12 @@ def sliced(node: Node) -> None:
 
 def split(node: Node) -> None:
     """Into parts along one axis."""
-    rank = len(node.shape())
+    rank = node.rank()
     axis = node.integer("axis", 0) % rank
     layout = layout_of(node)
     sizes = [node.output_signature(i)[axis] for i in range(len(node.outputs))]
     if -1 in sizes:
-        raise Unsupported("a split of the batch")
+        raise BatchDependent(node.inputs[0])
     options = schema.SplitVOptionsT()
     options.numSplits = len(sizes)
     place = to_channels_last(rank).index(axis) if layout is Layout.CHANNELS_LAST else axis
@@ -193,7 +194,7 @@ def depth_to_space(node: Node) -> None:
         return
     # CRD: the blocks are the fastest axes of the channels, so the channels are put into TFLite's order first.
     f, value = Formula(node), node.input(0, layout)
-    count = node.shape()[1] // size**2
+    count = node.size(1) // size**2
     order = np.arange(count * size**2).reshape(count, size**2).T.reshape(-1).astype(np.int32)
     sorted_ = f.gather(value, f.constant(order), 3)
     options = schema.DepthToSpaceOptionsT()

@@ -28,7 +28,7 @@ def transposed_convolution(node: Node) -> None:
     output = [node.output_signature()[axis] for axis in range(2, 2 + rank)]
     full = [
         (size - 1) * stride + reach
-        for size, stride, reach in zip(node.shape()[2:], strides, weights.shape[2:], strict=True)
+        for size, stride, reach in zip(node.sizes(slice(2, None)), strides, weights.shape[2:], strict=True)
     ]
     starts = _cut_before(node, full, output)
 

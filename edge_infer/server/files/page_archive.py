@@ -32,6 +32,7 @@ _LEFT_OUT = (
     "edge_infer/cuda.py",
     "edge_infer/device/",
     "edge_infer/doctor/",
+    "edge_infer/integer_parity.py",
     "edge_infer/live.py",
     "edge_infer/notify.py",
     "edge_infer/py.typed",

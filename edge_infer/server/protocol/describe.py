@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.server.protocol import describe
+from edge_infer.server.protocol.requests import describe
 
 if TYPE_CHECKING:
     from edge_infer.manifest import Manifest

@@ -12,7 +12,8 @@ from anyio import to_thread
 from starlette.responses import Response
 
 from edge_infer.errors import InputError
-from edge_infer.server.encodings import MAX_BYTES, MIN_BYTES, EncodedFiles
+from edge_infer.server.errors import PathNotFound
+from edge_infer.server.files.encodings import MAX_BYTES, MIN_BYTES, EncodedFiles
 from edge_infer.server.negotiation import (
     ByteRange,
     Unsatisfiable,
@@ -22,7 +23,7 @@ from edge_infer.server.negotiation import (
     media_type,
     parse_range,
 )
-from edge_infer.server.problems import PathNotFound, problem
+from edge_infer.server.problems import problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,14 +8,15 @@ flat or nested. JSON has no NaN and no infinity; as in protobuf's JSON mapping t
 from __future__ import annotations
 
 import json
+import sys
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.codec import read_strings
 from edge_infer.dtypes import DType
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer.server.ingestion.elements import DATATYPES, expected, flatten, kind_of, pack_elements, shown
-from edge_infer.server.problems import UnsupportedMediaType
+from edge_infer.server.errors import UnsupportedMediaType
+from edge_infer.server.protocol.elements import DATATYPES, expected, flatten, kind_of, pack_elements, shown
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
 from edge_infer.tensors import Tensor
 
@@ -24,11 +25,17 @@ if TYPE_CHECKING:
 
     from edge_infer.tensors import TensorSpec
 
+#: JSON from this size on is read and written in a thread: 64 KiB take about a millisecond.
+LARGE_BYTES = 64 * 2**10
 _REQUEST_FIELDS = ("id", "inputs", "outputs", "parameters", "model_name", "model_version")
 _INPUT_FIELDS = ("name", "shape", "datatype", "data", "parameters")
 _OUTPUT_FIELDS = ("name", "parameters")
 #: More dimensions than any engine takes.
 _MAX_RANK = 32
+#: What the dimensions of an empty tensor may be together, but for those of 0: numpy multiplies them as if it were full.
+_MAX_ELEMENTS = sys.maxsize // 8
+#: The longest timeout, in microseconds: Triton's has 64 bits.
+MAX_TIMEOUT_US = 2**64 - 1
 _EXAMPLE = '{"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0.5, 1]}]}'
 
 
@@ -101,7 +108,7 @@ def parse_request(
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
         raise InputError(f"`id` is {kind_of(id_)}, expected text", hint='"id": "1"', field="id")
-    parameters = _object(document.get("parameters", {}), "`parameters`")
+    parameters = _parameters(document, "`parameters`")
     if parameters.get("sequence_id"):
         raise InputError(
             "`parameters.sequence_id` asks for a model with state, which this server does not have",
@@ -135,7 +142,7 @@ def parse_request(
         inputs,
         names,
         _whole(parameters, "priority", LOWEST_PRIORITY),
-        _whole(parameters, "timeout", 2**63 - 1) / 1e6,
+        _whole(parameters, "timeout", MAX_TIMEOUT_US) / 1e6,
         binary,
         prefers_binary,
     )
@@ -225,7 +232,7 @@ def _refuse_shared_memory(parameters: dict[str, Any], where: str) -> None:
 
 def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Tail | None) -> Tensor:
     _refuse_unknown(entry, _INPUT_FIELDS, where)
-    parameters = _object(entry.get("parameters", {}), f"{where}.parameters")
+    parameters = _parameters(entry, f"{where}.parameters")
     _refuse_shared_memory(parameters, where)
     datatype = entry.get("datatype")
     if datatype != DATATYPES[spec.dtype]:
@@ -250,6 +257,13 @@ def _parse_tensor(entry: dict[str, Any], where: str, spec: TensorSpec, tail: _Ta
             input=spec.name,
             expected=list(spec.shape),
             got=shape[:_MAX_RANK],
+        )
+    if 0 in shape and prod(dim for dim in shape if dim) > _MAX_ELEMENTS:
+        raise InputError(
+            f"Input `{spec.name}` has shape {shown(shape)}, whose dimensions are too large together",
+            hint=expected(spec),
+            input=spec.name,
+            got=shape,
         )
     if "binary_data_size" in parameters:
         return _take_binary(parameters["binary_data_size"], "data" in entry, shape, spec, tail)
@@ -308,7 +322,7 @@ def _parse_outputs(
         _refuse_unknown(entry, _OUTPUT_FIELDS, where)
         name = _name(entry, where, names, known, "Output")
         names.append(name)
-        parameters = _object(entry.get("parameters", {}), f"{where}.parameters")
+        parameters = _parameters(entry, f"{where}.parameters")
         _refuse_shared_memory(parameters, where)
         if "classification" in parameters:
             raise InputError(
@@ -316,7 +330,8 @@ def _parse_outputs(
                 hint="read the scores and sort them",
                 field=f"{where}.parameters.classification",
             )
-        if parameters.get("binary_data", prefers_binary) is True:
+        wanted = parameters.get("binary_data")
+        if prefers_binary if wanted is None else wanted is True:
             binary.append(name)
     if not names:
         return None, frozenset(known if prefers_binary else ())
@@ -340,6 +355,12 @@ def _name(entry: dict[str, Any], where: str, seen: list[str], known: list[str], 
 
 
 # -- what errors say --
+
+
+def _parameters(holder: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the parameters of a request, an input or an output; `null` is as good as none."""
+    found = holder.get("parameters")
+    return {} if found is None else _object(found, where)
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from edge_infer.server.assets import Assets
-    from edge_infer.server.repository import ModelRepository, ServedModel
+    from edge_infer.bundle import Bundle
+    from edge_infer.server.files.assets import Assets
+    from edge_infer.server.repository import ModelRepository
 
 
 class ModelRoutes:
@@ -40,33 +41,35 @@ class ModelRoutes:
 
     async def index(self, _request: Request) -> Response:
         """List all models; one whose bundle is broken is listed with what is wrong."""
-        models = [self._repository.get(name) for name in self._repository.names()]
-        entries = await to_thread.run_sync(lambda: [_entry(model, tolerant=True) for model in models])
+        names = self._repository.names()
+        entries = await to_thread.run_sync(lambda: [self._entry(name, tolerant=True) for name in names])
         return json_answer({"models": entries}, NO_CACHE)
 
     async def entry(self, request: Request) -> Response:
         """Describe one model."""
-        model = self._repository.get(request.path_params["name"])
-        return json_answer(await to_thread.run_sync(lambda: _entry(model, tolerant=False)), NO_CACHE)
+        name = request.path_params["name"]
+        return json_answer(await to_thread.run_sync(lambda: self._entry(name, tolerant=False)), NO_CACHE)
 
     async def file(self, request: Request) -> Response:
         """Send a file of a bundle."""
-        model, path = self._repository.get(request.path_params["name"]), request.path_params["path"]
-        return await self._assets.answer(request, lambda: model.file(path, self._assets.open))
+        name, path = request.path_params["name"], request.path_params["path"]
+        return await self._assets.answer(request, lambda: self._repository.get(name).file(path, self._assets.open))
+
+    def _entry(self, name: str, *, tolerant: bool) -> dict[str, Any]:
+        """Describe a model by its highest version, reading manifests."""
+        try:
+            model = self._repository.get(name)
+            return {"name": name, "url": model.url, **_described(model.bundle())}
+        except EdgeInferError as error:
+            if not tolerant:
+                raise
+            return {"name": name, "url": self._repository.versions(name)[0].url, "error": error.to_json()}
 
 
-def _entry(model: ServedModel, *, tolerant: bool) -> dict[str, Any]:
-    """Describe a model: its name, where to load it from, its revision, its variants with their sizes in bytes."""
-    entry: dict[str, Any] = {"name": model.name, "url": model.url}
-    try:
-        bundle = model.bundle()
-    except EdgeInferError as error:
-        if not tolerant:
-            raise
-        return {**entry, "error": error.to_json()}
+def _described(bundle: Bundle) -> dict[str, Any]:
+    """Give the version and revision of a bundle, and its variants with their sizes in bytes."""
     manifest = bundle.manifest
-    entry |= {"version": manifest.version, "revision": bundle.revision}
-    entry["variants"] = [
+    variants = [
         {
             "id": variant.id,
             "format": variant.format,
@@ -76,4 +79,4 @@ def _entry(model: ServedModel, *, tolerant: bool) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
-    return entry
+    return {"version": manifest.version, "revision": bundle.revision, "variants": variants}

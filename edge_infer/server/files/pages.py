@@ -10,8 +10,9 @@ from starlette.routing import Route
 
 import edge_infer
 from edge_infer.errors import BundleError
-from edge_infer.server.assets import Asset, Assets, safe_path
-from edge_infer.server.problems import PathNotFound
+from edge_infer.server.errors import PathNotFound
+from edge_infer.server.files.assets import Asset, Assets, safe_path
+from edge_infer.server.ingestion.targets import route_path
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -84,7 +85,7 @@ class PageRoutes:
 
     async def file(self, request: Request) -> Response:
         """Send a file of one of the folders."""
-        folder, path = request.url.path.split("/")[1], request.path_params["path"]
+        folder, path = route_path(request.scope).split("/")[1], request.path_params["path"]
         response = await self._assets.answer(request, lambda: self._open(folder, path))
         if (folder, path) == ("src", "service-worker.js"):
             response.headers["Service-Worker-Allowed"] = "/"  # unasked, it may serve pages under /src/ only

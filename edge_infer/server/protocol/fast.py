@@ -1,8 +1,8 @@
 """The common request, parsed in a few microseconds.
 
-What `parse` cannot read at once, for whatever reason, it leaves to `edge_infer.server.protocol`, which accepts the same
-language and says of every fault where it is. So this file needs no error messages, and nothing is accepted here that
-is refused there.
+What `parse` cannot read at once, for whatever reason, it leaves to `edge_infer.server.protocol.requests`, which accepts
+the same language and says of every fault where it is. So this file needs no error messages, and nothing is accepted
+here that is refused there.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import msgspec
 import numpy
 
 from edge_infer.dtypes import DType
-from edge_infer.server.ingestion.elements import DATATYPES
-from edge_infer.server.protocol import InferRequest, parse_raw, parse_request
+from edge_infer.errors import InputError
+from edge_infer.server.protocol.elements import DATATYPES
+from edge_infer.server.protocol.requests import MAX_TIMEOUT_US, InferRequest, parse_raw, parse_request
 from edge_infer.tensors import Tensor
 from edge_infer.values import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
@@ -47,7 +48,7 @@ _ABSENT = msgspec.Raw()
 
 
 class _InputParameters(msgspec.Struct, forbid_unknown_fields=True):
-    binary_data_size: int = -1
+    binary_data_size: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Input(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,9 +93,11 @@ class Parser:
     Args:
         inputs: The specs of its inputs.
         outputs: The specs of its outputs.
+        max_rows: The most that the first dimensions of its inputs may be; 0 for anything.
     """
 
-    def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], max_rows: int = 0) -> None:
+        self._max_rows = max_rows
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._specs = {spec.name: spec for spec in inputs}
@@ -104,7 +107,7 @@ class Parser:
         self._raw_shape = (-1, *(dim for dim in known if isinstance(dim, int)))
         self._raw_dtype = numpy.dtype(self._inputs[0].dtype) if self._raw_row_bytes else None
 
-    def parse(self, body: bytes, json_length: int | None = None) -> InferRequest:
+    def parse(self, body: bytes | memoryview, json_length: int | None = None) -> InferRequest:
         """Parse a request.
 
         Args:
@@ -112,7 +115,7 @@ class Parser:
             json_length: The bytes of the JSON; None where there is nothing else.
 
         Raises:
-            InputError: It is not what it must be; the message names the field.
+            InputError: It is not what it must be, or has too many rows; the message names the field.
             UnsupportedMediaType: It uses shared memory.
         """
         try:
@@ -120,24 +123,29 @@ class Parser:
         except (msgspec.MsgspecError, struct_error, OverflowError, UnicodeDecodeError, RecursionError):
             found = None
         if found is None:
-            found = parse_request(body, self._inputs, self._outputs, json_length)
+            found = parse_request(bytes(body), self._inputs, self._outputs, json_length)
             found = found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
+        check_rows(found.inputs, self._max_rows)
         return found
 
-    def parse_raw(self, body: bytes) -> InferRequest:
+    def parse_raw(self, body: bytes | memoryview) -> InferRequest:
         """Parse a body that is nothing but the bytes of the only input.
 
         Raises:
-            InputError: The model has more inputs, or the bytes do not tell the shape.
+            InputError: The model has more inputs, the bytes do not tell the shape, or there are too many rows.
         """
         row = self._raw_row_bytes
         if row and len(body) % row == 0:
             value = numpy.frombuffer(body, self._raw_dtype).reshape(self._raw_shape)
-            return InferRequest(None, {self._inputs[0].name: value}, None)
-        found = parse_raw(body, self._inputs)
-        return found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
+            inputs: dict[str, Array] = {self._inputs[0].name: value}
+            found = InferRequest(None, inputs, None)
+        else:
+            found = parse_raw(bytes(body), self._inputs)
+            found = found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
+        check_rows(found.inputs, self._max_rows)
+        return found
 
-    def _parse(self, body: bytes, json_length: int | None) -> InferRequest | None:
+    def _parse(self, body: bytes | memoryview, json_length: int | None) -> InferRequest | None:
         if json_length is not None and json_length > len(body):
             return None
         document = _decode(body if json_length is None else body[:json_length])
@@ -150,10 +158,10 @@ class Parser:
             if spec is None or entry.name in inputs or entry.datatype != DATATYPES[spec.dtype]:
                 return None
             shape = entry.shape
-            if not spec.accepts(shape) or min(shape, default=0) < 0:
+            if not spec.accepts(shape) or min(shape, default=1) < 1:  # numpy does not take every empty shape
                 return None
-            size = entry.parameters.binary_data_size if entry.parameters is not None else -1
-            if size < 0:
+            size = entry.parameters.binary_data_size if entry.parameters is not None else msgspec.UNSET
+            if size is msgspec.UNSET:
                 value = _numbers(entry.data, spec.dtype, shape)
             else:
                 value = None
@@ -168,7 +176,7 @@ class Parser:
         if offset != len(body):
             return None
         parameters = document.parameters or _Parameters()
-        if not 0 <= parameters.priority <= _MAX_PRIORITY or parameters.timeout < 0:
+        if not 0 <= parameters.priority <= _MAX_PRIORITY or not 0 <= parameters.timeout <= MAX_TIMEOUT_US:
             return None
         prefers_binary = parameters.binary_data_output
         names, binary = self._wanted(document.outputs, prefers_binary)
@@ -193,6 +201,25 @@ class Parser:
 
 
 _ANY_NUMBERS = _FLOATS | _INTEGERS
+
+
+def check_rows(inputs: Mapping[str, Array], most: int) -> None:
+    """Refuse inputs of too many rows; 0 for any number.
+
+    Raises:
+        InputError: One has more than `most`.
+    """
+    if not most:
+        return
+    for name, value in inputs.items():
+        if value.shape[0] > most:
+            raise InputError(
+                f"Input `{name}` has {value.shape[0]} rows, the server takes {most} in one request",
+                hint=f"send at most {most} rows at once, or serve with a larger --max-rows",
+                input=name,
+                expected=most,
+                got=value.shape[0],
+            )
 
 
 def _row_bytes(specs: Sequence[TensorSpec]) -> int:

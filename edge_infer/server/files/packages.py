@@ -13,11 +13,11 @@ from starlette.routing import Route
 
 from edge_infer.errors import did_you_mean
 from edge_infer.server.answers import NO_CACHE, json_answer
-from edge_infer.server.assets import Asset, Assets
-from edge_infer.server.lockfile import LOCK_NAME, lock_file
+from edge_infer.server.errors import PathNotFound
+from edge_infer.server.files.assets import Asset, Assets
+from edge_infer.server.files.lockfile import LOCK_NAME, lock_file
+from edge_infer.server.files.wheel import DISTRIBUTION, WheelBuilder
 from edge_infer.server.negotiation import prefers_html
-from edge_infer.server.problems import PathNotFound
-from edge_infer.server.wheel import DISTRIBUTION, WheelBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path

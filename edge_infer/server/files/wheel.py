@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import edge_infer
 from edge_infer.errors import BundleError
-from edge_infer.server.page_archive import PageArchive, build_page_archive
+from edge_infer.server.files.page_archive import PageArchive, build_page_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import BundleError
-from edge_infer.server.wheel import DISTRIBUTION, Wheel
+from edge_infer.server.files.wheel import DISTRIBUTION, Wheel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
-from edge_infer.server.problems import UnsupportedMediaType
+from edge_infer.server.errors import UnsupportedMediaType
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
 
 if TYPE_CHECKING:
@@ -29,13 +29,12 @@ class RequestHead:
         timeout_s: `X-Timeout-Ms`, in seconds; 0 unsaid.
         request_id: `X-Request-Id`, which comes back in the answer.
         traceparent: The W3C trace context, which comes back in the answer.
-        accept: What the client reads.
+        tracestate: What the systems of that trace add to it.
         accept_encoding: The encodings that it reads.
         has_origin: Whether a page of some server asks.
     """
 
     __slots__ = (
-        "accept",
         "accept_encoding",
         "content_encoding",
         "content_length",
@@ -46,6 +45,7 @@ class RequestHead:
         "request_id",
         "timeout_s",
         "traceparent",
+        "tracestate",
     )
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -57,7 +57,7 @@ class RequestHead:
         self.timeout_s = 0.0
         self.request_id = b""
         self.traceparent = b""
-        self.accept = b""
+        self.tracestate = b""
         self.accept_encoding = b""
         self.has_origin = False
         for name, value in headers:
@@ -69,8 +69,6 @@ class RequestHead:
                 self.json_length = _number("Inference-Header-Content-Length", value)
             elif name == b"accept-encoding":
                 self.accept_encoding = value
-            elif name == b"accept":
-                self.accept = value
             elif name == b"content-encoding":
                 self.content_encoding = value.strip().lower()
             elif name == b"x-priority":
@@ -83,6 +81,10 @@ class RequestHead:
                 self.has_origin = True
             elif name == b"traceparent":
                 self.traceparent = value[:128]
+            elif (
+                name == b"tracestate"
+            ):  # it may come in several lines: https://www.w3.org/TR/trace-context/#tracestate-header
+                self.tracestate = self.tracestate + b"," + value if self.tracestate else value
 
     @property
     def is_raw(self) -> bool:

@@ -1,0 +1,1 @@
+"""Files: what a page fetches: itself, bundles, engines, and Python packages, packed as its browser likes them."""

@@ -1,0 +1,69 @@
+"""How much memory the bodies of all requests take together, from when they are begun to be read until the answer."""
+
+from __future__ import annotations
+
+from edge_infer.errors import QueueFull
+
+#: The most bytes, unless the caller says otherwise: eight bodies of the largest size.
+MAX_BODIES_BYTES = 512 * 2**20
+
+
+class BodyMemory:
+    """Counts the bytes of bodies that are read, wait or run; it belongs to the event loop's thread.
+
+    Args:
+        most: The most bytes. A body that is alone is taken though it has more: its own limit is another.
+
+    Attributes:
+        taken: The bytes now.
+    """
+
+    def __init__(self, most: int = MAX_BODIES_BYTES) -> None:
+        self._most = most
+        self.taken = 0
+
+    def refusal(self, size: int) -> QueueFull | None:
+        """Return the error for a body for which there is no room now; else None."""
+        if not self.taken or self.taken + size <= self._most:
+            return None
+        return QueueFull(
+            f"The bodies of requests that wait fill the {self._most} bytes that the server has for them",
+            hint="come back after `Retry-After`, or send smaller batches",
+            expected=self._most,
+        )
+
+    def is_over(self, part: int) -> bool:
+        """Tell whether so many of the bytes that are taken are beyond the most; who is alone never is."""
+        return self.taken > max(self._most, part)
+
+
+class BodyShare:
+    """What the body of one request takes of it.
+
+    Args:
+        memory: Of all bodies.
+    """
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
+        self._size = 0
+
+    def grow(self, size: int) -> None:
+        """Take so many bytes more.
+
+        Raises:
+            QueueFull: There is no room.
+        """
+        memory = self._memory
+        memory.taken -= self._size
+        refusal = memory.refusal(self._size + size)
+        memory.taken += self._size
+        if refusal is not None:
+            raise refusal
+        self._size += size
+        memory.taken += size
+
+    def give_back(self) -> None:
+        """Take nothing any more."""
+        self._memory.taken -= self._size
+        self._size = 0

@@ -1,0 +1,74 @@
+"""A server that stops while models hang, load and answer streams."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPException
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.execution import engine
+from edge_infer.server.listener import Server, listen, url_of
+from edge_infer.server.repository import ServedModel
+from edge_infer.server.scheduling.batcher import BatchLimits
+from tests.server.bundles import bundle_files, write_bundle
+from tests.server.conftest import Client
+from tests.server.test_serving import Gate, gate, row
+from tests.server.test_stream import raw, stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["gate"]
+WORKERS = 4
+
+
+def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading, release = Event(), Event()
+    load = ServedModel.loaded
+
+    def hang(self: ServedModel, *place: Any) -> Any:
+        if self.name == "slow":
+            loading.set()
+            assert release.wait(60)
+        return load(self, *place)
+
+    def ask(name: str) -> None:
+        with suppress(OSError, HTTPException):  # its connection is cut in the end
+            Client(url)(f"/v2/models/{name}/infer", "POST", row(1.0), content_type="application/octet-stream")
+
+    monkeypatch.setattr(ServedModel, "loaded", hang)
+    monkeypatch.setattr(engine, "CLOSE_S", 0.5)
+    models = {name: write_bundle(tmp_path / name, bundle_files(name)) for name in ("tiny", "slow")}
+    app = create_app(models, limits=Limits(WORKERS, BatchLimits(max_batch_size=1, max_wait_ms=1e6)))
+    ready = Event()
+    server = Server(app, ready.set, grace_s=1)
+    listening = listen("127.0.0.1", 0)
+    url = url_of(listening)
+    serving = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    serving.start()
+    assert ready.wait(60)
+    with ThreadPoolExecutor(WORKERS + 1) as threads, stream(url) as connection:
+        for name in ("slow", *["tiny"] * WORKERS):
+            threads.submit(ask, name)
+        connection.send(raw(1, 1.0))
+        assert loading.wait(60)
+        while len(gate.sizes) < WORKERS:
+            pass
+        (model,) = app.engine.active()
+        server.should_exit = True
+        serving.join(15)  # 5 s for each worker and the load would be much more
+        assert not serving.is_alive()
+        assert server.config.timeout_graceful_shutdown == 0  # the stream has taken all of it
+        assert "on closed" not in repr(model.session)  # it computes still
+        with pytest.raises(ConnectionClosed):
+            connection.recv()
+        gate.open.set()
+        release.set()

@@ -1,0 +1,76 @@
+/** The page's end of a worker, over one that answers by hand. */
+
+import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
+import { test } from "node:test";
+
+import { WorkerClient, openWorkers } from "../src/client.js";
+
+class FakeWorker {
+  /** @type {any[]} */
+  sent = [];
+  /** @type {((event: any) => void) | undefined} */
+  onerror = undefined;
+  isTerminated = false;
+  /** @param {any} message @param {Transferable[]} transfer */
+  postMessage(message, transfer) {
+    this.sent.push(structuredClone(message, { transfer: /** @type {any} */ (transfer ?? []) }));
+  }
+  terminate() {
+    this.isTerminated = true;
+  }
+}
+globalThis.Worker = /** @type {any} */ (FakeWorker);
+
+/** @returns {{client: WorkerClient, worker: FakeWorker}} */
+function started() {
+  const client = new WorkerClient("test");
+  return { client, worker: /** @type {any} */ (client.worker) };
+}
+
+/** @param {unknown} [outputs] @returns {any} */
+const run = (outputs) => ({ kind: "run", session: 1, inputs: {}, outputs });
+const uncloneable = () => {};
+
+test("a request that cannot be cloned fails alone", async () => {
+  const { client, worker } = started();
+  const { signal } = new AbortController();
+  await assert.rejects(client.request(run(uncloneable)), { name: "DataCloneError" });
+  const first = client.request(run(), { signal });
+  const bad = client.request(run(uncloneable), { signal });
+  const last = client.request(run(), { signal });
+  assert.equal(worker.sent.length, 1, "the others wait for their turn");
+
+  client.receive({ kind: "result", id: worker.sent[0].id, value: 1 });
+  assert.equal(await first, 1);
+  await assert.rejects(bad, { name: "DataCloneError" });
+  client.receive({ kind: "result", id: worker.sent[1].id, value: 2 });
+  assert.equal(await last, 2);
+  assert.equal(client.waiting.size, 0);
+});
+
+test("a signal that outlives its requests keeps none of them", async () => {
+  const { client, worker } = started();
+  const controller = new AbortController();
+  for (let i = 0; i < 5; i++) {
+    const answered = client.request(run(), { signal: controller.signal });
+    client.receive({ kind: "result", id: worker.sent[i].id, value: i });
+    await answered;
+  }
+  assert.equal(getEventListeners(controller.signal, "abort").length, 0);
+
+  const given = client.request(run(), { signal: controller.signal });
+  controller.abort(new Error("enough"));
+  await assert.rejects(given, /enough/);
+  assert.equal(worker.sent.at(-1).kind, "abort");
+});
+
+test("a worker that failed takes no more requests, and says why", async () => {
+  const { client, worker } = started();
+  const waiting = client.request(run());
+  worker.onerror?.({ preventDefault() {}, message: "no such module" });
+
+  await assert.rejects(waiting, { code: "backend_unavailable", message: /no such module/ });
+  await assert.rejects(client.request(run()), { code: "backend_unavailable", message: /no such module/ });
+  assert.ok(worker.isTerminated && !openWorkers.has(client));
+});

@@ -6,7 +6,7 @@ DIGITS := digits.bundle
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test lint format types browser web pi bench soak docs build clean
+.PHONY: help setup demo test lint format types browser web pi bench soak docs build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -59,6 +59,11 @@ docs: setup ## Write the generated pages of docs/reference again
 
 build: setup ## Wheels and source distributions in dist/
 	rm -rf dist && for part in . converters web; do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done
+
+constraints: setup ## Write the versions that everything here installs by (tests/constraints.txt) anew, the newest
+	env -u UV_CONSTRAINT $(BIN)/uv pip compile -q --universal --python-version 3.11 --upgrade --no-annotate \
+	  --no-emit-package edge-infer --no-emit-package edge-infer-converters --no-emit-package edge-infer-web \
+	  --custom-compile-command 'make constraints' --group dev tests/constraints.in -o tests/constraints.txt
 
 clean: ## Remove everything that the other verbs made
 	rm -rf .venv .venv-* dist $(DIGITS) web/node_modules web/vendor

@@ -33,6 +33,9 @@ fi
   .venv/bin/uv pip install -q onnxscript
 }
 
+# The environments below have older versions of what `make` installs by tests/constraints.txt.
+unset UV_CONSTRAINT
+
 # The last tflite-runtime is of 2023: Python 3.11 at most, and numpy 1.
 if [ ! -e .venv-tflite/ready ]; then
   .venv/bin/uv venv -q --clear --python 3.11 .venv-tflite
@@ -51,7 +54,7 @@ fi
 if [ ! -e .bench/ray/ready ]; then
   .venv/bin/uv venv -q --clear .bench/ray
   .venv/bin/uv pip install -q --python .bench/ray/bin/python 'ray[serve]==2.60.0' \
-    onnxruntime numpy msgspec prometheus-client brotli zstandard httptools uvloop websockets
+    "$(grep '^onnxruntime==' tests/constraints.txt)" numpy msgspec prometheus-client brotli zstandard httptools uvloop websockets
   touch .bench/ray/ready
 fi
 

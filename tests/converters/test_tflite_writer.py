@@ -137,6 +137,21 @@ def test_all_operators_that_are_not_written_are_named_at_once() -> None:
     )
 
 
+def test_an_attribute_newer_than_the_rules_is_read_or_refused() -> None:
+    """SpaceToDepth has modes since operator set 28; a Relu has no rounding yet."""
+    nodes = [helper.make_node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")]
+    model = zoo.model(nodes, [zoo.value("x", ["batch", 3, 4, 6])], [zoo.value("y", None)], opset=28)
+    x = np.arange(144, dtype=np.float32).reshape(2, 3, 4, 6)
+
+    got = run_tflite(tflite.write(onnx.load_from_string(model)).data, {"x": x})
+
+    assert np.array_equal(got["y"], x.reshape(2, 3, 2, 2, 3, 2).transpose(0, 1, 3, 5, 2, 4).reshape(2, 12, 2, 3))
+    nodes = [helper.make_node("Relu", ["x"], ["y"], rounding="down")]
+    model = zoo.model(nodes, [zoo.value("x", [1, 4])], [zoo.value("y", None)], opset=28)
+    with pytest.raises(UnsupportedOperator, match=r"Relu \(its attribute `rounding`, which is newer"):
+        tflite.write(onnx.load_from_string(model))
+
+
 def test_a_shape_that_depends_on_data_is_refused() -> None:
     with pytest.raises(UnsupportedOperator, match="shape of `where`"):
         tflite.write(onnx.load_from_string(zoo.nonzero()))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from onnx import helper
+from onnx import defs, helper
 
 from edge_infer.errors import UnsupportedOperator
 from edge_infer_converters.targets.tflite import narrowing
@@ -38,6 +38,8 @@ _MOVING = frozenset(
 )
 _WANTING_ELEMENTS = frozenset({"AveragePool", "ConvTranspose", "MatMul", "MaxPool"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+# The operator set that the rules were written for: an attribute that a later one adds has to be read.
+_KNOWN_OPSET = 26
 
 
 class BatchDependent(Exception):
@@ -72,6 +74,7 @@ def lower(model: Specialised, rules: Mapping[str, Rule], *, for_page: bool = Tru
         if not reason:
             try:
                 rules[node.op_type](view)
+                reason = view.unread()
             except Unsupported as error:
                 reason = str(error)
         if reason:
@@ -136,6 +139,7 @@ class Node:
         self.inputs = tuple(node.input)
         self.outputs = tuple(node.output)
         self._attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        self._asked: set[str] = set()
         self._model = model
         self._values = values
         self.for_page = for_page
@@ -145,33 +149,45 @@ class Node:
 
     def number(self, name: str, default: float) -> float:
         """Return a number among its attributes."""
-        return float(self._attributes.get(name, default))
+        return float(self._attribute(name, default))
 
     def integer(self, name: str, default: int) -> int:
         """Return an integer among its attributes."""
-        return int(self._attributes.get(name, default))
+        return int(self._attribute(name, default))
 
     def integers(self, name: str, default: Sequence[int]) -> list[int]:
         """Return a list of integers among its attributes."""
-        return [int(value) for value in self._attributes.get(name, default)]
+        return [int(value) for value in self._attribute(name, default)]
 
     def floats(self, name: str) -> list[float]:
         """Return a list of numbers among its attributes; empty where it is not set."""
-        return [float(value) for value in self._attributes.get(name, ())]
+        return [float(value) for value in self._attribute(name, ())]
 
     def texts(self, name: str, default: Sequence[str]) -> list[str]:
         """Return a list of texts among its attributes."""
-        given = self._attributes.get(name, default)
+        given = self._attribute(name, default)
         return [value.decode() if isinstance(value, bytes) else str(value) for value in given]
 
     def text(self, name: str, default: str) -> str:
         """Return a text among its attributes."""
-        value = self._attributes.get(name, default)
+        value = self._attribute(name, default)
         return value.decode() if isinstance(value, bytes) else str(value)
 
     def has_attribute(self, name: str) -> bool:
         """Tell whether an attribute is set."""
         return name in self._attributes
+
+    def unread(self) -> str:
+        """Name an attribute that is newer than the rules, and that this node's rule did not read."""
+        if self.opset <= _KNOWN_OPSET or not defs.has(self.op_type, _KNOWN_OPSET, ""):
+            return ""
+        known = defs.get_schema(self.op_type, _KNOWN_OPSET, "").attributes
+        new = sorted(self._attributes.keys() - self._asked - known.keys())
+        return f"its attribute `{new[0]}`, which is newer than operator set {_KNOWN_OPSET}" if new else ""
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        self._asked.add(name)
+        return self._attributes.get(name, default)
 
     # -- what it reads --
 

@@ -203,11 +203,19 @@ def depth_to_space(node: Node) -> None:
 
 
 def space_to_depth(node: Node) -> None:
-    """Blocks become channels."""
+    """Blocks become channels; TFLite's order of them is ONNX's DCR, and CRD is that with its channels put in order."""
+    size = node.integer("blocksize", 1)
     options = schema.SpaceToDepthOptionsT()
-    options.blockSize = node.integer("blocksize", 1)
+    options.blockSize = size
     layout = Layout.CHANNELS_LAST
-    node.graph.add("SPACE_TO_DEPTH", [node.input(0, layout)], [node.output(0, layout)], options)
+    if node.text("mode", "DCR") == "DCR":
+        node.graph.add("SPACE_TO_DEPTH", [node.input(0, layout)], [node.output(0, layout)], options)
+        return
+    f, (batch, channels, height, width) = Formula(node), node.signature()
+    blocks = node.scratch("blocks", (batch, height // size, width // size, channels * size**2))
+    node.graph.add("SPACE_TO_DEPTH", [node.input(0, layout)], [blocks], options)
+    order = np.arange(channels * size**2).reshape(size**2, channels).T.reshape(-1).astype(np.int32)
+    node.give(f.gather(blocks, f.constant(order), 3), layout)
 
 
 RULES: dict[str, Rule] = {

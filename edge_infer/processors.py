@@ -88,9 +88,9 @@ def read_quota(root: Path | str = _ROOT) -> float | None:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers == "":
-            found += [_quota_v2(folder) for folder in _upwards(f"{root}/{_CGROUPS}", path)]
+            found += [_quota_v2(folder) for folder in group_folders(f"{root}/{_CGROUPS}", path)]
         elif "cpu" in controllers.split(","):
-            found += [_quota_v1(folder) for folder in _upwards(f"{root}/{_CGROUPS}/cpu", path)]
+            found += [_quota_v1(folder) for folder in group_folders(f"{root}/{_CGROUPS}/cpu", path)]
     limits = [quota for quota in found if quota is not None]
     return min(limits) if limits else None
 
@@ -105,6 +105,12 @@ def read_affinity(root: Path | str = _ROOT) -> int | None:
             except ValueError:
                 return None
     return None
+
+
+def group_folders(mount: str, path: str) -> list[str]:
+    """Return a group's folder and its parents' up to the mount; inside a container the mount is the group itself."""
+    pieces = [piece for piece in path.split("/") if piece not in ("", "..")]
+    return ["/".join([mount, *pieces[:length]]) for length in range(len(pieces), -1, -1)]
 
 
 def is_emulated(machine: str, root: Path | str = _ROOT) -> bool:
@@ -132,12 +138,6 @@ def usable_cpus() -> int:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = read_quota() if sys.platform == "linux" else None
     return count if quota is None else max(1, min(count, ceil(quota)))
-
-
-def _upwards(mount: str, path: str) -> list[str]:
-    """Return a group's folder and its parents' up to the mount; inside a container the mount is the group itself."""
-    pieces = [piece for piece in path.split("/") if piece not in ("", "..")]
-    return ["/".join([mount, *pieces[:length]]) for length in range(len(pieces), -1, -1)]
 
 
 def _quota_v2(folder: str) -> float | None:

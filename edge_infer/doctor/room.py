@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_infer.doctor.files import ROOT, number_of, text_of
 from edge_infer.doctor.findings import Finding
 from edge_infer.platform import cache_folder
+from edge_infer.processors import group_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _MIB = 2**20
 # A small int8 model ran under a limit of 16 to 24 MiB, in a process that peaks at 40 to 60: below this it is killed.
@@ -20,7 +22,10 @@ _LOW_DISK_BYTES = 200 * _MIB
 
 
 def read_memory(root: Path = ROOT) -> tuple[int | None, int | None]:
-    """Return the bytes that are available, and the limit of this process's control group; None where nothing says."""
+    """Return the bytes that are available, and the limit of this process's control groups; None where nothing says.
+
+    The limit is the smallest of this group's and its parents'.
+    """
     available = None
     for line in text_of(root / "proc/meminfo").splitlines():
         key, _, rest = line.partition(":")
@@ -31,28 +36,35 @@ def read_memory(root: Path = ROOT) -> tuple[int | None, int | None]:
     for line in text_of(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        base = root / "sys/fs/cgroup"
         if controllers == "":
-            places = [base / path.strip("/") / "memory.max", base / "memory.max"]
+            mount, name = root / "sys/fs/cgroup", "memory.max"
         elif "memory" in controllers.split(","):
-            base = base / "memory"
-            places = [base / path.strip("/") / "memory.limit_in_bytes", base / "memory.limit_in_bytes"]
+            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
         else:
             continue
+        places = [Path(folder, name) for folder in group_folders(str(mount), path)]
         limits += [number for place in places if (number := number_of(place)) is not None]
     limit = min(limits, default=None)
     # Version 1 writes "no limit" as the largest multiple of a page in 63 bits.
     return available, None if limit is None or limit > 2**60 else limit
 
 
-def examine_room(root: Path = ROOT, free_bytes: Callable[[Path], int] | None = None) -> list[Finding]:
-    """Look at memory and at the disk of the cache folder.
+def examine_room(
+    root: Path = ROOT,
+    folder: Path | None = None,
+    free_bytes: Callable[[Path], int] | None = None,
+    can_write: Callable[[Path], bool] | None = None,
+) -> list[Finding]:
+    """Look at memory and at the disk.
 
     Args:
         root: Where facts are read.
+        folder: What is written to; None for the cache folder, or for the whole of another root, whose users and their
+            cache folders are not known.
         free_bytes: Tells the free bytes at a path.
+        can_write: Tells whether this process can make files in a folder.
     """
-    return [*_memory(root), *_disk(root, free_bytes or _free_bytes)]
+    return [*_memory(root), _disk(root, folder, free_bytes or _free_bytes, can_write or _can_write)]
 
 
 def _memory(root: Path) -> list[Finding]:
@@ -83,30 +95,49 @@ def _memory(root: Path) -> list[Finding]:
     return findings or [Finding("memory", "note", "nothing tells the memory here")]
 
 
-def _disk(root: Path, free_bytes: Callable[[Path], int]) -> list[Finding]:
-    folder = cache_folder()
+def _disk(
+    root: Path, folder: Path | None, free_bytes: Callable[[Path], int], can_write: Callable[[Path], bool]
+) -> Finding:
+    if folder is None and root != ROOT:
+        return _read_only(root, ROOT) or _free(free_bytes(root), root, "make room on it")
+    folder = Path(os.path.realpath(folder or cache_folder()))
+    there = next((place for place in (folder, *folder.parents) if os.access(place, os.F_OK)), ROOT)
+    if can_write(there):
+        hint = f"make room, or set EDGE_INFER_CACHE; what lies in `{folder}` can be removed"
+        return _free(free_bytes(there), there, hint)
+    return _read_only(root, folder) or Finding(
+        "disk.writable",
+        "problem",
+        f"`{there}` is no folder that this user can write: nothing can be fetched or remembered in `{folder}`",
+        f"ls -ld {there}; set EDGE_INFER_CACHE to a folder that can be written",
+    )
+
+
+def _read_only(root: Path, folder: Path) -> Finding | None:
     mount, options = _mount_of(root, folder)
-    if "ro" in options:
-        return [
-            Finding(
-                "disk.writable",
-                "problem",
-                f"`{folder}` lies on `{mount}`, which is mounted read-only: nothing can be fetched or remembered",
-                f"sudo mount -o remount,rw {mount}, or set EDGE_INFER_CACHE to a folder that can be written",
-            )
-        ]
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    free = free_bytes(there)
-    if free < _LOW_DISK_BYTES:
-        return [
-            Finding(
-                "disk.free",
-                "problem" if free < _LOW_DISK_BYTES // 10 else "warning",
-                f"{free // _MIB} MiB are free at `{there}`: an update of a model needs its size twice",
-                f"make room, or set EDGE_INFER_CACHE; what lies in `{folder}` can be removed",
-            )
-        ]
-    return [Finding("disk.free", "ok", f"{free // _MIB} MiB are free at `{there}`")]
+    if "ro" not in options:
+        return None
+    return Finding(
+        "disk.writable",
+        "problem",
+        f"`{folder}` lies on `{mount}`, which is mounted read-only: nothing can be fetched or remembered",
+        f"sudo mount -o remount,rw {mount}, or set EDGE_INFER_CACHE to a folder that can be written",
+    )
+
+
+def _free(free: int, place: Path, hint: str) -> Finding:
+    if free >= _LOW_DISK_BYTES:
+        return Finding("disk.free", "ok", f"{free // _MIB} MiB are free at `{place}`")
+    return Finding(
+        "disk.free",
+        "problem" if free < _LOW_DISK_BYTES // 10 else "warning",
+        f"{free // _MIB} MiB are free at `{place}`: an update of a model needs its size twice",
+        hint,
+    )
+
+
+def _can_write(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _free_bytes(place: Path) -> int:

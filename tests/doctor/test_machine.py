@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -63,8 +63,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setenv("EDGE_INFER_CACHE", str(tmp_path / "cache"))
+def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path / "root")
 
 
@@ -133,6 +132,12 @@ def plant_a_tight_memory_limit(machine: Machine) -> None:
     machine.write("sys/fs/cgroup/memory.max", str(32 * 2**20))
 
 
+def plant_a_tight_memory_limit_of_a_parent_group(machine: Machine) -> None:
+    machine.write("proc/self/cgroup", "0::/system.slice/app.slice/model.service\n")
+    machine.write("sys/fs/cgroup/system.slice/app.slice/memory.max", str(32 * 2**20))
+    machine.write("sys/fs/cgroup/system.slice/app.slice/model.service/memory.max", "max")
+
+
 def plant_full_memory(machine: Machine) -> None:
     machine.write("proc/meminfo", "MemAvailable: 20000 kB\n")
 
@@ -180,6 +185,7 @@ FAULTS = [
         "power supply",
     ),
     (plant_a_tight_memory_limit, "memory.limit", "warning", "32 MiB", "MemoryMax=128M"),
+    (plant_a_tight_memory_limit_of_a_parent_group, "memory.limit", "warning", "32 MiB", "MemoryMax=128M"),
     (plant_full_memory, "memory.available", "problem", "19 MiB", "stop other programs"),
     (plant_a_read_only_disk, "disk.writable", "problem", "read-only", "remount,rw /"),
     (plant_the_year_1970, "clock.date", "problem", "1970-01-01", "set-ntp true"),
@@ -205,6 +211,12 @@ def test_a_planted_fault_is_the_only_complaint_and_is_explained(
     assert typed in found[check].hint
 
 
+def disk(machine: Machine, folder: Path | None = None, **told: Any) -> Finding:
+    """What is said of the disk of a folder, in which the functions of `told` tell of room and of rights."""
+    (found,) = [one for one in examine_room(machine.root, folder, **told) if one.check.startswith("disk")]
+    return found
+
+
 def test_threads_set_against_the_quota_are_found(machine: Machine) -> None:
     plant_half_a_core(machine)
 
@@ -214,9 +226,50 @@ def test_threads_set_against_the_quota_are_found(machine: Machine) -> None:
 
 
 def test_a_full_disk_is_found(machine: Machine) -> None:
-    (found,) = [one for one in examine_room(machine.root, lambda _: 3 * 2**20) if one.check == "disk.free"]
+    found = disk(machine, free_bytes=lambda _: 3 * 2**20)
 
-    assert (found.level, found.what[:6]) == ("problem", "3 MiB ")
+    assert (found.check, found.level, found.what[:6]) == ("disk.free", "problem", "3 MiB ")
+
+
+def test_another_root_is_asked_for_its_own_room_and_not_for_this_machine_s_cache(machine: Machine) -> None:
+    found = disk(machine, free_bytes=lambda place: 3 * 2**20 if place == machine.root else 2**40)
+
+    assert found.what.startswith(f"3 MiB are free at `{machine.root}`")
+    assert "removed" not in found.hint
+
+
+def test_a_cache_folder_that_this_user_cannot_write_is_found(machine: Machine, tmp_path: Path) -> None:
+    found = disk(machine, tmp_path / "home/cache", can_write=lambda place: place != tmp_path)
+
+    assert (found.check, found.level) == ("disk.writable", "problem")
+    assert f"`{tmp_path}` is no folder that this user can write" in found.what
+    assert "set EDGE_INFER_CACHE" in found.hint
+
+
+def test_a_cache_folder_under_a_file_cannot_be_written(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "home").touch()
+
+    assert disk(machine, tmp_path / "home/cache").check == "disk.writable"
+
+
+def test_a_cache_folder_on_a_read_only_mount_is_found_through_its_link(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "home").symlink_to(tmp_path / "var")
+    machine.write("proc/self/mounts", f"overlay / overlay rw 0 0\n/dev/sda {tmp_path}/var ext4 ro 0 0\n")
+
+    found = disk(machine, tmp_path / "home/cache", can_write=lambda _: False)
+
+    assert f"lies on `{tmp_path}/var`, which is mounted read-only" in found.what
+
+
+def test_a_link_from_a_read_only_system_to_a_disk_that_can_be_written_is_no_fault(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "home").symlink_to(tmp_path / "var")
+    machine.write("proc/self/mounts", f"overlay / overlay ro 0 0\n/dev/sda {tmp_path}/var ext4 rw 0 0\n")
+
+    assert disk(machine, tmp_path / "home/cache", free_bytes=lambda _: 2**40).level == "ok"
 
 
 def test_a_machine_without_proc_and_sys_is_described_by_notes(tmp_path: Path) -> None:

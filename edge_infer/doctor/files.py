@@ -22,3 +22,15 @@ def number_of(path: Path) -> int | None:
         return int(text_of(path), 0)
     except ValueError:
         return None
+
+
+def followed(root: Path, path: str) -> Path:
+    """Follow a file's links as the system under a root would: an absolute one starts at that root."""
+    place = root / path
+    for _ in range(40):  # as many as Linux follows
+        try:
+            target = place.readlink()
+        except OSError:
+            return place  # it is no link
+        place = root / target.relative_to(ROOT) if target.is_absolute() else place.parent / target
+    return root  # links in a circle lead to no file

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import NamedTuple
 
 from edge_infer.doctor.elf import architecture_of
-from edge_infer.doctor.files import ROOT
+from edge_infer.doctor.files import ROOT, followed
 from edge_infer.doctor.findings import Finding
 
 # All of these install the same folder `onnxruntime`: the last one installed has overwritten the others' files.
@@ -17,21 +19,30 @@ _ONNXRUNTIMES = (
 )
 # Where the engines keep their native libraries.
 _LIBRARIES = ("onnxruntime/capi/*.so*", "ai_edge_litert/*.so*", "tflite_runtime/*.so*")
-_SITES = ("usr/lib/python3*/*-packages", "usr/local/lib/python3*/*-packages", "opt/*/lib/python3*/site-packages")
+_SITES = ("usr/lib/python3*/*-packages", "usr/local/lib/python3*/*-packages")
+# Where virtual environments lie, and what pip installs for one user.
+_OTHER_SITES = tuple(f"{place}/lib/python3*/site-packages" for place in ("opt/*", "root/*", "home/*/*"))
+
+
+class _Environment(NamedTuple):
+    """A Python with its packages: the folders that they lie in, its processor, and its own folder where it has one."""
+
+    sites: list[Path]
+    architecture: str
+    folder: str = ""
 
 
 def examine_packages(root: Path = ROOT) -> list[Finding]:
-    """Look at what is installed for this Python, or for the Pythons of another root."""
-    sites = [Path(place) for place in sys.path if place] if root == ROOT else _sites(root)
-    versions: dict[str, str] = {}
-    for found in distributions(path=[str(site) for site in sites]):
-        name = (found.metadata["Name"] or "").lower().replace("_", "-")
-        versions.setdefault(name, found.version)
+    """Look at what is installed for this Python, or for the Pythons and virtual environments of another root."""
+    own, *others = _environments(root)
     findings = [
-        *_doubled(versions),
-        *_numpy_for_tflite(versions),
-        *_foreign_libraries(sites, _python(root)),
-        *_python_without_wheels(_python(root)),
+        *_conflicts(own),
+        *(
+            finding._replace(what=f"in `{other.folder}` {finding.what}")
+            for other in others
+            for finding in _conflicts(other)
+        ),
+        *_python_without_wheels(own.architecture),
         *_externally_managed(root),
     ]
     if not findings:
@@ -39,12 +50,38 @@ def examine_packages(root: Path = ROOT) -> list[Finding]:
     return findings
 
 
-def _sites(root: Path) -> list[Path]:
-    return sorted(site for pattern in _SITES for site in root.glob(pattern) if site.is_dir())
+def _environments(root: Path) -> list[_Environment]:
+    if root == ROOT:
+        sites = [Path(place) for place in sys.path if place]
+        return [_Environment(sites, architecture_of(Path(sys.executable)))]
+    system = architecture_of(followed(root, "usr/bin/python3"))
+    found = [_Environment(sorted(site for pattern in _SITES for site in root.glob(pattern)), system)]
+    for site in sorted(site for pattern in _OTHER_SITES for site in root.glob(pattern)):
+        folder = site.relative_to(root).parents[2]
+        architecture = architecture_of(followed(root, f"{folder}/bin/python3")) or system
+        found.append(_Environment([site], architecture, f"/{folder}"))
+    return found
 
 
-def _python(root: Path) -> Path:
-    return Path(sys.executable) if root == ROOT else root / "usr/bin/python3"
+def _conflicts(environment: _Environment) -> list[Finding]:
+    versions = _versions(environment.sites)
+    return [
+        *_doubled(versions),
+        *_numpy_for_tflite(versions),
+        *_foreign_libraries(environment.sites, environment.architecture),
+    ]
+
+
+def _versions(sites: list[Path]) -> dict[str, str]:
+    """Return the versions of the distributions by name, without those whose metadata cannot be read."""
+    versions: dict[str, str] = {}
+    for found in distributions(path=[str(site) for site in sites]):
+        try:
+            name, version = found.metadata["Name"], found.version
+        except ValueError:
+            continue  # not UTF-8
+        versions.setdefault((name or "").lower().replace("_", "-"), version)
+    return versions
 
 
 def _doubled(versions: dict[str, str]) -> list[Finding]:
@@ -65,7 +102,8 @@ def _doubled(versions: dict[str, str]) -> list[Finding]:
 
 def _numpy_for_tflite(versions: dict[str, str]) -> list[Finding]:
     numpy = versions.get("numpy", "")
-    if "tflite-runtime" not in versions or not numpy or int(numpy.partition(".")[0]) < 2:
+    major = re.match(r"v?(\d{1,9})", numpy or "")
+    if "tflite-runtime" not in versions or major is None or int(major[1]) < 2:
         return []
     return [
         Finding(
@@ -78,8 +116,7 @@ def _numpy_for_tflite(versions: dict[str, str]) -> list[Finding]:
     ]
 
 
-def _foreign_libraries(sites: list[Path], python: Path) -> list[Finding]:
-    own = architecture_of(python)
+def _foreign_libraries(sites: list[Path], own: str) -> list[Finding]:
     findings = []
     for site in sites:
         for pattern in _LIBRARIES:
@@ -99,8 +136,8 @@ def _foreign_libraries(sites: list[Path], python: Path) -> list[Finding]:
     return findings
 
 
-def _python_without_wheels(python: Path) -> list[Finding]:
-    if architecture_of(python) != "armv7l":
+def _python_without_wheels(architecture: str) -> list[Finding]:
+    if architecture != "armv7l":
         return []
     return [
         Finding(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edge_infer.doctor.findings import Finding
 
 SITE = "usr/lib/python3.11/site-packages"
+VENV = "home/pi/edge/lib/python3.11/site-packages"
 CPU = "processor\t: {}\nFeatures\t: fp asimd asimdhp asimddp\nCPU part\t: 0xd0b\n\n"
 
 
@@ -54,8 +55,8 @@ class Machine:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    def install(self, name: str, version: str) -> None:
-        folder = f"{SITE}/{name.replace('-', '_')}-{version}.dist-info"
+    def install(self, name: str, version: str, site: str = SITE) -> None:
+        folder = f"{site}/{name.replace('-', '_')}-{version}.dist-info"
         self.write(f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
     def complaints(self) -> dict[str, Finding]:
@@ -77,6 +78,17 @@ def plant_two_onnxruntimes(machine: Machine) -> None:
 
 def plant_a_library_of_another_processor(machine: Machine) -> None:
     machine.write(f"{SITE}/onnxruntime/capi/libonnxruntime.so.1", elf(62))
+
+
+def plant_two_onnxruntimes_in_a_virtual_environment(machine: Machine) -> None:
+    machine.install("onnxruntime", "1.31.1", VENV)
+    machine.install("onnxruntime-gpu", "1.31.1", VENV)
+
+
+def plant_a_library_of_another_processor_in_a_virtual_environment(machine: Machine) -> None:
+    (machine.root / "home/pi/edge/bin").mkdir(parents=True)
+    (machine.root / "home/pi/edge/bin/python3").symlink_to("/usr/bin/python3")
+    machine.write(f"{VENV}/onnxruntime/capi/libonnxruntime.so.1", elf(62))
 
 
 def plant_numpy_2_under_tflite_runtime(machine: Machine) -> None:
@@ -161,6 +173,20 @@ def plant_a_clock_that_nobody_set(machine: Machine) -> None:
 FAULTS = [
     (plant_two_onnxruntimes, "packages.onnxruntime", "problem", "overwrite each other", "pip uninstall -y onnxruntime"),
     (plant_a_library_of_another_processor, "packages.onnxruntime", "problem", "built for x86_64", "--force-reinstall"),
+    (
+        plant_two_onnxruntimes_in_a_virtual_environment,
+        "packages.onnxruntime",
+        "problem",
+        "in `/home/pi/edge` onnxruntime 1.31.1 and onnxruntime-gpu 1.31.1",
+        "pip uninstall -y onnxruntime",
+    ),
+    (
+        plant_a_library_of_another_processor_in_a_virtual_environment,
+        "packages.onnxruntime",
+        "problem",
+        "in `/home/pi/edge` `libonnxruntime.so.1` is built for x86_64, this Python is aarch64",
+        "--force-reinstall",
+    ),
     (plant_numpy_2_under_tflite_runtime, "packages.tflite-runtime", "problem", "numpy 2.4.6", "'numpy<2'"),
     (plant_a_32_bit_python, "python.architecture", "warning", "32-bit ARM", "tflite-runtime"),
     (plant_a_managed_python, "python.environment", "note", "PEP 668", "python3 -m venv"),
@@ -209,6 +235,47 @@ def test_a_planted_fault_is_the_only_complaint_and_is_explained(
     assert found[check].level == level
     assert said in found[check].what
     assert typed in found[check].hint
+
+
+def test_packages_of_two_environments_do_not_overwrite_each_other(machine: Machine) -> None:
+    machine.install("onnxruntime-gpu", "1.31.1", VENV)
+
+    assert machine.complaints() == {}
+
+
+@pytest.mark.parametrize("link", ["/opt/python/bin/python3", "../../opt/python/bin/python3", "/etc/alternatives/py"])
+def test_a_linked_python_of_a_device_is_the_device_s_and_not_this_machine_s(machine: Machine, link: str) -> None:
+    machine.write("opt/python/bin/python3", elf(183))
+    machine.write("etc/alternatives/README", "")
+    (machine.root / "etc/alternatives/py").symlink_to("/opt/python/bin/python3")
+    (machine.root / "usr/bin/python3").unlink()
+    (machine.root / "usr/bin/python3").symlink_to(link)
+    plant_a_library_of_another_processor(machine)
+
+    assert machine.complaints()["packages.onnxruntime"].what.endswith("built for x86_64, this Python is aarch64")
+
+
+def test_links_in_a_circle_stop_nothing(machine: Machine) -> None:
+    (machine.root / "usr/bin/python3").unlink()
+    (machine.root / "usr/bin/python3").symlink_to("/usr/bin/python3")
+
+    assert machine.complaints() == {}
+
+
+def test_metadata_that_cannot_be_read_hides_only_its_own_package(machine: Machine) -> None:
+    machine.write(f"{SITE}/broken-1.0.dist-info/METADATA", b"Name: caf\xe9\nVersion: 1.0\n")
+    plant_two_onnxruntimes(machine)
+
+    assert list(machine.complaints()) == ["packages.onnxruntime"]
+
+
+@pytest.mark.parametrize(("version", "found"), [("v2", ["packages.tflite-runtime"]), ("two", [])])
+def test_an_odd_version_of_numpy_stops_nothing(machine: Machine, version: str, found: list[str]) -> None:
+    machine.install("tflite-runtime", "2.14.0")
+    (machine.root / SITE / "numpy-1.26.4.dist-info/METADATA").unlink()
+    machine.install("numpy", version)
+
+    assert list(machine.complaints()) == found
 
 
 def disk(machine: Machine, folder: Path | None = None, **told: Any) -> Finding:

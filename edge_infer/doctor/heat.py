@@ -29,7 +29,8 @@ class Heat(NamedTuple):
     """What is known of heat and power.
 
     Attributes:
-        temperature_c: Of the hottest zone, in degrees Celsius; None where nothing says.
+        temperature_c: Of the zone that is nearest to its limit or most above it, in degrees Celsius; None where
+            nothing says.
         limit_c: Where that zone begins to slow down.
         throttled: The firmware's bits; None where this is no Raspberry Pi.
     """
@@ -41,18 +42,19 @@ class Heat(NamedTuple):
 
 def read_heat(root: Path = ROOT) -> Heat:
     """Read the thermal zones, and the throttling bits of a Raspberry Pi."""
-    hottest, limit = None, _HOT_C
+    zones = []
     for zone in sorted(root.glob("sys/class/thermal/thermal_zone*")):
         value = number_of(zone / "temp")
-        if value is not None and -40_000 < value < 200_000 and (hottest is None or value > hottest):
-            hottest, limit = value, _limit(zone)
+        if value is not None and -40_000 < value < 200_000:
+            zones.append((value / 1000, _limit(zone)))
+    temperature, limit = max(zones, key=lambda zone: zone[0] - zone[1], default=(None, _HOT_C))
     try:
         throttled: int | None = int(text_of(root / _THROTTLED), 16)  # it prints hexadecimal without `0x`
     except ValueError:
         throttled = None
     if throttled is None and root == ROOT:
         throttled = _ask_firmware()
-    return Heat(None if hottest is None else hottest / 1000, limit, throttled)
+    return Heat(temperature, limit, throttled)
 
 
 def examine_heat(root: Path = ROOT) -> list[Finding]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 
+import edge_infer
 from edge_infer.cli import cli
 from edge_infer.doctor.clock import examine_clock
 from edge_infer.doctor.imports import examine_imports
@@ -132,6 +134,13 @@ def plant_heat(machine: Machine) -> None:
     machine.write("sys/class/thermal/thermal_zone1/temp", "84200\n")
 
 
+def plant_heat_beside_a_hotter_zone_that_stands_more(machine: Machine) -> None:
+    for zone, (temperature, limit) in enumerate([(76_000, 70_000), (78_000, 105_000)]):
+        machine.write(f"sys/class/thermal/thermal_zone{zone}/temp", str(temperature))
+        machine.write(f"sys/class/thermal/thermal_zone{zone}/trip_point_0_type", "passive")
+        machine.write(f"sys/class/thermal/thermal_zone{zone}/trip_point_0_temp", str(limit))
+
+
 def plant_a_weak_supply(machine: Machine) -> None:
     machine.write("sys/devices/platform/soc/soc:firmware/get_throttled", "50005\n")
 
@@ -202,6 +211,13 @@ FAULTS = [
     ),
     (plant_the_powersave_governor, "cpu.governor", "warning", "powersave", "scaling_governor"),
     (plant_heat, "heat.temperature", "warning", "84 degrees", "heat sink"),
+    (
+        plant_heat_beside_a_hotter_zone_that_stands_more,
+        "heat.temperature",
+        "warning",
+        "76 degrees, at or above 70",
+        "heat sink",
+    ),
     (plant_a_weak_supply, "heat.throttled", "problem", "voltage is too low, and it is throttled", "power supply"),
     (
         plant_past_throttling,
@@ -357,6 +373,20 @@ def test_files_with_nonsense_in_them_stop_nothing(machine: Machine, text: str) -
 
 def test_the_clock_of_this_machine_is_right() -> None:
     assert [finding.level for finding in examine_clock(now=time.time())] != ["problem"]
+
+
+@pytest.mark.parametrize("written", [0, 1, 315_532_800], ids=["ostree", "Nix", "a reproducible image"])
+def test_the_clock_is_not_held_to_the_old_time_that_an_image_gives_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    (tmp_path / "__init__.py").touch()
+    os.utime(tmp_path / "__init__.py", (written, written))
+    monkeypatch.setattr(edge_infer, "__file__", str(tmp_path / "__init__.py"))
+    year_s = 365.25 * 86_400
+
+    levels = {year: examine_clock(tmp_path, (year - 1970) * year_s)[0].level for year in (1971, 2024, 2027, 2099)}
+
+    assert levels == {1971: "problem", 2024: "problem", 2027: "ok", 2099: "problem"}
 
 
 def fake_python(tmp_path: Path, script: str) -> str:

@@ -23,8 +23,13 @@ _INSTALL = "pip install 'edge-infer[cuda]'"
 _LIBRARIES = "pip install 'onnxruntime-gpu[cuda,cudnn]'"
 # The CUDA driver's results that say more than that it failed: CUresult in cuda.h of CUDA 13.
 _NO_DEVICE, _NOT_READY, _DRIVER_MISMATCH, _FORWARD_COMPATIBILITY = 100, 802, 803, 804
+_INSTALL_AGAIN = "pip install --force-reinstall 'onnxruntime-gpu[cuda,cudnn]'"
 _CUDNN = ("libcudnn",)
 _TENSORRT = ("libnvinfer", "libnvonnxparser")
+# The libraries of CUDA that are numbered as CUDA is: libcufft.so.12 belongs to CUDA 13, libcurand.so.10 to 12 and 13.
+_NUMBERED_AS_CUDA = ("libcudart", "libcublas")
+_NUMBERED_FREELY = ("libcufft", "libcurand", "libcusolver", "libcusparse", "libcupti", "libnvrtc", "libnvJitLink")
+_MISSING = re.compile(r"(lib[\w+-]+)\.so\.(\d+)[\w.]*: cannot open shared object file(?!: Permission denied)")
 
 
 class Driver(NamedTuple):
@@ -216,12 +221,10 @@ def _refused_by_driver(code: int) -> CudaUnavailable:
 
 
 def _library_fault(said: str, built_for: int | None, machine: Machine) -> CudaUnavailable:
-    """Explain why the provider's library cannot be loaded: what the loader said names the one that it misses."""
-    found = re.search(r"(lib[\w-]+?)\.so\.(\d+)", said)
+    """Explain why the provider's library cannot be loaded: the loader names the one that is missing, or its fault."""
+    found = _MISSING.search(said)
     if found is None:
-        return CudaUnavailable(
-            f"ONNX Runtime's CUDA provider cannot be loaded: {said}", hint=_LIBRARIES, fault="libraries-broken"
-        )
+        return _broken(said, "use a newer system, or an older onnxruntime-gpu" if "GLIBC" in said else _INSTALL_AGAIN)
     name, major = found[1], int(found[2])
     whole = f"{name}.so.{major}"
     if name.startswith(_TENSORRT):
@@ -229,6 +232,13 @@ def _library_fault(said: str, built_for: int | None, machine: Machine) -> CudaUn
             f"TensorRT is not installed: {whole} is missing", hint=f"pip install tensorrt-cu{built_for or 13}",
             fault="no-tensorrt",
         )  # fmt: skip
+    if name.startswith(_NUMBERED_FREELY):
+        wanted = "CUDA" if built_for is None else f"CUDA {built_for}"
+        return CudaUnavailable(
+            f"A part of {wanted} is not installed: {whole} is missing", hint=_LIBRARIES, fault="no-cuda"
+        )
+    if not name.startswith((*_CUDNN, *_NUMBERED_AS_CUDA)):
+        return _broken(said, f"apt-file search {whole}, and install its package")
     part = "cuDNN" if name.startswith(_CUDNN) else "CUDA"
     other = _other_version(name, major, machine)
     if other is not None:
@@ -241,6 +251,12 @@ def _library_fault(said: str, built_for: int | None, machine: Machine) -> CudaUn
         )
     return CudaUnavailable(
         f"{part} {major} is not installed: {whole} is missing", hint=_LIBRARIES, fault=f"no-{part.lower()}"
+    )
+
+
+def _broken(said: str, hint: str) -> CudaUnavailable:
+    return CudaUnavailable(
+        f"ONNX Runtime's CUDA provider cannot be loaded: {said}", hint=hint, fault="libraries-broken"
     )
 
 

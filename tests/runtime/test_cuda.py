@@ -25,8 +25,10 @@ class Planted(Machine):
         packages: tuple[str, ...] = ("onnxruntime-gpu",),
         missing: str = "",
         present: tuple[str, ...] = (),
+        said: str = "",
     ) -> None:
-        self._driver, self._packages, self._missing, self._present = driver, packages, missing, present
+        self._driver, self._packages, self._present = driver, packages, present
+        self._said = f"{missing}: cannot open shared object file: No such file or directory" if missing else said
 
     def distributions(self) -> set[str]:
         return set(self._packages)
@@ -39,8 +41,8 @@ class Planted(Machine):
     def load(self, library: str) -> None:
         if library in self._present:
             return
-        if self._missing:
-            raise OSError(f"{self._missing}: cannot open shared object file: No such file or directory")
+        if self._said:
+            raise OSError(self._said)
 
 
 @pytest.fixture
@@ -158,6 +160,37 @@ def test_a_missing_library_is_told_from_one_of_another_version(
 
     assert (said.fault, said.message) == (word, message)
     assert said.hint == "pip install 'onnxruntime-gpu[cuda,cudnn]'"
+
+
+@pytest.mark.parametrize("missing", ["libcufft.so.12", "libcurand.so.10"])
+def test_a_library_of_cuda_with_a_number_of_its_own_is_no_other_cuda(libraries: Path, missing: str) -> None:
+    said = fault(libraries, Planted(missing=missing, present=("libcufft.so.11",)))
+
+    assert (said.fault, said.message) == ("no-cuda", f"A part of CUDA 13 is not installed: {missing} is missing")
+    (libraries / "build_and_package_info.py").unlink()
+    assert fault(libraries, Planted(missing=missing)).message.startswith("A part of CUDA is not installed")
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("/lib/libc.so.6: version `GLIBC_2.38' not found (required by /x/libonnxruntime.so.1)", "use a newer system"),
+        ("/x/libonnxruntime_providers_cuda.so: undefined symbol: cublasLtGetVersion, version libcublasLt.so.13", "pip"),
+        ("libcudnn.so.9: file too short", "pip install --force-reinstall"),
+        ("/usr/lib/libcurand.so.10: wrong ELF class: ELFCLASS32", "pip install --force-reinstall"),
+        ("libcudnn.so.9: cannot open shared object file: Permission denied", "pip install --force-reinstall"),
+        ("libstdc++.so.6: cannot open shared object file: No such file or directory", "apt-file"),
+        ("libgomp.so.1: cannot open shared object file: No such file or directory", "apt-file search libgomp.so.1"),
+    ],
+)
+def test_what_is_there_and_does_not_load_is_told_in_the_loader_s_words(libraries: Path, said: str, hint: str) -> None:
+    found = fault(libraries, Planted(said=said))
+
+    assert (found.fault, found.message) == (
+        "libraries-broken",
+        f"ONNX Runtime's CUDA provider cannot be loaded: {said}",
+    )
+    assert found.hint.startswith(hint)
 
 
 def test_tensorrt_that_is_not_installed_is_not_blamed_on_cuda(libraries: Path) -> None:

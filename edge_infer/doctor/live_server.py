@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from edge_infer.doctor.findings import Finding
-from edge_infer.doctor.live_target import Target, quantile, trial
+from edge_infer.doctor.live_target import MAX_TRIAL_BYTES, TIMEOUT_S, Target, quantile, trial
 from edge_infer.errors import EdgeInferError, FetchError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ _MAX_MODELS = 3
 _REQUESTS = 256
 _SECONDS = 4.0
 _AT_ONCE = 16
+#: Stands for the status of a request that is not answered in time.
+_LATE = -1
 #: Health must answer within this while models run, or within three times its idle time.
 _HEALTH_S = 0.025
 #: What a request may add to the server's memory, and how many full collections a thousand requests may cause.
@@ -46,7 +48,7 @@ def examine_server(url: str, key: str | None = None) -> list[Finding]:
         key: An API key; None for the environment's `EDGE_INFER_API_KEY`.
 
     Raises:
-        InputError: The URL is none.
+        InputError: The URL is none, or the key cannot be sent.
     """
     target = Target(url, key)
     try:
@@ -65,7 +67,7 @@ def examine_server(url: str, key: str | None = None) -> list[Finding]:
         if len(names) > _MAX_MODELS:
             rest = f"{len(names) - _MAX_MODELS} more models were not looked at"
             found.append(Finding("server.models", "note", rest, f"edge-infer doctor {target.url}/v2/models/NAME"))
-        found += [_size_limit(target), _tail(target)]
+        found += [*_size_limit(target), _tail(target)]
     except EdgeInferError as error:
         found.append(Finding("server.answers", "problem", error.message, error.hint or "see the server's log"))
     return found
@@ -106,13 +108,21 @@ def _examine_model(target: Target, name: str) -> list[Finding]:
     found = [_batching(name, config.document() if config.status == 200 else None)]
     request = trial(name, metadata.document())
     if request is None:
-        return [*found, Finding(f"model.{name}", "note", "It takes texts; it was not tried with requests")]
-    first = target.ask(request.path, request.body, request.headers)
-    if first.status != 200:
-        what = first.document().get("error", first.status)
-        return [*found, Finding(f"model.{name}", "note", f"It refuses zeros, so it was not tried: {what}"[:300])]
+        what = f"It takes texts, or more than {MAX_TRIAL_BYTES >> 20} MiB; it was not tried with requests"
+        return [*found, Finding(f"model.{name}", "note", what)]
+    try:
+        first = target.ask(request.path, request.body, request.headers)
+        if first.status != 200:
+            what = first.document().get("error", first.status)
+            return [*found, Finding(f"model.{name}", "note", f"It refuses zeros, so it was not tried: {what}"[:300])]
+        again = target.ask(request.path, request.body, request.headers)  # the first may have had more to do
+    except FetchError as error:
+        if not error.timed_out:
+            raise
+        what = f"It does not answer zeros within {TIMEOUT_S:.0f} s, so it was not tried"
+        return [*found, Finding(f"model.{name}", "warning", what, "a smaller variant, or a faster device")]
     idle = _health(target, lambda: False, least=10)
-    load = _load(target, request, base)
+    load = _load(target, request, base, _at_once(min(first.seconds, again.seconds)))
     found += [_gathered(name, load), _loop(name, idle, load), _hot_path(name, load)]
     hurried = trial(name, metadata.document(), {"timeout": 1})
     if hurried is not None:
@@ -125,13 +135,20 @@ def _batching(name: str, config: dict[str, Any] | None) -> Finding:
     check = f"batching.{name}"
     if config is None:
         return Finding(check, "note", "The server does not say how it batches (no /config)")
-    size = config.get("max_batch_size") or 0
-    why = str(((config.get("parameters") or {}).get("batching") or {}).get("string_value", ""))
-    if "dynamic_batching" in config and size > 1:
+    size = config.get("max_batch_size")
+    why = str(_at(config, "parameters", "batching", "string_value") or "")
+    if "dynamic_batching" in config and isinstance(size, int) and size > 1:
         return Finding(check, "ok", f"Up to {size} requests run together")
     # A model that was measured to gain nothing is not a fault of its server.
     level = "note" if why else "warning"
     return Finding(check, level, f"Requests run one by one: {why or 'dynamic batching is off'}", _batching_hint(why))
+
+
+def _at(document: Any, *keys: str) -> Any:
+    """Look a value up in nested objects; None where there is none, or one of them is no object."""
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
 
 
 def _batching_hint(why: str) -> str:
@@ -141,10 +158,12 @@ def _batching_hint(why: str) -> str:
 
 
 class _Load(NamedTuple):
-    """What a trial showed: answers and refusals, health meanwhile, rows and batches, memory and collections."""
+    """What a trial showed: answers, refusals, what came too late, health, rows and batches, memory and collections."""
 
+    at_once: int
     answered: int
-    other: int
+    refused: int
+    late: int
     seconds: list[float]
     health: list[float]
     rows: int
@@ -153,7 +172,12 @@ class _Load(NamedTuple):
     collections: float | None
 
 
-def _load(target: Target, request: Trial, base: str) -> _Load:
+def _at_once(seconds: float) -> int:
+    """Choose how many requests are sent at once: run one by one, all are answered in half of the time there is."""
+    return max(1, min(_AT_ONCE, int(TIMEOUT_S / 2 / seconds)))
+
+
+def _load(target: Target, request: Trial, base: str, at_once: int = _AT_ONCE) -> _Load:
     """Send a bounded number of requests from several threads, and ask for health meanwhile."""
     seconds: list[float] = []
     statuses: list[int] = []
@@ -167,28 +191,29 @@ def _load(target: Target, request: Trial, base: str) -> _Load:
                 reply = target.ask(request.path, request.body, request.headers, connection=connection)
                 statuses.append(reply.status)
                 seconds.append(reply.seconds)
-        except FetchError:
-            statuses.append(0)
+        except FetchError as error:
+            statuses.append(_LATE if error.timed_out else 0)
         finally:
             connection.close()
 
-    with ThreadPoolExecutor(_AT_ONCE + 1) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
         soon = perf_counter() + _SECONDS / 2
-        list(threads.map(lambda _: client(2, soon), range(_AT_ONCE)))  # what is made once is no leak
+        list(threads.map(lambda _: client(2, soon), range(at_once)))  # what is made once is no leak
         before, counted = target.metrics(), _counts(target, base)
         statuses.clear()
         seconds.clear()
         end = perf_counter() + _SECONDS
-        clients = [threads.submit(client, _REQUESTS // _AT_ONCE, end) for _ in range(_AT_ONCE)]
+        clients = [threads.submit(client, _REQUESTS // at_once, end) for _ in range(at_once)]
         health = _health(target, lambda: not all(one.done() for one in clients))
         for one in clients:
             one.result()
     after, counts = target.metrics(), _counts(target, base)
-    answered = statuses.count(200)
+    answered, late = statuses.count(200), statuses.count(_LATE)
     rows, batches = counts[0] - counted[0], counts[1] - counted[1]
     growth = _change(before, after, "process_resident_memory_bytes")
     collections = _change(before, after, "python_gc_collections_total", 'generation="2"')
-    return _Load(answered, len(statuses) - answered, seconds, health, rows, batches, growth, collections)
+    refused = len(statuses) - answered - late
+    return _Load(at_once, answered, refused, late, seconds, health, rows, batches, growth, collections)
 
 
 def _health(target: Target, goes_on: Callable[[], bool], least: int = 1) -> list[float]:
@@ -208,7 +233,7 @@ def _counts(target: Target, base: str) -> tuple[int, int]:
     found = target.ask(f"{base}/stats").document().get("model_stats") or []
     try:
         return sum(int(one["inference_count"]) for one in found), sum(int(one["execution_count"]) for one in found)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return 0, 0
 
 
@@ -226,10 +251,13 @@ def _gathered(name: str, load: _Load) -> Finding:
     if not load.batches:
         return Finding(check, "note", "The server counts no batches (no statistics extension)")
     mean = load.rows / load.batches
-    asked = load.answered + load.other
-    text = f"{load.answered} of {asked} requests answered, {mean:.1f} rows a batch at {_AT_ONCE} at once"
-    if load.other:
+    asked = load.answered + load.refused + load.late
+    text = f"{load.answered} of {asked} requests answered, {mean:.1f} rows a batch at {load.at_once} at once"
+    if load.refused:
         return Finding(check, "warning", text, "raise --max-queue-size or --workers, or add a server")
+    if load.late:
+        text = f"{text}; {load.late} took more than {TIMEOUT_S:.0f} s"
+        return Finding(check, "warning", text, "raise --workers, or add a server")
     return Finding(check, "ok" if mean > 1 else "note", text)
 
 
@@ -272,16 +300,22 @@ def _timeout(name: str, status: int) -> Finding:
 
 def _degradation(name: str, config: dict[str, Any]) -> Finding:
     check = f"overload.{name}"
-    policy = (config.get("dynamic_batching") or {}).get("default_queue_policy") or config.get("queue_policy") or {}
-    own = ((config.get("parameters") or {}).get("max_queue_size") or {}).get("string_value")
-    size = policy.get("max_queue_size") or own or 0
+    size = (
+        _at(config, "dynamic_batching", "default_queue_policy", "max_queue_size")
+        or _at(config, "queue_policy", "max_queue_size")
+        or _at(config, "parameters", "max_queue_size", "string_value")
+    )
     if size:
         return Finding(check, "ok", f"At most {size} requests wait; the rest are refused at once")
     return Finding(check, "warning", "No bound on how many requests wait is known", "set max_queue_size")
 
 
-def _size_limit(target: Target) -> Finding:
-    """Announce a body of a terabyte and send none of it: a careful server refuses without waiting for it."""
+def _size_limit(target: Target) -> list[Finding]:
+    """Announce a body of a terabyte and send none of it: a careful server refuses without waiting for it.
+
+    Returns:
+        Nothing where the server answers that there is no such model.
+    """
     connection: HTTPConnection = target.connect()
     connection.timeout = 3.0
     try:
@@ -297,10 +331,13 @@ def _size_limit(target: Target) -> Finding:
         status = 0
     finally:
         connection.close()
+    if status == 404:
+        return []
     if status == 413:
-        return Finding("limits.body", "ok", "A body over the limit is refused before it is read")
+        return [Finding("limits.body", "ok", "A body over the limit is refused before it is read")]
     what = f"answered with {status}" if status else "waited for"
-    return Finding("limits.body", "warning", f"A body of a terabyte is {what}, not refused", "limit the size of bodies")
+    text = f"A body of a terabyte is {what}, not refused"
+    return [Finding("limits.body", "warning", text, "limit the size of bodies")]
 
 
 def _tail(target: Target) -> Finding:

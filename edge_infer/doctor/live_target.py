@@ -9,15 +9,17 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from math import inf, prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from edge_infer.errors import FetchError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TIMEOUT_S = 10.0
+#: How long an answer may take, how much of it is read, and the most bytes of a trial, whose shape the server names.
+TIMEOUT_S = 10.0
 _MAX_BYTES = 8 * 2**20
+MAX_TRIAL_BYTES = 64 * 2**20
 #: Bytes of an element by the protocol's name of its datatype.
 _WIDTHS = {
     "FP32": 4,
@@ -43,7 +45,7 @@ class Reply(NamedTuple):
         """Return the JSON object of the body; an empty one where there is none."""
         try:
             found = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -56,19 +58,27 @@ class Target:
         key: An API key; None for the environment's `EDGE_INFER_API_KEY`.
 
     Raises:
-        InputError: It is no URL of HTTP.
+        InputError: It is no URL of HTTP, or the key cannot be sent.
     """
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"`{url}` is no URL of a server", hint="edge-infer doctor http://127.0.0.1:8080")
-        self.scheme, self.host, self.place = parts.scheme, parts.hostname, parts.netloc
-        self.url = f"{parts.scheme}://{parts.netloc}"
+        try:
+            parts = urlsplit(url)
+            self.scheme, self.host, port = parts.scheme, parts.hostname or "", parts.port
+            self.host.encode("idna")
+        except ValueError as error:
+            raise _no_url(url) from error
+        if self.scheme not in ("http", "https") or not self.host:
+            raise _no_url(url)
+        place = f"[{self.host}]" if ":" in self.host else self.host
+        self.url = f"{self.scheme}://{place}" + ("" if port is None else f":{port}")
+        self._port = port or (443 if self.scheme == "https" else 80)
         model = re.match(r"/v2/models/([^/]+)", parts.path)
         #: The model that the URL names; None where it names none.
-        self.model = model[1] if model else None
+        self.model = unquote(model[1]) if model else None
         self.key = key if key is not None else os.environ.get("EDGE_INFER_API_KEY", "")
+        if not (self.key.isascii() and self.key.isprintable()):
+            raise InputError("The API key has characters that no header carries", hint="EDGE_INFER_API_KEY=...")
 
     @property
     def is_local(self) -> bool:
@@ -78,7 +88,7 @@ class Target:
     def connect(self) -> HTTPConnection:
         """Open a connection."""
         kind = HTTPSConnection if self.scheme == "https" else HTTPConnection
-        return kind(self.place, timeout=_TIMEOUT_S)
+        return kind(self.host, self._port, timeout=TIMEOUT_S)
 
     def ask(
         self,
@@ -92,7 +102,7 @@ class Target:
         """Send a request.
 
         Raises:
-            FetchError: There is no answer in time.
+            FetchError: There is no answer; `timed_out` says whether there was none in time.
         """
         own = connection or self.connect()
         known = {"Authorization": f"Bearer {self.key}"} if self.key else {}
@@ -101,10 +111,16 @@ class Target:
             own.request(method or ("GET" if body is None else "POST"), path, body, {**known, **(headers or {})})
             response = own.getresponse()
             data = response.read(_MAX_BYTES)
+            if not response.isclosed():
+                own.close()  # the rest of a long answer would be taken for the next one
             return Reply(response.status, data, perf_counter() - start)
         except (OSError, HTTPException) as error:
             own.close()
-            raise FetchError(f"{self.url}{path} does not answer: {error}", hint="is the server running?") from error
+            raise FetchError(
+                f"{self.url}{path} does not answer: {error}",
+                hint="is the server running?",
+                timed_out=isinstance(error, TimeoutError),
+            ) from error
         finally:
             if connection is None:
                 own.close()
@@ -116,7 +132,7 @@ class Target:
         try:
             entries = json.loads(self.ask("/v2/repository/index", b"{}").body)
             return list(dict.fromkeys(str(entry["name"]) for entry in entries))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return []
 
     def metrics(self) -> dict[str, list[tuple[str, float]]]:
@@ -133,6 +149,11 @@ class Target:
         return found
 
 
+def _no_url(url: str) -> InputError:
+    shown = re.sub(r"//.*@", "//", url)  # without a password
+    return InputError(f"`{shown}` is no URL of a server", hint="edge-infer doctor http://127.0.0.1:8080")
+
+
 class Trial(NamedTuple):
     """A request of zeros that a model takes, binary tensors behind JSON."""
 
@@ -142,13 +163,17 @@ class Trial(NamedTuple):
 
 
 def trial(name: str, metadata: Mapping[str, Any], parameters: Mapping[str, Any] | None = None) -> Trial | None:
-    """Make a request from a model's metadata; None where it takes texts or the metadata is no such thing."""
-    entries, chunks = [], []
+    """Make a request from a model's metadata.
+
+    Returns:
+        None where it takes texts or more than `MAX_TRIAL_BYTES`, or the metadata is no such thing.
+    """
+    entries, whole = [], 0
     try:
         for entry in metadata["inputs"]:
             shape = [d if d >= 0 else (1 if axis == 0 else _FREE_DIM) for axis, d in enumerate(entry["shape"])]
             size = prod(shape) * _WIDTHS[entry["datatype"]]
-            chunks.append(bytes(size))
+            whole += size
             entries.append(
                 {
                     "name": entry["name"],
@@ -157,11 +182,14 @@ def trial(name: str, metadata: Mapping[str, Any], parameters: Mapping[str, Any] 
                     "parameters": {"binary_data_size": size},
                 }
             )
+        if whole > MAX_TRIAL_BYTES:
+            return None
+        tensors = bytes(whole)
     except (KeyError, TypeError):
         return None
     head = json.dumps({"inputs": entries, "parameters": {"binary_data_output": True, **(parameters or {})}}).encode()
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
-    return Trial(f"/v2/models/{quote(name, safe='')}/infer", b"".join((head, *chunks)), headers)
+    return Trial(f"/v2/models/{quote(name, safe='')}/infer", head + tensors, headers)
 
 
 def quantile(buckets: list[tuple[str, float]], part: float) -> float:
@@ -172,7 +200,7 @@ def quantile(buckets: list[tuple[str, float]], part: float) -> float:
     """
     totals: dict[float, float] = {}
     for labels, count in buckets:
-        bound = re.search(r'le="([^"]+)"', labels)
+        bound = re.search(r'le="(\+Inf|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"', labels)
         if bound:
             key = inf if bound[1] == "+Inf" else float(bound[1])
             totals[key] = totals.get(key, 0.0) + count

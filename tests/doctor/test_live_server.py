@@ -6,7 +6,7 @@ import json
 import re
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from edge_infer.cli import cli
 from edge_infer.cli.serve import serve
-from edge_infer.doctor import live_server
+from edge_infer.doctor import live_server, live_target
 from edge_infer.doctor.live_server import examine_server
-from edge_infer.doctor.live_target import Target, quantile, trial
-from edge_infer.errors import InputError
+from edge_infer.doctor.live_target import Reply, Target, Trial, quantile, trial
+from edge_infer.errors import FetchError, InputError
 from edge_infer.server.app import create_app
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
@@ -114,9 +114,26 @@ def test_a_server_that_is_not_there_is_a_problem() -> None:
     assert json.loads(done.stdout)["findings"][0]["level"] == "problem"
 
 
-def test_what_is_no_url_is_refused() -> None:
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://localhost:abc", "http://localhost:99999", "http://[::1", "http://a..b/", "http://"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="no URL of a server"):
-        examine_server("ftp://x")
+        examine_server(url)
+
+
+def test_a_key_that_no_header_carries_is_refused() -> None:
+    with pytest.raises(InputError, match="The API key has characters"):
+        Target("http://localhost", "ключ")
+
+
+def test_a_url_is_told_without_its_password_and_names_a_model_as_people_do() -> None:
+    target = Target("http://user:secret@[::1]:8080/v2/models/my%20model/infer", "")
+
+    assert (target.url, target.host, target.model) == ("http://[::1]:8080", "::1", "my model")
+    with pytest.raises(InputError) as caught:
+        Target("http://user:secret@localhost:abc")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_trial_fills_free_dimensions_and_leaves_texts_alone() -> None:
@@ -129,6 +146,116 @@ def test_a_trial_fills_free_dimensions_and_leaves_texts_alone() -> None:
     assert request.path == "/v2/models/a%2Fb/infer"
     assert trial("t", {"inputs": [{"name": "x", "shape": [1], "datatype": "BYTES"}]}) is None
     assert trial("t", {}) is None
+
+
+@pytest.mark.parametrize("shape", [[1, 10**12], [1, 10**30], [2**24, 2], [1, inf], [1, 2.5], ["1"], 3, [[1]]])
+def test_a_server_does_not_choose_how_much_memory_its_trial_takes(shape: object) -> None:
+    assert trial("m", {"inputs": [{"name": "x", "shape": shape, "datatype": "FP32"}]}) is None
+
+
+def test_many_inputs_are_bounded_together() -> None:
+    entry = {"name": "x", "shape": [2**20, 10], "datatype": "FP32"}
+    assert trial("m", {"inputs": [entry]}) is not None
+    assert trial("m", {"inputs": [entry, entry]}) is None
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"parameters": "x", "dynamic_batching": "x", "queue_policy": "x"},
+        {"parameters": {"batching": "x", "max_queue_size": []}, "dynamic_batching": {"default_queue_policy": 1}},
+        {"max_batch_size": "8", "dynamic_batching": {}},
+    ],
+)
+def test_a_configuration_of_other_types_says_nothing(config: dict[str, object]) -> None:
+    assert live_server._batching("m", config).level == "warning"
+    assert live_server._degradation("m", config).level == "warning"
+
+
+def test_documents_nested_too_deeply_and_bounds_that_are_no_numbers_say_nothing() -> None:
+    assert Reply(200, b"[" * 10**6, 0.0).document() == {}
+    assert quantile([('le="x"', 1.0)], 0.5) == inf
+
+
+def test_a_model_that_is_not_there_is_not_blamed_on_the_limit_of_bodies(tmp_path: Path) -> None:
+    with ServerThread(create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})) as server:
+        found = {finding.check: finding for finding in examine_server(f"{server.url}/v2/models/tony", "")}
+
+    assert found["model.tony"].level == "problem"
+    assert "limits.body" not in found
+
+
+class Long(BaseHTTPRequestHandler):
+    """Answers at length, and keeps the connection open."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "100000")
+        self.end_headers()
+        self.wfile.write(bytes(100_000))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_an_answer_that_is_read_in_part_does_not_spoil_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_target, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(ThreadingHTTPServer, "handle_error", lambda *_: None)  # answers that are not read
+    with ThreadingHTTPServer(("127.0.0.1", 0), Long) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        target = Target(f"http://127.0.0.1:{server.server_port}", "")
+        connection = target.connect()
+        replies = [target.ask("/", connection=connection) for _ in range(3)]
+        connection.close()
+        server.shutdown()
+
+    assert [(reply.status, len(reply.body)) for reply in replies] == [(200, 1000)] * 3
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.001, 16), (0.3, 16), (0.9, 5), (4.0, 1), (9.0, 1)])
+def test_a_slow_model_is_asked_less_at_once(seconds: float, expected: int) -> None:
+    assert live_server._at_once(seconds) == expected
+
+
+class Told(Target):
+    """A server whose model answers as a test says, and all else with nothing."""
+
+    def __init__(self, answers: list[Reply | FetchError]) -> None:
+        super().__init__("http://127.0.0.1:1", "")
+        self.answers = answers
+
+    def ask(self, path: str, *_: object, **__: object) -> Reply:
+        answer = self.answers.pop() if path == "infer" else Reply(200, b"{}", 0.001)
+        if isinstance(answer, FetchError):
+            raise answer
+        return answer
+
+
+def test_what_comes_too_late_is_not_counted_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_server, "_SECONDS", 1e6)
+    counts = iter([(0, 0), (9, 9)])
+    monkeypatch.setattr(live_server, "_counts", lambda *_: next(counts))
+    late = FetchError("x does not answer: timed out", timed_out=True)
+    answer = Reply(200, b"", 0.1)
+
+    load = live_server._load(Told([late, answer, answer, answer]), Trial("infer", b"", {}), "", at_once=1)
+    found = live_server._gathered("m", load)
+
+    assert (load.answered, load.refused, load.late) == (1, 0, 1)
+    assert "1 of 2 requests answered, 1.0 rows a batch at 1 at once; 1 took more than 10 s" in found.what
+    assert found.level == "warning"
+    assert "queue" not in found.hint
+
+
+def test_a_model_that_answers_too_late_is_a_finding_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_server, "trial", lambda *_: Trial("infer", b"", {}))
+
+    found = live_server._examine_model(Told([FetchError("timed out", timed_out=True)]), "m")
+
+    assert found[-1].level == "warning"
+    assert "does not answer zeros within 10 s" in found[-1].what
 
 
 def test_a_quantile_beyond_the_last_bound_is_unknown() -> None:

@@ -20,7 +20,7 @@ from edge_infer.errors import EdgeInferError, FetchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.doctor.live_target import Trial
+    from edge_infer.doctor.live_target import Reply, Trial
 
 #: The most models that are tried, requests of a trial, seconds of one, and requests at once.
 _MAX_MODELS = 3
@@ -62,12 +62,17 @@ def examine_server(url: str, key: str | None = None) -> list[Finding]:
         names = target.models()
         if not names:
             found.append(Finding("server.models", "warning", "No model is served", "edge-infer serve model.bundle"))
+        reads_counts = target.may_read_counts()
         for name in names[:_MAX_MODELS]:
-            found += _examine_model(target, name)
+            found += _examine_model(target, name, reads_counts=reads_counts)
         if len(names) > _MAX_MODELS:
             rest = f"{len(names) - _MAX_MODELS} more models were not looked at"
             found.append(Finding("server.models", "note", rest, f"edge-infer doctor {target.url}/v2/models/NAME"))
-        found += [*_size_limit(target), _tail(target)]
+        found += _size_limit(target)
+        if not reads_counts:
+            found.append(_counts_refused())
+        elif any(finding.check.startswith("loop.") for finding in found):  # some model was tried
+            found.append(_tail(target))
     except EdgeInferError as error:
         found.append(Finding("server.answers", "problem", error.message, error.hint or "see the server's log"))
     return found
@@ -99,7 +104,7 @@ def _protection(target: Target) -> list[Finding]:
     return found
 
 
-def _examine_model(target: Target, name: str) -> list[Finding]:
+def _examine_model(target: Target, name: str, *, reads_counts: bool = True) -> list[Finding]:
     base = f"/v2/models/{quote(name, safe='')}"
     metadata, config = target.ask(base), target.ask(f"{base}/config")
     if metadata.status != 200:
@@ -113,8 +118,8 @@ def _examine_model(target: Target, name: str) -> list[Finding]:
     try:
         first = target.ask(request.path, request.body, request.headers)
         if first.status != 200:
-            what = first.document().get("error", first.status)
-            return [*found, Finding(f"model.{name}", "note", f"It refuses zeros, so it was not tried: {what}"[:300])]
+            is_ready = target.ask(f"{base}/ready").status == 200
+            return [*(found if is_ready else ()), _untried(name, first, is_ready=is_ready)]
         again = target.ask(request.path, request.body, request.headers)  # the first may have had more to do
     except FetchError as error:
         if not error.timed_out:
@@ -123,12 +128,23 @@ def _examine_model(target: Target, name: str) -> list[Finding]:
         return [*found, Finding(f"model.{name}", "warning", what, "a smaller variant, or a faster device")]
     idle = _health(target, lambda: False, least=10)
     load = _load(target, request, base, _at_once(min(first.seconds, again.seconds)))
-    found += [_gathered(name, load), _loop(name, idle, load), _hot_path(name, load)]
+    found += [_gathered(name, load, reads_counts=reads_counts), _loop(name, idle, load)]
+    if reads_counts:
+        found.append(_hot_path(name, load))
     hurried = trial(name, metadata.document(), {"timeout": 1})
     if hurried is not None:
         found.append(_timeout(name, target.ask(hurried.path, hurried.body, hurried.headers).status))
     found.append(_degradation(name, config.document()))
     return found
+
+
+def _untried(name: str, reply: Reply, *, is_ready: bool) -> Finding:
+    told = reply.document()
+    what = told.get("error", reply.status)
+    if is_ready:
+        return Finding(f"model.{name}", "note", f"It refuses zeros, so it was not tried: {what}"[:300])
+    hint = str(told.get("hint") or "see the server's log")
+    return Finding(f"model.{name}", "problem", f"It is not ready: {what}"[:300], hint)
 
 
 def _batching(name: str, config: dict[str, Any] | None) -> Finding:
@@ -246,13 +262,21 @@ def _change(before: dict[str, Any], after: dict[str, Any], name: str, label: str
     return None if first is None or last is None else last - first
 
 
-def _gathered(name: str, load: _Load) -> Finding:
+def _counts_refused() -> Finding:
+    what = "The key may not read what the server counts: batches, memory and p99 were not looked at"
+    return Finding(
+        "server.counts", "note", what, "ask with a key that may: `metrics = true` of a tenant"
+    )
+
+
+def _gathered(name: str, load: _Load, *, reads_counts: bool = True) -> Finding:
     check = f"batching.{name}"
-    if not load.batches:
-        return Finding(check, "note", "The server counts no batches (no statistics extension)")
-    mean = load.rows / load.batches
+    mean = load.rows / load.batches if load.batches else 0.0
     asked = load.answered + load.refused + load.late
-    text = f"{load.answered} of {asked} requests answered, {mean:.1f} rows a batch at {load.at_once} at once"
+    rows = f", {mean:.1f} rows a batch" if load.batches else ""
+    text = f"{load.answered} of {asked} requests answered{rows} at {load.at_once} at once"
+    if reads_counts and not load.batches:
+        text = f"{text}; the server counts no batches (no statistics extension)"
     if load.refused:
         return Finding(check, "warning", text, "raise --max-queue-size or --workers, or add a server")
     if load.late:
@@ -314,13 +338,14 @@ def _size_limit(target: Target) -> list[Finding]:
     """Announce a body of a terabyte and send none of it: a careful server refuses without waiting for it.
 
     Returns:
-        Nothing where the server answers that there is no such model.
+        Nothing where the server refuses for another reason, such as a model that it has not.
     """
     connection: HTTPConnection = target.connect()
     connection.timeout = 3.0
     try:
         names = target.models()
-        connection.putrequest("POST", f"/v2/models/{quote(names[0], safe='') if names else 'x'}/infer")
+        model = quote(names[0], safe="") if names else "x"
+        connection.putrequest("POST", f"{target.root}/v2/models/{model}/infer")
         connection.putheader("Content-Length", str(2**40))
         connection.putheader("Content-Type", "application/json")
         if target.key:
@@ -331,10 +356,10 @@ def _size_limit(target: Target) -> list[Finding]:
         status = 0
     finally:
         connection.close()
-    if status == 404:
-        return []
     if status == 413:
         return [Finding("limits.body", "ok", "A body over the limit is refused before it is read")]
+    if status >= 400:
+        return []
     what = f"answered with {status}" if status else "waited for"
     text = f"A body of a terabyte is {what}, not refused"
     return [Finding("limits.body", "warning", text, "limit the size of bodies")]

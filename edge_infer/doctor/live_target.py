@@ -54,7 +54,7 @@ class Target:
     """A server that is asked.
 
     Args:
-        url: Its root, `http://HOST:PORT`, or any URL below it.
+        url: Its root, `http://HOST:PORT` and perhaps a path, or the URL of one of its models.
         key: An API key; None for the environment's `EDGE_INFER_API_KEY`.
 
     Raises:
@@ -71,9 +71,12 @@ class Target:
         if self.scheme not in ("http", "https") or not self.host:
             raise _no_url(url)
         place = f"[{self.host}]" if ":" in self.host else self.host
-        self.url = f"{self.scheme}://{place}" + ("" if port is None else f":{port}")
         self._port = port or (443 if self.scheme == "https" else 80)
-        model = re.match(r"/v2/models/([^/]+)", parts.path)
+        root, _, rest = parts.path.partition("/v2/")
+        #: The path that all of the server's lie under; empty for most.
+        self.root = root.removesuffix("/v2").rstrip("/")
+        self.url = f"{self.scheme}://{place}" + ("" if port is None else f":{port}") + self.root
+        model = re.match(r"models/([^/]+)", rest)
         #: The model that the URL names; None where it names none.
         self.model = unquote(model[1]) if model else None
         self.key = key if key is not None else os.environ.get("EDGE_INFER_API_KEY", "")
@@ -108,7 +111,8 @@ class Target:
         known = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         start = perf_counter()
         try:
-            own.request(method or ("GET" if body is None else "POST"), path, body, {**known, **(headers or {})})
+            verb = method or ("GET" if body is None else "POST")
+            own.request(verb, self.root + path, body, {**known, **(headers or {})})
             response = own.getresponse()
             data = response.read(_MAX_BYTES)
             if not response.isclosed():
@@ -134,6 +138,10 @@ class Target:
             return list(dict.fromkeys(str(entry["name"]) for entry in entries))
         except (ValueError, KeyError, TypeError, RecursionError):
             return []
+
+    def may_read_counts(self) -> bool:
+        """Tell whether the key lets `/metrics` be read, where there is one."""
+        return self.ask("/metrics").status not in (401, 403)
 
     def metrics(self) -> dict[str, list[tuple[str, float]]]:
         """Return what `/metrics` says: by name, the labels and the value of each sample; nothing where it has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
@@ -20,6 +21,8 @@ from edge_infer.doctor.live_server import examine_server
 from edge_infer.doctor.live_target import Reply, Target, Trial, quantile, trial
 from edge_infer.errors import FetchError, InputError
 from edge_infer.server.app import create_app
+from edge_infer.server.scheduling.shares import Tenant
+from edge_infer.server.settings import Settings
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 
@@ -198,6 +201,52 @@ class Long(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+def test_a_model_that_is_not_ready_is_the_problem_and_nothing_else_is_blamed(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    for path in folder.rglob("*.onnx"):
+        path.write_bytes(b"no model")
+    with ServerThread(create_app({"tiny": folder})) as server:
+        found = {finding.check: finding for finding in examine_server(server.url)}
+
+    model = found["model.tiny"]
+    assert (model.level, model.what.split(":")[0], bool(model.hint)) == ("problem", "It is not ready", True)
+    assert set(found) == {"server.reachable", "model.tiny"}
+
+
+def test_a_key_that_may_not_read_counts_is_told_so_once(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = Settings(tenants={Tenant("shop"): [hashlib.sha256(b"k").digest()]})
+    with ServerThread(create_app({"tiny": folder}, settings=settings)) as server:
+        found = {finding.check: finding for finding in examine_server(server.url, "k")}
+
+    assert "metrics = true" in found["server.counts"].hint
+    assert not {"memory.tiny", "p99.known"} & set(found)
+    assert "statistics" not in found["batching.tiny"].what
+
+
+class Under(BaseHTTPRequestHandler):
+    """A server whose paths lie under `/ml`."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/ml/v2" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_server_under_a_path_is_asked_there() -> None:
+    with HTTPServer(("127.0.0.1", 0), Under) as server:
+        threading.Thread(target=server.serve_forever).start()
+        root = f"http://127.0.0.1:{server.server_port}/ml"
+        try:
+            assert Target(f"{root}/v2/models/tiny").ask("/v2").status == 200
+        finally:
+            server.shutdown()
+    assert Target(f"{root}/v2/models/tiny").model == "tiny"
+    assert Target(f"{root}/").url == Target(f"{root}/v2").url == root
 
 
 def test_an_answer_that_is_read_in_part_does_not_spoil_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

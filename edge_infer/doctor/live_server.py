@@ -264,9 +264,7 @@ def _change(before: dict[str, Any], after: dict[str, Any], name: str, label: str
 
 def _counts_refused() -> Finding:
     what = "The key may not read what the server counts: batches, memory and p99 were not looked at"
-    return Finding(
-        "server.counts", "note", what, "ask with a key that may: `metrics = true` of a tenant"
-    )
+    return Finding("server.counts", "note", what, "ask with a key that may: `metrics = true` of a tenant")
 
 
 def _gathered(name: str, load: _Load, *, reads_counts: bool = True) -> Finding:

@@ -47,9 +47,10 @@ class FallbackModel:
         self._slow: list[float] = []
         self._is_remote = False
         self._is_settled = budget_s is None
-        self._notes: dict[str, int] = {}
+        self._notes: dict[str, tuple[int, str]] = {}
         self._way_back = ""
         self._counting = Lock()
+        self._connecting = Lock()
         self.inputs = local.inputs
         self.outputs = local.outputs
         self.is_thread_safe = local.is_thread_safe
@@ -62,7 +63,8 @@ class FallbackModel:
     def placement(self) -> Placement:
         """Where it runs, and what was sent to the server for which reason."""
         found = self._local.placement
-        sent = [f"{count} calls at {self._url}: {reason}" for reason, count in self._notes.items()]
+        with self._counting:
+            sent = [f"{count} calls at {self._url}: {reason}" for count, reason in self._notes.values()]
         if self._way_back:
             sent.append(f"then here again: {self._way_back}")
         if self._is_remote:
@@ -81,7 +83,8 @@ class FallbackModel:
         except (OutOfMemory, MemoryError) as error:
             if keep:
                 raise
-            return self._send(feeds, outputs, into, f"too little memory here ({_first_line(error)})")
+            reason = f"too little memory here ({_first_line(error)})"
+            return self._send(feeds, outputs, into, type(error).__name__, reason)
         if not self._is_settled:
             self._watch(perf_counter() - start)
         return results
@@ -108,7 +111,7 @@ class FallbackModel:
         start = perf_counter()
         try:
             reason = f"{here_s * 1000:.3g} ms here, more than {self._budget_s * 1000:g} ms"
-            results = self._send(feeds, outputs, into, reason)
+            results = self._send(feeds, outputs, into, "slow", reason)
         except EdgeInferError as error:
             self._come_back(f"the server failed ({_first_line(error)})")
             return self._local.run(feeds, outputs, into, ())
@@ -127,26 +130,29 @@ class FallbackModel:
         self._way_back = reason
 
     def _send(
-        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], reason: str
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], kind: str, reason: str
     ) -> dict[str, Array]:
+        """Run on the server; the reasons of one kind, which may differ in a figure, are counted under the first."""
         results = self._there().run(feeds, outputs, into, ())
         with self._counting:
-            self._notes[reason] = self._notes.get(reason, 0) + 1
+            count, first = self._notes.get(kind, (0, reason))
+            self._notes[kind] = (count + 1, first)
         return results
 
     def _there(self) -> Runnable:
-        if self._remote is None:
-            remote = self._connect(self._url)
-            own = {spec.name: spec.dtype for spec in (*self.inputs, *self.outputs)}
-            other = {spec.name: spec.dtype for spec in (*remote.inputs, *remote.outputs)}
-            if own != other:
-                remote.close()
-                raise BundleError(
-                    f"{self._url} is another model: it has {list(other)}, this one {list(own)}",
-                    hint="name the same model in `fallback`",
-                )
-            self._remote = remote
-        return self._remote
+        with self._connecting:
+            if self._remote is None:
+                remote = self._connect(self._url)
+                own = {spec.name: spec.dtype for spec in (*self.inputs, *self.outputs)}
+                other = {spec.name: spec.dtype for spec in (*remote.inputs, *remote.outputs)}
+                if own != other:
+                    remote.close()
+                    raise BundleError(
+                        f"{self._url} is another model: it has {list(other)}, this one {list(own)}",
+                        hint="name the same model in `fallback`",
+                    )
+                self._remote = remote
+            return self._remote
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
         """Make a call with buffers of these shapes, here."""

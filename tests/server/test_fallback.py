@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -121,6 +123,47 @@ def test_a_call_for_which_memory_is_short_runs_on_the_server_and_the_next_one_he
     (note,) = model.placement.fallbacks
     assert note.startswith(f"1 calls at {url}/neg: too little memory here")
     assert model.placement.device == "cpu"
+    model.close()
+
+
+def test_threads_that_are_short_of_memory_at_once_share_one_connection() -> None:
+    local, remote = Local(), Local()
+    local.error = MemoryError()
+    short = Barrier(4)
+    connected: list[str] = []
+    again = Event()
+
+    def connect(url: str) -> Local:
+        connected.append(url)
+        if len(connected) > 1:
+            again.set()
+        again.wait(0.2)  # as long as a second connection may take to begin
+        return remote
+
+    model = FallbackModel(local, "http://server", connect)
+
+    def call() -> Any:
+        short.wait()
+        return model.run(FEEDS, ["y"], {}, ())["y"].tolist()
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(call) for _ in range(4)]
+
+    assert [answer.result() for answer in answers] == [[[1, 2, 3]]] * 4
+    assert connected == ["http://server"]
+
+
+def test_failures_that_differ_in_their_figures_are_counted_as_one_kind(url: str) -> None:
+    local = Local()
+    model = FallbackModel(local, f"{url}/neg", RemoteModel)
+    for size in range(3):
+        local.error = OutOfMemory(f"Failed to allocate memory for requested buffer of size {size}")
+        model.run(FEEDS, ["y"], {}, ())
+    local.error = MemoryError()
+    model.run(FEEDS, ["y"], {}, ())
+
+    assert [note.partition(" at ")[0] for note in model.placement.fallbacks] == ["3 calls", "1 calls"]
+    assert "of size 0" in model.placement.fallbacks[0]
     model.close()
 
 

@@ -142,13 +142,15 @@ def _fallen_back(error: Exception, failed: list[tuple[Choice, EdgeInferError]], 
 def _choices(bundle: Bundle, wishes: Wishes) -> Iterator[Choice]:
     """Give the ways to run a bundle here, the preferred first: by what was measured, else by rule.
 
+    Warns of one that is known to be wrong here.
+
     Raises:
         BackendUnavailable: None was measured within the latency budget, and there is a server to fall back to.
     """
     rows = _measured(bundle, wishes)
     if wishes.fallback is not None and wishes.latency_budget_ms is not None:
         _check_budget(bundle, rows, wishes, wishes.latency_budget_ms)
-    return choices(
+    for choice in choices(
         bundle.manifest,
         device=wishes.device,
         backend=wishes.backend,
@@ -156,19 +158,27 @@ def _choices(bundle: Bundle, wishes: Wishes) -> Iterator[Choice]:
         threads=wishes.threads,
         measured=rows,
         latency_budget_ms=wishes.latency_budget_ms,
-    )
+    ):
+        if choice.has_failed:
+            from warnings import warn
+
+            warn(
+                f"`{choice.variant.id}` by {choice.backend} on {choice.device} failed its golden examples when it was "
+                f"measured here, and nothing else is left to take: edge-infer verify {bundle.location}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        yield choice
 
 
 def _check_budget(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes, budget_ms: float) -> None:
     best = _best_measured(bundle, rows, wishes)
-    if best is not None:
-        ms = min(row.ms for row in rows if (row.variant, row.backend) == (best.variant.id, best.backend))
-        if ms > budget_ms:
-            raise BackendUnavailable(
-                f"`{best.variant.id}` by {best.backend} takes {ms:.3g} ms here, more than {budget_ms:g} ms",
-                hint="raise latency_budget_ms, or give fallback=URL of a server that has the model",
-                got=ms,
-            )
+    if best is not None and best.ms is not None and best.ms > budget_ms:
+        raise BackendUnavailable(
+            f"`{best.variant.id}` by {best.backend} takes {best.ms:.3g} ms here, more than {budget_ms:g} ms",
+            hint="raise latency_budget_ms, or give fallback=URL of a server that has the model",
+            got=best.ms,
+        )
 
 
 def _best_measured(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes) -> Choice | None:
@@ -180,6 +190,7 @@ def _best_measured(bundle: Bundle, rows: tuple[Measurement, ...], wishes: Wishes
         backend=wishes.backend,
         variant=wishes.variant,
         threads=wishes.threads,
+        latency_budget_ms=wishes.latency_budget_ms,
     )
 
 

@@ -50,7 +50,9 @@ class Choice(Record):
         backend: The engine's name.
         device: Where it runs, `cuda` also as `cuda:1`.
         threads: The threads that one operator may use; None where the engine or this package decides.
-        why: What decided: `asked for`, or `rule`, `measured` or `budget` with the reason.
+        why: What decided: `asked for`, or `rule`, `measured`, `budget` or `last` with the reason.
+        ms: The time of a call in milliseconds, where that was measured and decided.
+        has_failed: Whether its golden examples failed when it was measured here.
     """
 
     variant: Variant
@@ -58,6 +60,8 @@ class Choice(Record):
     device: str
     threads: int | None = None
     why: str = ""
+    ms: float | None = None
+    has_failed: bool = False
 
     def is_way_of(self, other: Choice) -> bool:
         """Tell whether another choice is the same variant, engine and device."""
@@ -75,6 +79,8 @@ def choices(
     latency_budget_ms: float | None = None,
 ) -> Iterator[Choice]:
     """Give the ways to run a bundle here, the preferred first; an engine is asked when its turn comes.
+
+    Those whose golden examples failed when they were measured here come last.
 
     Args:
         manifest: What the bundle holds.
@@ -108,11 +114,21 @@ def choices(
             latency_budget_ms=latency_budget_ms,
         )
     if first is not None:
+        if latency_budget_ms is not None and first.ms is not None and first.ms > latency_budget_ms:
+            from warnings import warn
+
+            warn(
+                f"No way to run this model here takes at most {latency_budget_ms:g} ms: "
+                f"`{first.variant.id}` by {first.backend} is the fastest with {first.ms:.3g} ms",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         yield first
 
     is_found = first is not None
     reasons: dict[str, Availability] = {}
     later: list[Choice] = []
+    wrong: list[Choice] = []
     for name in [backend] if backend is not None else backend_names():
         if backend is None and name in _ONLY_WHEN_ASKED:
             continue
@@ -125,14 +141,26 @@ def choices(
             for place in _by_itself(state) if device == "auto" else (device,):
                 for candidate in _ordered(readable, place, variant is not None):
                     choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
-                    if candidate.precision in _EMULATED[place.partition(":")[0]]:
+                    if first is not None and choice.is_way_of(first):
+                        continue
+                    is_found = True
+                    if _has_failed(choice, measured):
+                        wrong.append(choice._replace(why="last: its golden examples fail here", has_failed=True))
+                    elif candidate.precision in _EMULATED[place.partition(":")[0]]:
                         later.append(choice)
-                    elif first is None or not choice.is_way_of(first):
-                        is_found = True
+                    else:
                         yield choice
     yield from later
-    if not (is_found or later):
+    yield from wrong
+    if not is_found:
         raise _no_choice(manifest, device, backend, variants, reasons)
+
+
+def _has_failed(choice: Choice, measured: Sequence[Measurement]) -> bool:
+    """Tell whether a way was measured here, with this version of its engine, and failed its golden examples."""
+    way = (choice.variant.id, choice.backend, choice.device.partition(":")[0])
+    verdicts = [row for row in measured if (row.variant, row.backend, row.device) == way and row.verdict == "fail"]
+    return bool(verdicts) and get_backend(choice.backend).version() in {row.version for row in verdicts}
 
 
 def _by_itself(state: Availability) -> tuple[str, ...]:
@@ -208,15 +236,19 @@ def best_measured(
         for row in measured
         if row.variant in known
         and kind in ("auto", row.device)
-        and backend in (None, row.backend)
+        and (row.backend == backend or (backend is None and row.backend not in _ONLY_WHEN_ASKED))
         and threads in (None, row.threads)
         and (not row.threads or threads or "intra_op_threads" not in known[row.variant].options.get(row.backend, {}))
         and row.verdict != "fail"
     ]
-    fitting = [row for row in fitting if row.verdict != "warn"] or fitting
     here = {*backend_names()}
     versions = {name: get_backend(name).version() for name in {row.backend for row in fitting} & here}
     fitting = [row for row in fitting if row.version == versions.get(row.backend)]
+    # A GPU may be gone; an engine that has a version has the processor.
+    asked = {row.backend for row in fitting if row.device not in ("cpu", "wasm")}
+    devices = {name: get_backend(name).availability().devices for name in asked}
+    fitting = [row for row in fitting if row.device in devices.get(row.backend, (row.device,))]
+    fitting = [row for row in fitting if row.verdict != "warn"] or fitting
     if not fitting:
         return None
     within = [row for row in fitting if latency_budget_ms is not None and row.ms <= latency_budget_ms]
@@ -228,19 +260,11 @@ def best_measured(
         row = _fastest(fitting)
         why = f"measured: the fastest of {len(fitting)} ways that keep the quality: {row.ms:.3g} ms"
         if latency_budget_ms is not None:
-            from warnings import warn
-
-            warn(
-                f"No way to run this model here takes at most {latency_budget_ms:g} ms: "
-                f"`{row.variant}` by {row.backend} is the fastest with {row.ms:.3g} ms",
-                RuntimeWarning,
-                stacklevel=5,
-            )
             why = f"budget: nothing within {latency_budget_ms:g} ms, the fastest takes {row.ms:.3g} ms"
     if variant is not None:
         why = f"asked for; {why}"
     place = device if kind == row.device else row.device
-    return Choice(known[row.variant], row.backend, place, row.threads or None, why)
+    return Choice(known[row.variant], row.backend, place, row.threads or None, why, row.ms)
 
 
 def by_rule(variants: Sequence[Variant], device: str) -> tuple[Variant, str]:

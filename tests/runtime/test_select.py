@@ -84,6 +84,13 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
 
 
+@pytest.fixture
+def without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let onnxruntime say that it works on the processor only."""
+    state = Availability(ready=True, devices=("cpu",))
+    monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
+
+
 @pytest.mark.usefixtures("with_cuda")
 def test_a_gpu_comes_first_and_takes_the_float16_that_was_made_for_it() -> None:
     assert picked(DIGITS)[0] == "onnx/fp16 by onnxruntime on cuda"
@@ -127,6 +134,10 @@ def row(
     backend = {"onnx": "onnxruntime", "tflite": "litert"}[variant.partition("/")[0]]
     version = get_backend(backend).version()
     return Measurement(variant, backend, version, "cpu", threads, ms, 0.02, sqnr_db, verdict)
+
+
+def reference_row(variant: str, ms: float) -> Measurement:
+    return row(variant, ms)._replace(backend="reference", version=get_backend("reference").version(), threads=0)
 
 
 MEASURED = [
@@ -203,6 +214,48 @@ def test_a_number_of_threads_that_the_manifest_names_is_not_measured_away() -> N
     (choice,) = choices(fixed, measured=[row("onnx/int8", 1.0, threads=2)])
 
     assert choice.threads is None
+
+
+def test_figures_of_the_slow_reference_count_only_when_it_is_asked_for() -> None:
+    rows = [row("onnx/fp32", 3.0), reference_row("onnx/fp32", 0.5)]
+
+    assert first(rows).backend == "onnxruntime"
+    assert first(rows, backend="reference").why.startswith("measured")
+    assert first([reference_row("onnx/fp32", 0.5)]).why == "rule: int8 stands first on cpu"
+
+
+@pytest.mark.usefixtures("without_cuda")
+def test_figures_of_a_gpu_that_is_gone_do_not_count() -> None:
+    rows = [row("onnx/fp32", 3.0), row("onnx/fp16", 1.0)._replace(device="cuda")]
+
+    assert (first(rows).variant.id, first(rows).device) == ("onnx/fp32", "cpu")
+    with pytest.raises(BackendUnavailable, match="device `cuda`"):
+        next(choices(DIGITS, device="cuda", measured=rows))
+
+
+def test_a_variant_that_is_near_the_source_is_taken_where_the_better_figures_are_of_another_version() -> None:
+    rows = [row("onnx/int8", 1.0, verdict="warn"), row("onnx/fp32", 3.0)._replace(version="1.0")]
+
+    assert first(rows).why.startswith("measured: the fastest of 1 ways")
+
+
+def test_what_failed_its_golden_examples_comes_last() -> None:
+    failed = row("onnx/int8", 1.0, verdict="fail")
+
+    *others, last = choices(DIGITS, measured=[failed])
+
+    assert [(one.variant.id, one.has_failed) for one in others] == [("onnx/fp32", False), ("tflite/fp32", False)]
+    assert (last.variant.id, last.has_failed) == ("onnx/int8", True)
+    assert last.why == "last: its golden examples fail here"
+    assert first([failed], variant="onnx/int8").has_failed
+
+
+def test_what_failed_with_another_version_of_the_engine_or_with_another_engine_is_not_held_against_it() -> None:
+    for failed in (
+        row("onnx/int8", 1.0, verdict="fail")._replace(version="1.0"),
+        reference_row("onnx/int8", 1.0)._replace(verdict="fail"),
+    ):
+        assert first([failed]).variant.id == "onnx/int8"
 
 
 def test_where_the_measured_way_fails_the_rules_go_on_with_the_others() -> None:

@@ -15,6 +15,8 @@ from edge_infer.backends.fallback import FallbackModel
 from edge_infer.backends.remote import RemoteModel
 from edge_infer.dtypes import DType
 from edge_infer.errors import BundleError, ExecutionError, FetchError, InputError, OutOfMemory, UnsupportedModel
+from edge_infer.registry import get_backend
+from edge_infer.remembered import Measurement, remember
 from edge_infer.server.app import create_app
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec
@@ -82,6 +84,46 @@ def test_a_server_that_is_not_there_either_is_the_error(tmp_path: Path) -> None:
     folder = write_bundle(tmp_path / "tiny", bundle_files("tiny", b"no model at all"))
     with pytest.raises(FetchError):
         edge_infer.load(folder, fallback="http://127.0.0.1:1/v2/models/tiny")
+
+
+def test_the_budget_is_compared_with_the_figures_of_what_is_wished(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_INFER_CACHE", str(tmp_path / "cache"))
+    bundle = edge_infer.Bundle.open(write_bundle(tmp_path / "tiny", bundle_files()))
+    (variant,) = bundle.manifest.variants
+    version = get_backend("onnxruntime").version()
+    rows = [
+        Measurement(variant.id, "onnxruntime", version, device, threads, ms, 0.0, 100.0, "ok")
+        for device, threads, ms in (("cpu", 2, 3.0), ("cpu", 1, 10.0), ("cuda", 1, 1.0))
+    ]
+    remember(bundle.manifest.name, bundle.revision, rows)
+
+    def device(threads: int | None, latency_budget_ms: float) -> str:
+        wishes: dict[str, Any] = {"threads": threads, "latency_budget_ms": latency_budget_ms, "device": "cpu"}
+        with edge_infer.load(bundle, fallback=f"{url}/neg", **wishes) as session:
+            return session.report().device
+
+    assert [device(1, 5), device(2, 5), device(None, 5)] == ["remote", "cpu", "cpu"]
+    assert [device(2, 2), device(None, 2)] == ["remote", "remote"]
+
+
+def test_what_is_as_fast_within_the_noise_but_over_the_budget_is_no_reason_to_leave(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ways within 5 % the better one is the best; where only the other keeps the budget, that is taken."""
+    monkeypatch.setenv("EDGE_INFER_CACHE", str(tmp_path / "cache"))
+    bundle = edge_infer.Bundle.open(write_bundle(tmp_path / "tiny", bundle_files()))
+    (variant,) = bundle.manifest.variants
+    version = get_backend("onnxruntime").version()
+    rows = [
+        Measurement(variant.id, "onnxruntime", version, "cpu", threads, ms, 0.0, 100.0, "ok")
+        for threads, ms in ((1, 5.1), (2, 4.9))
+    ]
+    remember(bundle.manifest.name, bundle.revision, rows)
+
+    with edge_infer.load(bundle, fallback=f"{url}/neg", latency_budget_ms=5) as session:
+        assert (session.report().device, session.report().threads) == ("cpu", 2)
 
 
 class Local:

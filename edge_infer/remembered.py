@@ -63,41 +63,43 @@ def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
         return _IN_PAGE.get(_stem(name, revision), ())
     path = _path_of(name, revision)
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-    except OSError:
-        return ()
-    import json  # not before there is something to parse: this is on the way of every `load`
-
-    try:
-        document = json.loads(data[:_MAX_BYTES]) if len(data) <= _MAX_BYTES else {}
-        if document["format"] != FORMAT or document["revision"] != revision:
-            return ()
-        rows = tuple(_parse(row) for row in document["rows"])
-        here = document["machine"] == machine()
+        return _read(path, revision)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         from warnings import warn
 
         warn(f"Ignoring `{path}`, which is damaged ({error}): measure again", RuntimeWarning, stacklevel=6)
         return ()
-    return rows if here else ()
 
 
-def remember(name: str, revision: str, rows: Sequence[Measurement]) -> Path | None:
-    """Keep what was measured; return the file, or None in a page.
+def remember(
+    name: str, revision: str, rows: Sequence[Measurement], failed: Sequence[tuple[str, str, str, int]] = ()
+) -> Path | None:
+    """Keep what was measured, beside what was measured of other ways before; return the file, or None in a page.
+
+    Args:
+        name: The model's name.
+        revision: The bundle's revision.
+        rows: What was measured; figures of the same ways, or of another version of the same engine, go.
+        failed: The ways that do not work, each as variant, backend, device and threads: their figures go too.
 
     Raises:
         OSError: The file cannot be written; what was there before is still there.
     """
     if platform.in_browser():
-        _IN_PAGE[_stem(name, revision)] = tuple(rows)
+        stem = _stem(name, revision)
+        _IN_PAGE[stem] = _merged(_IN_PAGE.get(stem, ()), rows, failed)
         return None
     import json
 
     from edge_infer.files import write_file
 
-    document = {"format": FORMAT, "revision": revision, "machine": machine(), "rows": [row._asdict() for row in rows]}
     path = file_of(name, revision)
+    try:
+        before = _read(str(path), revision)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        before = ()  # it is damaged
+    kept = [row._asdict() for row in _merged(before, rows, failed)]
+    document = {"format": FORMAT, "revision": revision, "machine": machine(), "rows": kept}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, (json.dumps(document, indent=1) + "\n").encode())
     return path
@@ -120,6 +122,20 @@ def file_of(name: str, revision: str) -> Path:
     return Path(_path_of(name, revision))
 
 
+def _merged(
+    before: Sequence[Measurement], rows: Sequence[Measurement], failed: Sequence[tuple[str, str, str, int]]
+) -> tuple[Measurement, ...]:
+    """Return some figures, and those from before that still count."""
+    tried = {_way(row) for row in rows}.union(failed)
+    versions = {row.backend: row.version for row in rows}
+    others = [row for row in before if _way(row) not in tried and row.version == versions.get(row.backend, row.version)]
+    return (*rows, *others)
+
+
+def _way(row: Measurement) -> tuple[str, str, str, int]:
+    return row.variant, row.backend, row.device, row.threads
+
+
 def _folder() -> str:
     return os.path.join(platform.cache_path(), "measured")
 
@@ -138,6 +154,26 @@ def machine() -> dict[str, Any]:
 
 def _stem(name: str, revision: str) -> str:
     return f"{name}-{revision[:16]}"
+
+
+def _read(path: str, revision: str) -> tuple[Measurement, ...]:
+    """Return what a file holds that counts here.
+
+    Raises:
+        ValueError, KeyError, TypeError or RecursionError: It is damaged.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    except OSError:
+        return ()
+    import json  # not before there is something to parse: this is on the way of every `load`
+
+    document = json.loads(data[:_MAX_BYTES]) if len(data) <= _MAX_BYTES else {}
+    if document["format"] != FORMAT or document["revision"] != revision:
+        return ()
+    rows = tuple(_parse(row) for row in document["rows"])
+    return rows if document["machine"] == machine() else ()
 
 
 def _parse(row: Any) -> Measurement:

@@ -59,7 +59,7 @@ class Tuning(NamedTuple):
         model: The bundle's name and the first digits of its revision.
         rows: One measurement for each way that works, the fastest first.
         failed: The ways that do not.
-        best: The choice that `load` now makes by itself.
+        best: The choice that `load` makes of these ways, by rule where all of them fail their golden examples.
         path: The file in which it is remembered; None in a page, or where it was not to be.
     """
 
@@ -94,7 +94,8 @@ def tune(
         progress: Told each way before it is loaded.
 
     Raises:
-        InputError: An argument is not one of its choices.
+        InputError: An argument is not one of its choices; or no engine that is to be measured takes a number of
+            threads, and `threads` names some.
         BundleError: The source is no bundle or model.
         BackendUnavailable: No engine can run it here.
         UnsupportedModel: No way to run it works.
@@ -124,14 +125,15 @@ def tune(
         )
     rows.sort(key=lambda row: row.ms)
     best = next(choices(bundle.manifest, device=device, backend=backend, variant=variant, measured=rows))
-    path = _kept(bundle, rows) if save else None
+    path = _kept(bundle, rows, failed) if save else None
     return Tuning(bundle.label, tuple(rows), tuple(failed), best, path)
 
 
-def _kept(bundle: Bundle, rows: list[Measurement]) -> Path | None:
+def _kept(bundle: Bundle, rows: list[Measurement], failed: list[Failed]) -> Path | None:
     """Remember what was measured; where the folder cannot be written, as on a read-only device, warn."""
     try:
-        return remember(bundle.manifest.name, bundle.revision, rows)
+        ways = [(one.variant, one.backend, one.device.partition(":")[0], one.threads) for one in failed]
+        return remember(bundle.manifest.name, bundle.revision, rows, ways)
     except OSError as error:
         from warnings import warn
 
@@ -145,14 +147,22 @@ def _kept(bundle: Bundle, rows: list[Measurement]) -> Path | None:
 
 
 def _ways(found: Sequence[Choice], threads: Sequence[int] | None) -> Iterator[Choice]:
-    """Give each choice with each number of threads that it can have."""
+    """Give each choice with each number of threads that it can have.
+
+    Raises:
+        InputError: None of the engines takes a number of threads, and some were asked for.
+    """
+    if threads is not None and not any(takes_threads(choice.backend) for choice in found):
+        raise InputError(
+            f"Backend `{found[0].backend}` takes no number of threads", hint="leave `threads` out", got=list(threads)
+        )
     usable = platform.available_cpus()
     numbers = sorted({*threads}) if threads is not None else sorted({1, *_powers(usable), usable})
     for choice in found:
         is_fixed = "intra_op_threads" in choice.variant.options.get(choice.backend, {})
-        if is_fixed or not takes_threads(choice.backend):
+        if is_fixed or (threads is None and not takes_threads(choice.backend)):
             yield choice
-        else:
+        elif takes_threads(choice.backend):
             for number in numbers if choice.device == "cpu" or threads is not None else [1]:
                 yield choice._replace(threads=number)
 

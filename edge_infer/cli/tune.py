@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,8 @@ def tune(
     r"""Measure engine x variant x threads on a bundle's golden examples.
 
     The ways take turns, so that a machine that slows down slows them all. `load` then takes the fastest one that keeps
-    the quality, on this processor and with these engine versions.
+    the quality, on this processor and with these engine versions. Exits with 1 where nothing that was measured gives
+    the golden outputs.
 
     \b
     edge-infer tune digits.bundle
@@ -84,10 +86,15 @@ def tune(
         )
     else:
         _show(tuning)
+    kept = f"; remembered in {tuning.path}" if tuning.path is not None else ""
+    if all(row.verdict == "fail" for row in tuning.rows):
+        output.warn(
+            f"Nothing that was measured of {tuning.model} gives its golden outputs{kept}", f"edge-infer verify {source}"
+        )
+        sys.exit(1)
     threads_text = "" if best.threads is None else f", {best.threads} thread{'s' if best.threads > 1 else ''}"
     output.talk(
-        f"{tuning.model} runs best here as {best.variant.id} by {best.backend} on {best.device}{threads_text}"
-        + (f"; remembered in {tuning.path}" if tuning.path is not None else "")
+        f"{tuning.model} runs best here as {best.variant.id} by {best.backend} on {best.device}{threads_text}{kept}"
     )
 
 

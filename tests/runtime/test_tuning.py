@@ -87,6 +87,46 @@ def test_load_with_tune_measures_once(bundle: Path, cache: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
+def test_a_narrow_measurement_keeps_what_was_measured_of_the_other_ways(bundle: Path) -> None:
+    wide = edge_infer.tune(bundle, max_time_s=0.05, threads=[1])
+
+    narrow = edge_infer.tune(bundle, max_time_s=0.05, backend="reference", variant="onnx/fp32")
+
+    opened = edge_infer.Bundle.open(bundle)
+    assert {*remembered(opened.manifest.name, opened.revision)} == {*wide.rows, *narrow.rows}
+    with edge_infer.load(bundle) as session:
+        assert session.report().engine == "onnxruntime"
+
+
+def test_programs_that_wish_other_numbers_of_threads_do_not_measure_again_and_again(bundle: Path, cache: Path) -> None:
+    for threads in (1, 2):
+        edge_infer.load(bundle, tune=True, variant="onnx/fp32", backend="onnxruntime", threads=threads).close()
+    (path,) = cache.glob("measured/*.json")
+    before = path.stat().st_mtime_ns
+
+    for threads in (1, 2):
+        edge_infer.load(bundle, tune=True, variant="onnx/fp32", backend="onnxruntime", threads=threads).close()
+
+    assert path.stat().st_mtime_ns == before
+
+
+def test_a_variant_that_fails_is_not_taken_though_nothing_else_was_measured(bundle: Path) -> None:
+    tuning = edge_infer.tune(bundle, max_time_s=0.05, variant="onnx/int8", backend="onnxruntime")
+
+    assert tuning.best.has_failed
+    with edge_infer.load(bundle) as session:
+        assert session.report().variant == "onnx/mixed"
+
+
+def test_a_variant_that_fails_is_taken_with_a_warning_where_it_is_asked_for(bundle: Path) -> None:
+    edge_infer.tune(bundle, max_time_s=0.05, variant="onnx/int8", backend="onnxruntime")
+
+    with pytest.warns(RuntimeWarning, match="`onnx/int8` by onnxruntime on cpu failed its golden examples") as found:
+        edge_infer.load(bundle, variant="onnx/int8").close()
+
+    assert found[0].filename == __file__
+
+
 def test_what_is_not_to_be_saved_leaves_nothing(bundle: Path, cache: Path) -> None:
     tuning = edge_infer.tune(bundle, max_time_s=0.05, threads=[1], save=False)
 
@@ -136,6 +176,11 @@ def test_an_engine_that_takes_no_number_of_threads_says_so(write_model: WriteMod
         edge_infer.load(write_model(zoo.mlp()), backend="reference", threads=2)
 
 
+def test_numbers_of_threads_are_not_measured_on_an_engine_that_takes_none(write_model: WriteModel) -> None:
+    with pytest.raises(InputError, match="`reference` takes no number of threads"):
+        edge_infer.tune(write_model(zoo.mlp()), backend="reference", threads=[2], save=False)
+
+
 def test_a_load_that_measures_nothing_loads_nothing_that_measures(bundle: Path) -> None:
     code = f"import edge_infer, sys; edge_infer.load({str(bundle)!r}); print('edge_infer.tuning' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -164,6 +209,30 @@ def test_figures_of_another_processor_do_not_count(cache: Path) -> None:
     path.write_text(json.dumps(document))
 
     assert remembered("digits", "ab" * 32) == ()
+    remember("digits", "ab" * 32, [ROW._replace(threads=2)])
+    assert remembered("digits", "ab" * 32) == (ROW._replace(threads=2),)
+
+
+def test_a_way_that_is_measured_again_replaces_its_old_figures_and_those_of_the_engines_older_version(
+    cache: Path,
+) -> None:
+    more = [ROW._replace(threads=2), ROW._replace(backend="litert", version="9")]
+    remember("digits", "ab" * 32, [ROW, *more])
+
+    remember("digits", "ab" * 32, [ROW._replace(ms=0.7)])
+    assert {*remembered("digits", "ab" * 32)} == {ROW._replace(ms=0.7), *more}
+
+    remember("digits", "ab" * 32, [ROW._replace(version="1.2.4")])
+    assert {*remembered("digits", "ab" * 32)} == {ROW._replace(version="1.2.4"), more[1]}
+
+
+def test_a_way_that_no_longer_works_is_forgotten(cache: Path) -> None:
+    other = ROW._replace(backend="litert")
+    remember("digits", "ab" * 32, [ROW, other])
+
+    remember("digits", "ab" * 32, [ROW._replace(threads=2)], [("onnx/int8", "onnxruntime", "cpu", 1)])
+
+    assert {*remembered("digits", "ab" * 32)} == {ROW._replace(threads=2), other}
 
 
 @pytest.mark.parametrize(
@@ -250,6 +319,14 @@ def test_the_command_prints_the_best_way_and_where_it_is_remembered(bundle: Path
     assert said["best"]["threads"] == 1
     assert {row["variant"] for row in said["rows"]} == {"onnx/fp32", "onnx/mixed", "onnx/int8"}
     assert json.loads(file_of("model", edge_infer.Bundle.open(bundle).revision).read_text())["rows"] == said["rows"]
+
+
+def test_the_command_fails_where_nothing_that_it_measured_gives_the_golden_outputs(bundle: Path) -> None:
+    done = CliRunner().invoke(cli, ["tune", str(bundle), "--max-time", "0.05", "--variant", "onnx/int8"])
+
+    assert done.exit_code == 1
+    assert "gives its golden outputs" in done.stderr
+    assert "runs best" not in done.stderr
 
 
 def test_the_commands_table_puts_the_fastest_first_and_shows_ratios_to_it(bundle: Path) -> None:

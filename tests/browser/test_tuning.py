@@ -102,19 +102,21 @@ def test_a_session_is_tuned_within_what_it_asks_for(open_page: Callable[..., Bro
     assert onnx["why"].startswith("measured: the fastest of 3 ways"), "three variants with one thread, and they stay"
 
 
+def _with_wrong_int8(route: Route) -> None:
+    """Let int8 claim to be fp32, whose bound it cannot keep, and be the first of these."""
+    manifest = route.fetch().json()
+    for variant in manifest["variants"]:
+        if variant["id"] == "onnx/int8":
+            variant["precision"] = "fp32"
+    manifest["variants"].sort(key=lambda variant: variant["id"] != "onnx/int8")
+    route.fulfill(status=200, json=manifest)
+
+
 def test_a_variant_that_misses_its_golden_outputs_is_not_taken(
     open_page: Callable[..., BrowserPage], server: str
 ) -> None:
-    def exchange(route: Route) -> None:
-        """Let int8 claim to be fp32, whose bound it cannot keep."""
-        manifest = route.fetch().json()
-        for variant in manifest["variants"]:
-            if variant["id"] == "onnx/int8":
-                variant["precision"] = "fp32"
-        route.fulfill(status=200, json=manifest)
-
     page = open_page(f"{server}/blank.html")
-    page.do(lambda page: page.route("**/manifest.json", exchange))
+    page.do(lambda page: page.route("**/manifest.json", _with_wrong_int8))
 
     tuning = page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1], "backend": "ort"})
 
@@ -123,6 +125,20 @@ def test_a_variant_that_misses_its_golden_outputs_is_not_taken(
     assert (variant, "golden outputs" in reason) == ("onnx/int8", True)
     with pytest.raises(UnsupportedModel, match="golden outputs"):
         page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1], "variant": "onnx/int8"})
+
+
+def test_a_variant_that_misses_them_is_not_taken_though_nothing_else_was_measured(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    page = open_page(f"{server}/blank.html")
+    page.do(lambda page: page.route("**/manifest.json", _with_wrong_int8))
+    before = page.evaluate(_LOAD, {})
+
+    with pytest.raises(UnsupportedModel, match="golden outputs"):
+        page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1], "variant": "onnx/int8"})
+    after = page.evaluate(_LOAD, {})
+
+    assert (before["variant"], after["variant"]) == ("onnx/int8", "onnx/fp32")
 
 
 @pytest.mark.parametrize(("options", "said"), [({"threads": []}, "numbers from 1"), ({"maxTimeMs": 0}, "more than 0")])

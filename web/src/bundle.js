@@ -52,7 +52,8 @@ import { PART_BYTES, transfer } from "./transfer.js";
  * @property {"ort" | "litert"} [backend] The engine that must read the variant; ONNX is preferred unless given.
  * @property {string[]} [precisions] Which precision to take first; int8 unless given.
  * @property {(variant: Variant, measured?: Measured) => void} [onChosen] Told the variant before its file is fetched.
- * @property {(revision: string) => Promise<Measured | undefined>} [measured] Asked for what a measurement says.
+ * @property {(revision: string) => Promise<{best?: Measured, wrong: string[]}>} [measured] Asked for what a measurement says:
+ *   the best way, and the variants that give wrong answers here.
  * @property {boolean} [withExamples] Whether the golden examples are fetched too.
  * @property {import("./download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
@@ -95,10 +96,10 @@ export async function fetchBundle(url, options = {}) {
     return { name, revision: await sha256(model), variant: bare, model, ...facts };
   }
   const { manifest, revision, isOffline } = await openBundle(url, { signal, store });
-  const found = variant === undefined || backend === undefined ? await measured?.(revision) : undefined;
+  const { best: found, wrong = [] } = (variant === undefined || backend === undefined ? await measured?.(revision) : undefined) ?? {};
   const isThere = manifest.variants.some(({ id }) => id === found?.variant);
-  const chosen =
-    isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(manifest, variant, backend, precisions);
+  const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
+  const chosen = isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, precisions);
   if (chosen.external?.length) {
     throw new InferError(`Variant \`${chosen.id}\` has external data, which a page cannot read`, "unsupported_model", {
       hint: "save the model as one file",
@@ -111,7 +112,10 @@ export async function fetchBundle(url, options = {}) {
     withExamples && manifest.examples !== undefined
       ? readExamples((await fetchFile(place, manifest, manifest.examples, { signal, store })).bytes)
       : undefined;
-  const rule = variant !== undefined ? "asked for" : `rule: of ${chosen.format} variants ${chosen.precision} comes first here`;
+  const byRule = wrong.includes(chosen.id)
+    ? "last: its golden outputs do not come here"
+    : `rule: of ${chosen.format} variants ${chosen.precision} comes first here`;
+  const rule = variant !== undefined ? "asked for" : byRule;
   const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
   return { name: manifest.name, revision, variant: chosen, model, labels, isKept, isOffline, examples, why };
 }
@@ -151,6 +155,20 @@ export function runnable(manifest, id, backend) {
     formats.includes(format) && !external?.length && targets.some((kind) => TARGETS.includes(kind));
   const found = manifest.variants.filter(isFor);
   return found.length > 0 ? found : [one];
+}
+
+/**
+ * Leave variants out that are known to give wrong answers here, where others are left.
+ *
+ * @param {Manifest} manifest
+ * @param {"ort" | "litert" | undefined} backend
+ * @param {string[]} wrong
+ * @returns {Manifest}
+ */
+function withoutWrong(manifest, backend, wrong) {
+  if (wrong.length === 0) return manifest;
+  const variants = runnable(manifest, undefined, backend).filter(({ id }) => !wrong.includes(id));
+  return variants.length > 0 ? { ...manifest, variants } : manifest;
 }
 
 /**

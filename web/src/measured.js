@@ -10,6 +10,7 @@
  * @property {number} ms The median time of a run in the worker, in milliseconds.
  * @property {number} spread Half the distance of the quartiles over the median.
  */
+/** @typedef {{rows: Measurement[], wrong: import("./tune.js").Way[]}} Measured Ways that work, and ways that give wrong answers. */
 /** @typedef {Pick<import("./protocol.js").OpenRequest, "variant" | "backend" | "device"> & {threads?: number}} Asked */
 
 const FORMAT = 1;
@@ -27,30 +28,44 @@ const nameOf = (revision) => `measured-${revision}`;
  * @param {Store} store
  * @param {string} revision The bundle's.
  * @param {Measurement[]} rows
- * @param {import("./tune.js").Way[]} failed What does not work; what was measured of all other ways before stays.
+ * @param {import("./tune.js").Failure[]} failed What does not work; what was measured of all other ways before stays.
  */
 export async function rememberMeasured(store, revision, rows, failed) {
   const keyOf = (/** @type {import("./tune.js").Way} */ way) => [way.variant, way.backend, way.device, way.threads].join();
   const tried = new Set([...rows, ...failed].map(keyOf));
-  const others = (await recallMeasured(store, revision)).filter((row) => !tried.has(keyOf(row)));
-  const document = { format: FORMAT, machine: machine(), rows: [...others, ...rows] };
+  const isOther = (/** @type {import("./tune.js").Way} */ way) => !tried.has(keyOf(way));
+  const before = await recallMeasured(store, revision);
+  const wrong = [...before.wrong.filter(isOther), ...failed.filter(({ isWrong }) => isWrong)];
+  const document = { format: FORMAT, machine: machine(), rows: [...before.rows.filter(isOther), ...rows], wrong };
   await store.remember(nameOf(revision), new TextEncoder().encode(JSON.stringify(document)));
 }
 
 /**
  * @param {Store} store
  * @param {string} revision
- * @returns {Promise<Measurement[]>} None where nothing was measured here, or it cannot be read.
+ * @returns {Promise<Measured>} Nothing where nothing was measured here, or it cannot be read.
  */
 export async function recallMeasured(store, revision) {
   try {
     const bytes = await store.recall(nameOf(revision));
     const document = bytes && JSON.parse(new TextDecoder().decode(bytes));
-    if (document?.format !== FORMAT || document.machine !== machine() || !Array.isArray(document.rows)) return [];
-    return document.rows.filter((/** @type {Measurement} */ row) => typeof row?.variant === "string" && row.ms > 0);
+    if (document?.format !== FORMAT || document.machine !== machine()) return { rows: [], wrong: [] };
+    const { rows, wrong = [] } = document;
+    const isWay = (/** @type {import("./tune.js").Way} */ way) => typeof way?.variant === "string";
+    return { rows: rows.filter((/** @type {Measurement} */ row) => isWay(row) && row.ms > 0), wrong: wrong.filter(isWay) };
   } catch {
-    return []; // damaged, or the storage fails: the rules choose
+    return { rows: [], wrong: [] }; // damaged, or the storage fails: the rules choose
   }
+}
+
+/**
+ * @param {import("./tune.js").Way[]} wrong
+ * @param {Asked} asked
+ * @returns {string[]} The variants that give wrong answers on the device that the rules take.
+ */
+export function wrongVariants(wrong, { device = "auto" }) {
+  const taken = device === "auto" ? "wasm" : device;
+  return wrong.filter((way) => way.device === taken).map(({ variant }) => variant);
 }
 
 /**

@@ -57,7 +57,7 @@
 /** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there
  *   is to measure of a bundle, and whether something of what was asked for was measured. */
 /** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */
-/** @typedef {{kind: "remember", revision: string, rows: import("./measured.js").Measurement[], failed: import("./tune.js").Way[]}} RememberRequest */
+/** @typedef {{kind: "remember", revision: string, rows: import("./measured.js").Measurement[], failed: import("./tune.js").Failure[]}} RememberRequest */
 /**
  * @typedef {object} SwapRequest
  * @property {"swap"} kind

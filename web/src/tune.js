@@ -26,8 +26,9 @@ import { InferError } from "./errors.js";
  * @property {string} model The bundle's name and the first digits of its revision.
  * @property {Measurement[]} rows One for each way that works and gives the golden outputs, the fastest first: the next
  *   `load` takes it.
- * @property {(Way & {reason: string})[]} failed The ways that do not.
+ * @property {Failure[]} failed The ways that do not.
  */
+/** @typedef {Way & {reason: string, isWrong: boolean}} Failure One that `isWrong` runs, and gives other than the golden outputs. */
 /** @typedef {{way: Way, client: WorkerClient, session: number, runs: number, times: number[]}} Started */
 
 // A block of runs lasts at least this long: far above the resolution of a page's clock (0.1 ms).
@@ -80,7 +81,8 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
           started.push(await start(client, way, { url, root, signal, onProgress }));
         } catch (error) {
           signal?.throwIfAborted();
-          failed.push({ ...way, reason: error instanceof Error ? error.message : String(error) });
+          const isWrong = error instanceof InferError && "golden" in error.details;
+          failed.push({ ...way, reason: error instanceof Error ? error.message : String(error), isWrong });
         }
       }
       await takeTurns(started, maxTimeMs / groups.length, signal);
@@ -89,12 +91,12 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
         rows.push({ ...way, ...middle(times) });
       }
     }
+    rows.sort((one, other) => one.ms - other.ms);
+    await first.request({ kind: "remember", revision, rows, failed });
     if (rows.length === 0) {
       const reasons = failed.map(({ variant: id, threads: count, reason }) => `${id}, threads ${count}: ${reason}`);
       throw new InferError(`No way to run \`${model}\` works here: ${reasons.join("; ")}`, "unsupported_model");
     }
-    rows.sort((one, other) => one.ms - other.ms);
-    await first.request({ kind: "remember", revision, rows, failed });
     return { model, rows, failed };
   } finally {
     for (const client of clients.values()) client.close();

@@ -3,7 +3,7 @@
 import { fetchBundle, openBundle, runnable } from "./bundle.js";
 import { startEngine } from "./engines/open.js";
 import { InferError } from "./errors.js";
-import { fastest, recallMeasured, rememberMeasured } from "./measured.js";
+import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "./measured.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "./store.js";
 import { madeUpInputs } from "./tensors.js";
@@ -54,7 +54,7 @@ async function handle(request, signal, onProgress) {
       const sizes = new Map(manifest.files.map(({ path, size }) => [path, size]));
       const found = runnable(manifest, request.variant, request.backend);
       const variants = found.map(({ id, format, file }) => ({ id, format, bytes: sizes.get(file) ?? 0 }));
-      const isMeasured = fastest(await recallMeasured(await ownStore(), revision), request) !== undefined;
+      const isMeasured = fastest((await recallMeasured(await ownStore(), revision)).rows, request) !== undefined;
       return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, isMeasured }, []];
     }
     case "time":
@@ -123,7 +123,13 @@ async function open(request, signal, onProgress) {
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
   const asked = { ...request, threads: request.settings.threads };
-  const measured = kept && (async (/** @type {string} */ revision) => fastest(await recallMeasured(kept, revision), asked));
+  /** @type {import("./bundle.js").FetchOptions["measured"]} */
+  const measured =
+    kept &&
+    (async (revision) => {
+      const { rows, wrong } = await recallMeasured(kept, revision);
+      return { best: fastest(rows, asked), wrong: wrongVariants(wrong, asked) };
+    });
   const fetching = { onProgress, signal, store: kept, measured, withExamples: selfTest };
   /** @type {Bring} */
   const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));

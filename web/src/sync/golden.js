@@ -76,7 +76,8 @@ export async function requireGolden(session, examples, precision) {
 
 /** @param {string} why */
 function failed(why) {
-  return new InferError(`The weights do not give their golden outputs: ${why}`, "execution_error", { hint: "publish a better version" });
+  const details = { golden: why };
+  return new InferError(`The weights do not give their golden outputs: ${why}`, "execution_error", { hint: "publish a better version", details });
 }
 
 /**

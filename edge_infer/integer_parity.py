@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.dtypes import DType
 from edge_infer.parity import flat
 
 if TYPE_CHECKING:
@@ -23,15 +24,24 @@ def steps_apart(references: Sequence[Mapping[str, Any]], results: Sequence[Mappi
         results: The outputs to judge, in the same order and shapes.
 
     Returns:
-        The largest difference over the step, of the worst output; infinite where a shape or a NaN differs.
+        The largest difference over the step, of the worst output; infinite where a shape differs, or a value is finite
+        on one side only. Equal infinities and two NaNs agree; strings have no steps and do not count.
     """
     worst = 0.0
-    for name in references[0] if references else ():
+    for name, first in references[0].items() if references else ():
+        if str(first.dtype) == DType.STRING:
+            continue
         wanted, got = _pooled(references, name), _pooled(results, name)
-        if len(wanted) != len(got) or any(not isfinite(value) for value in (*wanted, *got)):
-            return 0.0 if wanted == got else inf
-        largest = max((abs(a - b) for a, b in zip(wanted, got, strict=True)), default=0.0)
-        values = sorted(set(wanted))
+        if len(wanted) != len(got):
+            return inf
+        finite: list[tuple[float, float]] = []
+        for a, b in zip(wanted, got, strict=True):
+            if isfinite(a) and isfinite(b):
+                finite.append((a, b))
+            elif not (a == b or (a != a and b != b)):
+                return inf
+        largest = max((abs(a - b) for a, b in finite), default=0.0)
+        values = sorted({a for a, _ in finite})
         spread = (values[-1] - values[0]) / 255 if values else 0.0
         # Values closer than a thousandth of the spread's step are one value with rounding noise, not two.
         gaps = [b - a for a, b in pairwise(values) if b - a > spread / 1000]

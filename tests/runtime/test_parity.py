@@ -140,3 +140,29 @@ def test_engines_are_apart_by_steps_of_the_output() -> None:
     assert steps_apart(outputs(grid), outputs(moved)) == pytest.approx(1, rel=1e-3)
     assert steps_apart(outputs(grid), outputs(far)) == pytest.approx(5, rel=1e-3)
     assert steps_apart(outputs(grid), outputs([[math.nan] * 5])) == math.inf
+
+
+@pytest.mark.parametrize("odd", [-math.inf, math.inf, math.nan])
+def test_equal_oddities_are_no_steps_apart_and_what_is_finite_is_still_measured(odd: float) -> None:
+    grid = [[odd, *(step * 0.1 for step in (0, 1, 2, 5, 255))]]
+    moved = [[odd, *(step * 0.1 for step in (0, 1, 3, 5, 255))]]
+
+    assert steps_apart(outputs(grid), outputs(grid)) == 0
+    assert steps_apart(outputs(grid), outputs(moved)) == pytest.approx(1, rel=1e-3)
+    assert steps_apart(outputs([[odd]]), outputs([[odd]])) == 0
+
+
+@pytest.mark.parametrize("got", [[0.0, 1.0], [math.inf, 1.0], [math.nan, 1.0], [-math.inf, math.inf], [-math.inf]])
+def test_what_is_finite_on_one_side_only_is_infinitely_far(got: list[float]) -> None:
+    assert steps_apart(outputs([-math.inf, 1.0]), outputs(got)) == math.inf
+
+
+def test_an_odd_output_does_not_hide_those_behind_it() -> None:
+    masked = Tensor.from_list([-math.inf], "float32")
+    want, got = ({"masked": masked, **outputs(row)[0]} for row in ([0.0, 1.0], [9.0, 1.0]))
+
+    assert steps_apart([want], [got]) == 9
+
+
+def test_strings_have_no_steps() -> None:
+    assert steps_apart(outputs(["cat", "dog"], dtype="string"), outputs(["cat", "dog"], dtype="string")) == 0

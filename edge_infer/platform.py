@@ -185,15 +185,17 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
 
     try:
         response = await pyfetch(url)
-    except OSError as error:
-        raise _unreachable(url, error) from error
+        data = await response.bytes()
+    except Exception as error:
+        # Behind Pyodide's error is that of JavaScript, which alone says why a body broke off.
+        raise _unreachable(url, error.__context__ or error) from error
     if not response.ok:
-        raise _refused(url, response.status, await response.bytes())
-    return _limited(url, await response.bytes(), limit)
+        raise _refused(url, response.status, data)
+    return _limited(url, data, limit)
 
 
 def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
-    from http.client import HTTPException
+    from http.client import HTTPException, IncompleteRead
     from urllib.error import HTTPError, URLError
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -210,7 +212,10 @@ def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None
     try:
         request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity", **(headers or {})})
         with build_opener(KeepSecrets).open(request, timeout=_TIMEOUT_S) as response:
-            return _limited(url, response.read(limit + 1), limit)
+            data = _limited(url, response.read(limit + 1), limit)
+            if response.length:  # what its Content-Length still promises
+                raise IncompleteRead(data, response.length)
+            return data
     except HTTPError as error:
         raise _refused(url, error.code, error.read(_MAX_PROBLEM_BYTES)) from error
     except (URLError, OSError, ValueError, HTTPException) as error:
@@ -225,11 +230,11 @@ def _fetch_browser(url: str, limit: int, headers: Mapping[str, str] | None = Non
             f"A page's main thread may not block to fetch {url}", hint="write `await edge_infer.load_async(...)`"
         )
     request = js.XMLHttpRequest.new()
-    request.open("GET", url, False)
-    request.responseType = "arraybuffer"
-    for name, value in (headers or {}).items():
-        request.setRequestHeader(name, value)
     try:
+        request.open("GET", url, False)
+        request.responseType = "arraybuffer"
+        for name, value in (headers or {}).items():
+            request.setRequestHeader(name, value)
         request.send(None)
     except Exception as error:
         raise _unreachable(url, error) from error

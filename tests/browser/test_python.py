@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +16,7 @@ from tests.browser.digits import digits_app
 from tests.conformance.cases import CASES, Case
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.browser.conftest import BrowserPage, PagePython
@@ -370,3 +373,84 @@ f"{edge_infer.__version__} {session.report().engine} {result['logits'].shape} {'
     )
 
     assert said == "0.1.0 ort-web (1, 10) False"
+
+
+@contextmanager
+def _hanging_up() -> Iterator[str]:
+    """Run a server whose answer breaks off as soon as it is asked for `/now`."""
+    now = Event()
+
+    class HangsUp(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.send_header("Cross-Origin-Resource-Policy", "cross-origin")
+            self.send_header("Content-Length", "0" if self.path == "/now" else "100000")
+            self.end_headers()
+            if self.path == "/now":
+                now.set()
+            else:
+                self.wfile.write(b"x" * 500)
+                now.wait(60)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HangsUp)
+    thread = Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_answer_that_breaks_off_is_an_error_of_ours(python: PagePython) -> None:
+    with _hanging_up() as url:
+        code, message = python.run(
+            """
+import edge_infer
+import pyodide.http
+
+fetch = pyodide.http.pyfetch
+
+async def fetch_and_break(address):
+    response = await fetch(address)
+    await fetch(f"{url}/now")
+    return response
+
+pyodide.http.pyfetch = fetch_and_break
+try:
+    await edge_infer.load_async(f"{url}/model.onnx")
+except edge_infer.EdgeInferError as error:
+    said = [error.code, error.message]
+finally:
+    pyodide.http.pyfetch = fetch
+said
+""",
+            url=url,
+        )
+
+    assert code == "fetch_error"
+    assert "model.onnx cannot be reached: TypeError: " in message
+
+
+def test_an_address_that_javascript_cannot_read_is_an_error_of_ours(python: PagePython) -> None:
+    said = python.run(
+        """
+import edge_infer
+
+said = []
+for load in (edge_infer.load, edge_infer.load_async):
+    try:
+        loading = load(url)
+        await loading
+    except edge_infer.EdgeInferError as error:
+        said.append([error.code, error.message])
+said
+""",
+        url="http://127.0.0.1:99999/model.onnx",
+    )
+
+    assert [code for code, _ in said] == ["fetch_error", "fetch_error"]
+    assert all("model.onnx cannot be reached: " in message for _, message in said)

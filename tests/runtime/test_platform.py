@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer import platform
+from edge_infer.errors import FetchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Seen(BaseHTTPRequestHandler):
-    """Answers what it was sent as `Authorization`, or sends the client elsewhere."""
+    """Answers what it was sent as `Authorization`, sends the client elsewhere, or hangs up in the middle."""
 
     elsewhere = ""
 
     def do_GET(self) -> None:
         place = {"/away": f"{self.elsewhere}/here", "/near": "/here"}.get(self.path)
         body = (self.headers.get("Authorization") or "nothing").encode()
+        missing = 500 if self.path == "/short" else 0
         self.send_response(302 if place else 200)
         if place:
             self.send_header("Location", place)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + missing))
         self.end_headers()
         self.wfile.write(body)
 
@@ -54,3 +56,8 @@ def test_a_key_goes_with_a_redirect_of_the_same_server_and_to_no_other(servers: 
 
     assert platform.fetch(f"{servers[0]}/near", headers=key) == b"Bearer SECRET"
     assert platform.fetch(f"{servers[0]}/away", headers=key) == b"nothing"
+
+
+def test_an_answer_that_breaks_off_is_refused(servers: list[str]) -> None:
+    with pytest.raises(FetchError, match=r"cannot be reached: .*7 bytes read, 500 more expected"):
+        platform.fetch(f"{servers[0]}/short")

@@ -17,6 +17,7 @@ from edge_infer.loading import load
 from edge_infer.parity import compare, judge
 from edge_infer.platform import is_url
 from edge_infer.registry import backend_names, get_backend
+from edge_infer.select import check_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +62,11 @@ class Row(NamedTuple):
 @click.command()
 @click.argument("source")
 @click.option(
-    "--backend", "backends", multiple=True, metavar="NAME", help="Only this engine; may be repeated. Default: all here."
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="NAME",
+    help="Only this engine; may be repeated. Default: all here that have the device.",
 )
 @click.option("--variant", "variants", multiple=True, metavar="ID", help="Only this variant; may be repeated.")
 @click.option(
@@ -101,6 +106,7 @@ def verify(
     """
     if against is not None and not is_bisected:
         raise click.UsageError("--against needs --bisect")
+    device = check_device(device)
     bundle = Bundle.open(source)
     examples = bundle.examples()
     if not examples:
@@ -150,19 +156,23 @@ def verify(
 
 
 def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[str]:
-    """Return the engines to run on: those asked for, else all that work here and read one of the variants."""
+    """Return the engines to run on: those asked for, else all here that have the device and read a variant."""
     formats = {variant.format for variant in wanted}
+    kind = device.partition(":")[0]
     names = list(asked)
     if not names and device in _IN_PAGE_BY_DEVICE:
         names = [name for name in _IN_PAGE_BY_DEVICE[device] if formats.intersection(get_backend(name).formats)]
     elif not names:
-        names = [name for name in backend_names() if get_backend(name).availability().ready]
+        states = {name: get_backend(name).availability() for name in backend_names()}
+        names = [name for name, state in states.items() if state.ready and kind in ("auto", *state.devices)]
         names = [name for name in names if formats.intersection(get_backend(name).formats)]
     for name in names:
         if not formats.intersection(get_backend(name).formats):
             raise InputError(f"Backend `{name}` reads {listed(list(get_backend(name).formats))}, none of the variants")
     if not names:
-        raise InputError("No engine works here", hint="edge-infer backends")
+        raise InputError(
+            f"No engine here reads {listed(sorted(formats))} on device `{device}`", hint="edge-infer backends"
+        )
     return names
 
 

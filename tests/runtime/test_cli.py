@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from onnx import helper
 
 from edge_infer import Tensor
+from edge_infer.backends.base import Availability
+from edge_infer.cli import cli
 from edge_infer.codec import read_tensors, write_examples, write_tensors
+from edge_infer.registry import get_backend
 from edge_infer.values import to_tensor
 from tests import zoo
 
@@ -287,6 +291,27 @@ def test_what_only_the_reference_cannot_load_is_no_failure(write_bundle: WriteBu
     verdicts = {row["backend"]: row["verdict"] for row in json.loads(unasked.stdout)["rows"]}
     assert (unasked.returncode, verdicts) == (0, {"onnxruntime": "ok", "reference": "skip"})
     assert asked.returncode == 1
+
+
+def test_verify_takes_the_engines_that_have_the_device(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether CUDA then works here is another question."""
+    state = Availability(ready=True, devices=("cuda", "cpu"))
+    monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
+
+    done = CliRunner().invoke(cli, ["verify", str(bundle), "--device", "cuda:0", "--json"])
+
+    assert [row["backend"] for row in json.loads(done.stdout)["rows"]] == ["onnxruntime"]
+
+
+def test_verify_refuses_a_device_that_is_not_known_or_that_no_engine_has(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: Availability(True, ("cpu",)))
+
+    absent = CliRunner().invoke(cli, ["verify", str(bundle), "--device", "cuda"]).exception
+
+    assert "No engine here reads `onnx` on device `cuda`" in str(absent)
+    assert "Device `gpuu` is not known" in failed(edge_infer("verify", bundle, "--device", "gpuu"))
 
 
 def test_verify_needs_golden_examples(write_bundle: WriteBundle) -> None:

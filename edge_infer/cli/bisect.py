@@ -13,7 +13,7 @@ from edge_infer.codec import write_examples
 from edge_infer.errors import InputError, UnsupportedModel, listed
 from edge_infer.loading import load
 from edge_infer.manifest import MANIFEST_NAME, FileEntry, Manifest, Variant
-from edge_infer.registry import backend_names
+from edge_infer.registry import backend_names, get_backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,13 +30,14 @@ _IN_PAGE = ("ort-web",)
 
 
 class Way(NamedTuple):
-    """A way to run a model: which variant, on which engine."""
+    """A way to run a model: which variant, on which engine and device; `cpu` in a page is `wasm`."""
 
     variant: Variant
     backend: str
+    device: str = "cpu"
 
     def __str__(self) -> str:
-        return f"{self.variant.id} on {self.backend}"
+        return f"{self.variant.id} on {self.backend}" + ("" if self.device == "cpu" else f", {self.device}")
 
 
 class Bisection(NamedTuple):
@@ -72,14 +73,28 @@ class Bisection(NamedTuple):
         return {
             "variant": self.way.variant.id,
             "backend": self.way.backend,
-            "against": {"variant": self.against.variant.id, "backend": self.against.backend},
+            "device": self.way.device,
+            "against": {
+                "variant": self.against.variant.id,
+                "backend": self.against.backend,
+                "device": self.against.device,
+            },
             "compared": self.compared,
             "first_difference": first,
         }
 
 
+def judged_way(variant: Variant, backend: str, device: str) -> Way:
+    """Return the way that a verdict is of: where nobody asked for a device, that which the engine takes by itself."""
+    if backend in _IN_PAGE:
+        device = "cpu" if device in ("auto", "wasm") else device
+    elif device == "auto":
+        device = next(iter(get_backend(backend).availability().devices), "cpu")
+    return Way(variant, backend, device)
+
+
 def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
-    """Find out what to compare with.
+    """Find out what to compare with; it runs on the processor, whose numbers are the right ones.
 
     Args:
         bundle: The bundle.
@@ -180,7 +195,9 @@ class _Runner:
         _write_bundle(folder, way.variant, model, self._examples)
         if way.backend in _IN_PAGE:
             return _in_page(folder, way)
-        with load(folder, backend=way.backend, variant=way.variant.id, strict=True, arrays="tensor") as session:
+        with load(
+            folder, backend=way.backend, variant=way.variant.id, device=way.device, strict=True, arrays="tensor"
+        ) as session:
             return [session.run(inputs) for inputs, _ in self._examples]
 
 
@@ -189,8 +206,9 @@ def _in_page(folder: Path, way: Way) -> Runs:
     from edge_infer.server.app import create_app
     from edge_infer.server.thread import ServerThread
 
-    with ServerThread(create_app({folder.stem: folder})) as server, PagePython(server.url) as page:
-        return page.run_examples(f"{server.url}/models/{folder.stem}", way.backend, way.variant.id)[1]
+    app = create_app({folder.stem: folder})
+    with ServerThread(app) as server, PagePython(server.url, webgpu=way.device == "webgpu") as page:
+        return page.run_examples(f"{server.url}/models/{folder.stem}", way.backend, way.variant.id, way.device)[1]
 
 
 def _write_bundle(folder: Path, variant: Variant, model: bytes, examples: list[Example]) -> None:

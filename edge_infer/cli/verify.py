@@ -10,7 +10,7 @@ import click
 
 from edge_infer.bundle import Bundle
 from edge_infer.cli import options, output
-from edge_infer.cli.bisect import Way, bisect, other_way, show
+from edge_infer.cli.bisect import bisect, judged_way, other_way, show
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
 from edge_infer.integer_parity import steps_apart
 from edge_infer.loading import load
@@ -123,7 +123,7 @@ def verify(
     if not backends:
         rows = _without_excused(rows)
     failed = [row for row in rows if row.verdict == "fail"]
-    found, not_bisected = _bisected(bundle, rows, examples, against) if is_bisected else ([], {})
+    found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})
     if as_json:
         output.data_json(
             {
@@ -177,7 +177,7 @@ def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[s
 
 
 def _bisected(
-    bundle: Bundle, rows: list[Row], examples: list[Example], against: str | None
+    bundle: Bundle, device: str, rows: list[Row], examples: list[Example], against: str | None
 ) -> tuple[list[Bisection], dict[str, EdgeInferError]]:
     """Bisect what disagrees, or all rows where there is something to compare them with."""
     found: list[Bisection] = []
@@ -185,7 +185,7 @@ def _bisected(
     wanted = [row for row in rows if row.verdict != "skip" and (against is not None or row.verdict == "fail")]
     with output.progress(f"Bisecting {len(wanted)} variants", len(wanted)) as advance:
         for row in wanted:
-            way = Way(bundle.manifest.variant(row.variant), row.backend)
+            way = judged_way(bundle.manifest.variant(row.variant), row.backend, device)
             other = other_way(bundle, way, against)
             if other == way and len(wanted) > 1:
                 continue  # the one that the others are compared with
@@ -254,7 +254,7 @@ def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: 
     steps = None
     exact = _EXACT[variant.format]
     if variant.precision not in ("fp32", "fp16") and name != exact and get_backend(exact).availability().ready:
-        with load(bundle, backend=exact, variant=variant.id, strict=True, arrays="tensor") as session:
+        with load(bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor") as session:
             steps = steps_apart([session.run(inputs) for inputs, _ in examples], results)
         if steps > _MAX_STEPS and verdict.word != "fail":
             reason = f"{steps:.1f} quantization steps from {exact}, expected at most 1"

@@ -11,10 +11,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from edge_infer import Bundle
+from edge_infer import Bundle, load
+from edge_infer.backends.base import Availability
 from edge_infer.bisection import taps_of
-from edge_infer.cli import main
+from edge_infer.browser.page import PagePython
+from edge_infer.cli import bisect, main
+from edge_infer.cli.bisect import judged_way, other_way
 from edge_infer.codec import write_examples
+from edge_infer.registry import get_backend
 from edge_infer.tensors import Tensor
 from tests import zoo
 from tests.converters.engines import run_onnx
@@ -97,7 +101,10 @@ def test_the_planted_node_is_named_and_what_it_read_was_equal(planted: Path, ver
 
     (found,) = document["bisections"]
     assert code == 1
-    assert (found["variant"], found["against"]) == ("onnx/fp16", {"variant": "onnx/fp32", "backend": "onnxruntime"})
+    assert (found["variant"], found["against"]) == (
+        "onnx/fp16",
+        {"variant": "onnx/fp32", "backend": "onnxruntime", "device": "cpu"},
+    )
     first = found["first_difference"]
     assert (first["node"], first["operator"], first["output"]) == ("conv2", "Conv", "r2")
     assert first["inputs"] == {"r1": None}  # null: equal to the last bit
@@ -122,6 +129,56 @@ def test_chromium_is_compared_with_native_node_by_node(planted: Path, verify: Ve
     (found,) = document["bisections"]
     assert (code, found["backend"], found["against"]["backend"]) == (1, "ort-web", "onnxruntime")
     assert found["first_difference"]["node"] == "conv2"
+
+
+@pytest.mark.browser
+def test_webgpu_is_bisected_on_webgpu(planted: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page where the device is not used raises."""
+    devices = []
+    run = PagePython.run_examples
+
+    def seen(page: PagePython, url: str, backend: str, variant: str, device: str = "auto") -> Any:
+        devices.append(device)
+        return run(page, url, backend, variant, device)
+
+    monkeypatch.setattr(PagePython, "run_examples", seen)
+    arguments = ("--backend", "ort-web", "--device", "webgpu", "--variant", "onnx/fp32", "--bisect")
+    _, document, said = verify(planted, *arguments, "--against", "onnx/fp16")
+
+    assert devices == ["webgpu", "webgpu"], said
+    (found,) = document["bisections"]
+    assert (found["device"], found["against"]["device"]) == ("webgpu", "cpu")
+    assert found["first_difference"]["node"] == "conv2"
+
+
+def test_the_processor_is_bisected_on_the_processor_where_there_is_a_gpu(
+    planted: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = []
+
+    def seen(*arguments: Any, **wishes: Any) -> Any:
+        devices.append(wishes["device"])
+        return load(*arguments, **wishes)
+
+    monkeypatch.setattr(bisect, "load", seen)
+    state = Availability(ready=True, devices=("cuda", "cpu"))
+    monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
+    verify(planted, "--backend", "onnxruntime", "--device", "cpu", "--bisect")
+
+    assert devices == ["cpu", "cpu"]
+
+
+def test_a_gpu_is_compared_with_the_processor_of_the_same_engine(
+    planted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = Availability(ready=True, devices=("cuda", "cpu"))
+    monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
+    bundle = Bundle.open(planted)
+
+    for device in ("auto", "cuda"):
+        way = judged_way(bundle.manifest.variant("onnx/fp32"), "onnxruntime", device)
+        assert str(way) == "onnx/fp32 on onnxruntime, cuda"
+        assert str(other_way(bundle, way, "onnxruntime")) == "onnx/fp32 on onnxruntime"
 
 
 def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path, verify: Verify) -> None:

@@ -23,7 +23,7 @@ from time import perf_counter
 import edge_infer
 from edge_infer.made_up import made_up_inputs
 
-session = edge_infer.load(url, backend=backend, variant=variant, strict=True, arrays="tensor")
+session = edge_infer.load(url, backend=backend, variant=variant, device=device, strict=True, arrays="tensor")
 feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [made_up_inputs(session.inputs)]
 session.run(feeds[0])
 """
@@ -76,8 +76,14 @@ def measure_in_page(
                 if place not in failed:
                     try:
                         start = perf_counter()
-                        with PagePython(server.url) as page:
-                            names = {"url": url, "backend": way.backend, "variant": way.variant.id, "seconds": seconds}
+                        with PagePython(server.url, webgpu=way.device == "webgpu") as page:
+                            names = {
+                                "url": url,
+                                "backend": way.backend,
+                                "variant": way.variant.id,
+                                "device": way.device,
+                                "seconds": seconds,
+                            }
                             page.run(_CODE, names)
                             cold_ms = (perf_counter() - start) * 1000
                             answer = page.run(_LOOP, names)

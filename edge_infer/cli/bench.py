@@ -122,6 +122,8 @@ def bench(
     others = [_read(path) for path in beside]
     cpus = _cpus(pin)
     native, in_page = _ways(bundle, backends, variants, device, threads)
+    if in_page and (pin is not None or threads is not None):
+        raise click.UsageError("--threads and --pin do nothing in a page: measure its engines without them")
     before = read_heat()
     rows: list[Row] = []
     failed: list[Failure] = []
@@ -167,7 +169,7 @@ def _ways(
     bundle: Bundle, backends: Sequence[str], variants: Sequence[str], device: str, threads: int | None
 ) -> tuple[list[Choice], list[Choice]]:
     """Return the ways to measure: natively, and in the page."""
-    pages = [name for name in backends if name.endswith("-web") or name == "webgpu"]
+    pages = [name for name in backends if name.endswith("-web")]
     wanted = [bundle.manifest.variant(name) for name in variants]
     natives = [name for name in backends if name not in pages]
     native: list[Choice] = []
@@ -179,8 +181,10 @@ def _ways(
 
     native = [way._replace(threads=threads if takes_threads(way.backend) else None) for way in native]
     in_page = []
+    place = {"auto": "wasm", "cpu": "wasm"}.get(device, device)
+    if pages and place not in ("wasm", "webgpu"):
+        raise InputError(f"Backend `{pages[0]}` does not run on device `{device}`", hint="--device wasm or webgpu")
     for name in pages:
-        place = "webgpu" if device == "webgpu" or name == "webgpu" else "wasm"
         fitting = [one for one in wanted or bundle.manifest.variants if one.format in get_backend(name).formats]
         in_page += [Choice(one, name, place) for one in fitting]
     if not native and not in_page:

@@ -225,6 +225,8 @@ def test_a_file_that_is_no_benchmark_is_refused_before_anything_runs(tmp_path: P
         ["--fail-above", "10%"],
         ["--compare", "missing.json"],
         ["--fail-above", "much"],
+        ["--backend", "ort-web", "--threads", "2"],
+        ["--backend", "onnxruntime", "--backend", "ort-web", "--pin", str(CPU)],
     ],
 )
 def test_wrong_usage_exits_with_2(model: Path, wrong: list[str]) -> None:
@@ -250,3 +252,20 @@ def test_the_page_is_measured_in_chromium(write_model: WriteModel) -> None:
     (found,) = json.loads(done.stdout)["rows"]
     assert (found["backend"], found["device"], found["rss_bytes"]) == ("ort-web", "wasm", None)
     assert 0 < found["p50_ms"] < found["cold_ms"]
+
+
+@pytest.mark.browser
+def test_the_page_is_measured_on_webgpu_where_that_is_asked_for(write_model: WriteModel) -> None:
+    arguments = [str(write_model(zoo.mlp())), "--backend", "ort-web", "--rounds", "1", "--seconds", "0.05", "--json"]
+
+    document = json.loads(bench(*arguments, "--device", "webgpu").stdout)
+
+    assert document["failed"] == []
+    assert [found["device"] for found in document["rows"]] == ["webgpu"]
+
+
+def test_a_device_that_no_page_has_is_refused(model: Path) -> None:
+    done = bench(str(model), "--backend", "ort-web", "--device", "cuda")
+
+    assert done.exit_code == 1
+    assert "`ort-web` does not run on device `cuda`" in str(done.exception)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
     from edge_infer.tensors import Tensor
 
-#: How long the page may take to start Python, or to answer.
-_TIMEOUT_S = 120
+# How long the page may take to start Python; a slow machine takes a minute.
+_START_S = 300
+# How long it may take to answer. 32 golden examples on a GPU that the processor imitates can take many minutes.
+_ANSWER_S = 1800
 
 _START = """async () => {
     const { loadPython } = await import("/src/index.js");
@@ -69,13 +71,13 @@ class PagePython:
         with ExitStack() as opening:
             browser = opening.enter_context(chromium(*self._flags))
             self._page = browser.new_page()
-            self._page.set_default_timeout(_TIMEOUT_S * 1000)
-            self._page.goto(f"{self._url}/blank.html")
+            self._page.goto(f"{self._url}/blank.html", timeout=_START_S * 1000)
             try:
-                self._evaluate(_START, None)
+                self._evaluate(_START, None, _START_S)
             except ExecutionError as error:
                 raise BackendUnavailable(
-                    f"Python does not start in the page: {error.message}", hint=error.hint or "make setup"
+                    f"Python does not start in the page: {error.message}",
+                    hint=error.hint or "pip install 'edge-infer[web]'",
                 ) from error
             self._open = opening.pop_all()
         return self
@@ -92,8 +94,9 @@ class PagePython:
 
         Raises:
             EdgeInferError: What the code raised.
+            ExecutionError: The page does not answer; it is closed then.
         """
-        return self._evaluate(_RUN, [code, dict(names or {})])
+        return self._evaluate(_RUN, [code, dict(names or {})], _ANSWER_S)
 
     def run_examples(
         self, url: str, backend: str, variant: str, device: str = "auto"
@@ -116,11 +119,17 @@ class PagePython:
         examples = read_examples(base64.b64decode(answer["outputs"]))
         return str(answer["version"]), [outputs for _, outputs in examples]
 
-    def _evaluate(self, function: str, argument: Any) -> Any:
+    def _evaluate(self, function: str, argument: Any, limit_s: int) -> Any:
         from playwright.sync_api import Error
+        from playwright.sync_api import TimeoutError as TookTooLong
 
         try:
-            answer = self._page.evaluate(_GUARD % function, argument)
+            # Not `evaluate`, which waits for ever; this ends even where the page's own thread is busy.
+            found = self._page.wait_for_function(_GUARD % function, arg=argument, timeout=limit_s * 1000)
+            answer = found.json_value()
+        except TookTooLong as error:
+            self._page.close()
+            raise ExecutionError(f"The page does not answer within {limit_s} s") from error
         except Error as error:
             raise ExecutionError(f"The page failed: {error.message.splitlines()[0]}") from error
         if "error" in answer:

@@ -99,7 +99,7 @@ def bench(
     fail_above: float | None,
     as_json: bool,
 ) -> None:
-    r"""Measure cold start, latency, throughput and memory of a bundle.
+    """Measure cold start, latency, throughput and memory of a bundle.
 
     Each way runs in fresh processes, which take turns; with --backend ort-web in fresh pages of a headless Chromium.
     Spread is half the distance of the quartiles over the median, between the processes. Exits with 1 where --compare
@@ -109,7 +109,7 @@ def bench(
     edge-infer bench digits.bundle
     edge-infer bench digits.bundle --backend ort-web --json > old.json
     edge-infer bench digits.bundle --backend ort-web --compare old.json --fail-above 10%
-    """
+    """  # noqa: D301  click reads the \b
     if fail_above is not None and compare is None:
         raise click.UsageError("--fail-above needs --compare")
     from edge_infer.bench.compare import compare_rows

@@ -63,7 +63,7 @@ def install_service(
     unit_dir: Path,
     dry_run: bool,
 ) -> None:
-    r"""Write a systemd unit that starts at boot, is watched and restarted, and is shut off from the rest.
+    """Write a systemd unit that starts at boot, is watched and restarted, and is shut off from the rest.
 
     A BUNDLE (a folder, such as `current` in a drop folder, a .zip or a model file) is served over HTTP; of
     STORE/MODEL the newest version is kept in /var/lib/edge-infer/MODEL.
@@ -71,7 +71,7 @@ def install_service(
     \b
     edge-infer device install-service digits.bundle --dry-run
     sudo edge-infer device install-service /srv/models/current --user pi --host 0.0.0.0
-    """
+    """  # noqa: D301  click reads the \b
     from edge_infer.device.service import Service, unit_text
 
     arguments = _arguments(source, host, port)
@@ -150,7 +150,7 @@ def status(folders: tuple[Path, ...], root: Path) -> None:
 )
 @click.option("--once", is_flag=True, help="Take what is there now, and exit with 1 where something was refused.")
 def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
-    r"""Take bundles that are copied into DIR/incoming.
+    """Take bundles that are copied into DIR/incoming.
 
     One that is whole and gives its golden outputs becomes DIR/current, by one atomic rename; the one before it is kept.
     One that does not goes to DIR/refused, with the reason beside it.
@@ -158,7 +158,7 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
     \b
     edge-infer device watch-folder /srv/models &
     edge-infer serve /srv/models/current     # serves the new version from the next request on
-    """
+    """  # noqa: D301  click reads the \b
     from edge_infer.device.drop_folder import DropFolder
     from edge_infer.notify import Watchdog, notify
 

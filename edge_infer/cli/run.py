@@ -50,14 +50,14 @@ def run(
     variant: str | None,
     as_json: bool,
 ) -> None:
-    r"""Run a model once and show its outputs.
+    """Run a model once and show its outputs.
 
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
 
     \b
     edge-infer run digits.bundle --example 0
     edge-infer run digits.bundle --input image=seven.npy -o logits.npz
-    """
+    """  # noqa: D301  click reads the \b
     if target is not None and Path(target).suffix not in (".npz", ".json", ".safetensors"):
         raise click.UsageError(f"`{target}` has no known suffix; write to {_WRITABLE}")
     with load(source, device=device, backend=backend, variant=variant, arrays="tensor") as session:

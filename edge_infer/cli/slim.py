@@ -33,15 +33,15 @@ def slim(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Copy only what the bundle or model SOURCE needs: the engine's library, the runtime, one variant.
+    """Copy only what the bundle or model SOURCE needs: the engine's library, the runtime, one variant.
 
     The folder runs on a bare Python 3.11 or newer, without pip and without numpy:
 
     \b
-        edge-infer slim digits.bundle -o digits-device
-        python3 -I -S digits-device inputs.json
-        python3 -I -S digits-device --self-test
-    """
+    edge-infer slim digits.bundle -o digits-device
+    python3 -I -S digits-device inputs.json
+    python3 -I -S digits-device --self-test
+    """  # noqa: D301  click reads the \b
     from edge_infer.slim.engine import find_library, this_platform
     from edge_infer.slim.folder import write_slim
 

@@ -46,7 +46,7 @@ def tune(
     no_save: bool,
     as_json: bool,
 ) -> None:
-    r"""Measure engine x variant x threads on a bundle's golden examples.
+    """Measure engine x variant x threads on a bundle's golden examples.
 
     The ways take turns, so that a machine that slows down slows them all. `load` then takes the fastest one that keeps
     the quality, on this processor and with these engine versions. Exits with 1 where nothing that was measured gives
@@ -55,7 +55,7 @@ def tune(
     \b
     edge-infer tune digits.bundle
     edge-infer tune digits.bundle --device cpu --threads 1 --json
-    """
+    """  # noqa: D301  click reads the \b
     with output.progress("Measuring") as advance:
         tuning = tune_bundle(
             source,

@@ -88,7 +88,7 @@ def verify(
     against: str | None,
     as_json: bool,
 ) -> None:
-    r"""Run a bundle's golden examples on every engine and compare with the fp32 source.
+    """Run a bundle's golden examples on every engine and compare with the fp32 source.
 
     With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
@@ -103,7 +103,7 @@ def verify(
     edge-infer verify digits.bundle --variant onnx/int8 --bisect --against onnx/fp32
     edge-infer verify digits.bundle --backend ort-web --backend litert-web --json
     edge-infer verify digits.bundle --backend ort-web --device webgpu
-    """
+    """  # noqa: D301  click reads the \b
     if against is not None and not is_bisected:
         raise click.UsageError("--against needs --bisect")
     device = check_device(device)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from onnx import helper
 
-from edge_infer import Tensor
+from edge_infer import Tensor, cli
 from edge_infer.backends.base import Availability
-from edge_infer.cli import cli
 from edge_infer.codec import read_tensors, write_examples, write_tensors
 from edge_infer.registry import get_backend
 from edge_infer.values import to_tensor
 from tests import zoo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.conftest import WriteBundle, WriteModel
@@ -59,6 +61,29 @@ def test_help_lists_every_command() -> None:
 
     for command in ("backends", "convert", "info", "run", "serve", "verify"):
         assert command in said
+
+
+def every_command(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{path} {name}")
+
+
+def test_examples_in_every_help_stand_on_lines_of_their_own() -> None:
+    """In a narrow terminal too: a line that is broken cannot be copied."""
+    shown = 0
+    for path, command in [("edge-infer", cli.cli), *every_command(cli.cli, "edge-infer")]:
+        said = command.get_help(click.Context(command, info_name=path, terminal_width=40, help_option_names=["--help"]))
+        assert "\\b" not in said, path
+        examples = inspect.cleandoc(command.help or "").partition("\b\n")[2].split("\n\n")[0].splitlines()
+        assert {f"  {line}" for line in examples} <= set(said.splitlines()), path
+        shown += len(examples)
+
+    assert shown > 15
 
 
 def test_a_mistyped_command_is_wrong_usage_and_suggested() -> None:
@@ -298,7 +323,7 @@ def test_verify_takes_the_engines_that_have_the_device(bundle: Path, monkeypatch
     state = Availability(ready=True, devices=("cuda", "cpu"))
     monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: state)
 
-    done = CliRunner().invoke(cli, ["verify", str(bundle), "--device", "cuda:0", "--json"])
+    done = CliRunner().invoke(cli.cli, ["verify", str(bundle), "--device", "cuda:0", "--json"])
 
     assert [row["backend"] for row in json.loads(done.stdout)["rows"]] == ["onnxruntime"]
 
@@ -308,7 +333,7 @@ def test_verify_refuses_a_device_that_is_not_known_or_that_no_engine_has(
 ) -> None:
     monkeypatch.setattr(get_backend("onnxruntime"), "availability", lambda: Availability(True, ("cpu",)))
 
-    absent = CliRunner().invoke(cli, ["verify", str(bundle), "--device", "cuda"]).exception
+    absent = CliRunner().invoke(cli.cli, ["verify", str(bundle), "--device", "cuda"]).exception
 
     assert "No engine here reads `onnx` on device `cuda`" in str(absent)
     assert "Device `gpuu` is not known" in failed(edge_infer("verify", bundle, "--device", "gpuu"))

@@ -126,7 +126,7 @@ def convert(
     force: bool,
     as_json: bool,
 ) -> None:
-    r"""Convert a model into a bundle: smaller variants, each measured against SOURCE.
+    """Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
     SOURCE is an .onnx, .pt2 or .tflite file, or package.module:function that returns a torch module with example
     inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
@@ -135,7 +135,7 @@ def convert(
 
     \b
     edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
-    """
+    """  # noqa: D301  click reads the \b
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer_converters import Recipe, pipeline, support
     from edge_infer_converters.report import TerminalReporter, print_table

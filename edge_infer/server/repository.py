@@ -376,7 +376,7 @@ def name_models(paths: list[Path]) -> dict[str, list[Path]]:
         if key in seen:
             raise InputError(
                 f"Two bundles are called `{key[0]}` and have the version `{key[1]}`: `{seen[key]}` and `{path}`",
-                hint="serve one of them, or convert one under another name or version",
+                hint="serve one of them, or convert one again with another --name or --model-version",
                 name=key[0],
             )
         seen[key] = path

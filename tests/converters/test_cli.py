@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer import Bundle
+from edge_infer.server.repository import name_models
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -64,6 +65,20 @@ def test_only_what_is_asked_for_is_made(write_model: WriteModel, tmp_path: Path)
     assert (manifest.name, [variant.id for variant in manifest.variants]) == ("small", ["onnx/fp32", "onnx/int8"])
 
 
+def test_two_versions_of_one_model_can_be_made_and_served_together(write_model: WriteModel, tmp_path: Path) -> None:
+    options = ("--name", "id", "--precision", "fp32", "--format", "onnx")
+    write_model(zoo.identity(), "id.onnx")
+    write_model(zoo.identity(), "trained_again.onnx")
+
+    first = edge_infer("id.onnx", "-o", "1.bundle", *options, cwd=tmp_path)
+    second = edge_infer("trained_again.onnx", "-o", "2.bundle", "--model-version", "2", *options, cwd=tmp_path)
+
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    paths = [tmp_path / "1.bundle", tmp_path / "2.bundle"]
+    assert [Bundle.open(path).manifest.version for path in paths] == ["1", "2"]
+    assert name_models(paths) == {"id": paths}
+
+
 def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, tmp_path: Path) -> None:
     write_model(zoo.identity("string"), "text.onnx")
 
@@ -85,6 +100,14 @@ def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, 
         (("mpl.onnx", "-o", "m.bundle"), 1, "error: There is no file `mpl.onnx`\nhint: did you mean `mlp.onnx`?"),
         (("mlp.onnx", "-o", "there"), 1, "error: `there` exists and is no bundle"),
         (("mlp.onnx", "-o", "m.bundle", "--name", "../x"), 1, "error: Name '../x' does not fit"),
+        (
+            ("mlp.onnx", "-o", "m.bundle", "--model-version", "2/3"),
+            1,
+            "error: Version '2/3' does not fit, expected letters, digits, `.`, `_`, `+` and `-`\n"
+            "hint: --model-version 2",
+        ),
+        (("mlp.onnx", "-o", "m.bundle", "--model-version", ""), 1, "error: Version '' does not fit"),
+        (("mlp.onnx", "--version"), 2, "--model-version"),
         (("mlp.onnx", "-o", "m.bundle", "--eval", "none.npz"), 1, "error: There is no file `none.npz`"),
         (("mlp.onnx",), 2, "Missing option '-o'"),
         (("mlp.onnx", "-o", "m.bundle", "--precision", "int9"), 2, "Precision `int9` is not known"),

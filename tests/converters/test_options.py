@@ -200,7 +200,7 @@ def test_an_operator_set_that_does_not_exist_is_refused(opset: int) -> None:
 
 
 def test_python_has_every_option_of_the_command() -> None:
-    here = {"eval": "evaluation", "source": "model", "o": "output"}
+    here = {"eval": "evaluation", "source": "model", "o": "output", "model_version": "version"}
     wanted = {
         here.get(name, name)
         for parameter in command.params

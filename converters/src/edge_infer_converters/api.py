@@ -74,7 +74,7 @@ def convert(
         opset: The version of ONNX's operator set to write instead of the source's own.
         layout: `onnx`, or `nhwc` for images with their channels last at both ends, in every file and in the data.
         name: What to call the model; the file's name unless given.
-        version: The publisher's word for this state of the model.
+        version: The command's `--model-version`: the publisher's word for this state of the model.
         labels: Class names: a JSON list, or a text file with one on each line.
         prune_dead_channels: Whether channels that are the same for every input are removed first.
         keep_all: Whether to keep variants that are not as good as they must be.

@@ -25,6 +25,14 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option("--name", help="What to call the model; the file's name unless given.")
 @click.option(
+    "--model-version",
+    "version",
+    default="1",
+    show_default=True,
+    metavar="VERSION",
+    help="What to call this state of the model. Bundles of one name and several versions are served as one model.",
+)
+@click.option(
     "--calibration",
     type=_FILE,
     metavar="FILE",
@@ -103,6 +111,7 @@ def convert(
     target: Path,
     targets: tuple[str, ...],
     name: str | None,
+    version: str,
     calibration: Path | None,
     calibrate: str,
     evaluation: Path | None,
@@ -171,6 +180,7 @@ def convert(
             source,
             target,
             name=name,
+            version=version,
             calibration=calibration,
             evaluation=evaluation,
             labels=labels,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from edge_infer import codec
 from edge_infer.errors import (
     AccuracyError,
     ConversionError,
-    InputError,
     UnsupportedModel,
     listed,
 )
@@ -34,6 +32,7 @@ from edge_infer_converters.labels import read_labels
 from edge_infer_converters.metrics import choose_metric
 from edge_infer_converters.mixed import MixedModel, MixedSearch, said_of
 from edge_infer_converters.mixed_tflite import TFLiteSearch
+from edge_infer_converters.names import checked_name, checked_version
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import LogReporter, Reporter, step
 from edge_infer_converters.selection import choose
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
 
 #: More calibration data than this change no range and take time.
 MAX_CALIBRATION_CALLS = 512
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def convert(
@@ -109,13 +107,14 @@ def convert(
     reporter = reporter or LogReporter()
     recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
+    version = checked_version(version)
     with BundleWriter(output, force=force) as writer:
         is_tflite = Path(model).suffix == tflite_source.SUFFIX
         origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
-        run = _Run(origin, _checked_name(name, origin), version, recipe, writer, reporter)
+        run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter)
         del origin  # a copy of the weights
         run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
@@ -386,13 +385,3 @@ class _Run:
         if is_said:  # what keeps a format from being written keeps all its precisions
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)
-
-
-def _checked_name(name: str | None, model: source.SourceModel | TFLiteSource) -> str:
-    if name is None:
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-._")[:128] or "model"
-    if not _NAME.fullmatch(name):
-        raise InputError(
-            f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", hint="--name my-model", got=name
-        )
-    return name

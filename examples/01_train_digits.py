@@ -16,10 +16,10 @@ Needs: pip install torch onnx onnxscript scikit-learn
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import math
-import sys
 import warnings
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
-FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "digits"
+FOLDER = Path(__file__).parent / "digits"
 EPOCHS = 60
 BATCH = 64
 CALIBRATION_IMAGES = 256
@@ -196,11 +196,14 @@ def strip(proto: onnx.ModelProto) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=FOLDER, help="where to write; default: %(default)s")
+    folder = parser.parse_args().folder
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.manual_seed(0)
     torch.set_num_threads(1)  # sums in one order: the same weights each time
-    FOLDER.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
     digits = load_digits()
     images = (digits.images / 16).astype(np.float32)[:, None]
@@ -217,13 +220,13 @@ def main() -> None:
         answers = model(torch.from_numpy(eval_images)).argmax(1).numpy()
     accuracy = float((answers == eval_labels).mean())
 
-    path = FOLDER / "digits.onnx"
+    path = folder / "digits.onnx"
     exporter = export(model, torch.from_numpy(train_images[:2]), path)
     half = CALIBRATION_IMAGES // 2
     calibration = np.concatenate([train_images[:half], drawn_images[:half]])
-    np.savez_compressed(FOLDER / "calibration.npz", image=calibration)
-    np.savez_compressed(FOLDER / "eval.npz", image=eval_images, labels=eval_labels)
-    (FOLDER / "labels.json").write_text(json.dumps([str(digit) for digit in range(10)]) + "\n")
+    np.savez_compressed(folder / "calibration.npz", image=calibration)
+    np.savez_compressed(folder / "eval.npz", image=eval_images, labels=eval_labels)
+    (folder / "labels.json").write_text(json.dumps([str(digit) for digit in range(10)]) + "\n")
 
     print(f"accuracy {accuracy:.4f} on {len(eval_labels)} images held out")
     print(f"wrote {path.name}, {path.stat().st_size / 1000:.1f} kB ({exporter} exporter)")

@@ -7,6 +7,7 @@ Needs: pip install edge-infer edge-infer-converters
 
 from __future__ import annotations
 
+import argparse
 import logging
 import tempfile
 from pathlib import Path
@@ -17,6 +18,7 @@ DIGITS = Path(__file__).parent / "digits"
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     logging.basicConfig(level=logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         result = convert(

@@ -10,6 +10,7 @@ Needs: pip install 'edge-infer[onnxruntime,browser]' edge-infer-converters, and 
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 import tempfile
@@ -37,6 +38,7 @@ engine = digits_app.open_model(url)["engine"]
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     logging.basicConfig(level=logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(folder) / "digits.bundle"

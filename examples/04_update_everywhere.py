@@ -11,6 +11,7 @@ Needs: pip install 'edge-infer[onnxruntime,browser,sync]' edge-infer-converters,
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 import tempfile
@@ -118,6 +119,7 @@ def converted(model: Path, folder: Path, version: str) -> Path:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     logging.basicConfig(level=logging.ERROR)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

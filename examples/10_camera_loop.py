@@ -13,7 +13,8 @@ Needs: pip install 'edge-infer[onnxruntime]' numpy; for --camera: sudo apt-get i
 
 from __future__ import annotations
 
-import sys
+import argparse
+from pathlib import Path
 from threading import Condition, Thread
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -51,7 +52,10 @@ class Camera:
     """The newest frame of a Raspberry Pi's camera, taken by a thread of its own."""
 
     def __init__(self) -> None:
-        from picamera2 import Picamera2
+        try:
+            from picamera2 import Picamera2
+        except ImportError as error:
+            raise SystemExit(f"{error}: sudo apt-get install python3-picamera2") from error
 
         self.dropped = 0
         self._camera = Picamera2()
@@ -95,12 +99,17 @@ def read(frames: Iterator[np.ndarray], call: edge_infer.PreparedCall) -> Iterato
 
 
 def main() -> None:
-    camera = Camera() if "--camera" in sys.argv else None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("film", metavar="film.npy", nargs="?", type=Path, help="a film to read")
+    parser.add_argument("--camera", action="store_true", help="read from a Raspberry Pi's camera")
+    asked = parser.parse_args()
+    if asked.film is not None and not asked.film.is_file():
+        parser.error(f"there is no file {asked.film}; without one, a film is drawn")
+    camera = Camera() if asked.camera else None
     if camera is not None:
         frames = iter(camera)
     else:
-        made = np.load(sys.argv[1]) if len(sys.argv) > 1 else film(np.random.default_rng(0))
-        frames = iter(made)
+        frames = iter(film(np.random.default_rng(0)) if asked.film is None else np.load(asked.film))
 
     seen: list[int] = []
     count, start, shown = 0, perf_counter(), None

@@ -12,8 +12,8 @@ Needs: pip install 'edge-infer[onnxruntime]' edge-infer-converters torch onnxscr
 
 from __future__ import annotations
 
+import argparse
 import logging
-import sys
 import tempfile
 import warnings
 import wave
@@ -208,13 +208,18 @@ def listen(path: Path, bundle: Path) -> list[tuple[float, str]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recording", metavar="RECORDING.wav", nargs="?", type=Path, help="a recording to listen to")
+    recording = parser.parse_args().recording
+    if recording is not None and not recording.is_file():
+        parser.error(f"there is no file {recording}; without one, a recording is made")
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
         folder, random = Path(name), np.random.default_rng(0)
         bundle = make_bundle(folder, random)
-        if len(sys.argv) > 1:
-            for at, word in listen(Path(sys.argv[1]), bundle):
+        if recording is not None:
+            for at, word in listen(recording, bundle):
                 print(f"{at:5.1f} s  {word}")
             return
         said = record(folder / "kitchen.wav", random)

@@ -12,7 +12,7 @@ Needs: pip install 'edge-infer[onnxruntime]' torch onnx
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import warnings
 from pathlib import Path
@@ -103,6 +103,11 @@ def errors(series: np.ndarray, model: Path) -> np.ndarray:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("series", metavar="SERIES.csv", nargs="?", type=Path, help="a series to watch, with commas")
+    path = parser.parse_args().series
+    if path is not None and not path.is_file():
+        parser.error(f"there is no file {path}; without one, a motor is simulated")
     warnings.simplefilter("ignore")
     random = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -115,8 +120,8 @@ def main() -> None:
         threshold = float(healthy.max() * 1.25)
         print(f"error while healthy: {healthy.mean():.4f}, at most {healthy.max():.4f}; alarm above {threshold:.4f}")
 
-        if len(sys.argv) > 1:
-            series = np.loadtxt(sys.argv[1], np.float32, delimiter=",")
+        if path is not None:
+            series = np.loadtxt(path, np.float32, delimiter=",")
         else:
             series = motor(HEALTHY_S + FAULTY_S, random, fault_at=HEALTHY_S)
         start = perf_counter()
@@ -127,7 +132,7 @@ def main() -> None:
     if not len(alarms):
         print("no alarm")
         return
-    if len(sys.argv) > 1:
+    if path is not None:
         print(f"alarm at {alarms[0]:.2f} s")
         return
     false = int((alarms < HEALTHY_S).sum())

@@ -9,7 +9,6 @@ very file in Pyodide. It uses the portable subset of arrays only, so it needs no
 from __future__ import annotations
 
 import math
-import sys
 from array import array
 from pathlib import Path
 from time import perf_counter
@@ -158,7 +157,14 @@ def drawing(text: str, scale: int = 12) -> tuple[bytes, int, int]:
 
 def main() -> None:
     """Load the model and recognise the drawings."""
-    report = open_model(sys.argv[1] if len(sys.argv) > 1 else "")
+    import argparse  # not needed in a page
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL", nargs="?", default="", help="a bundle or an .onnx file")
+    try:
+        report = open_model(parser.parse_args().model)
+    except edge_infer.EdgeInferError as error:
+        raise SystemExit(str(error)) from error
     print(f"{report['model']}, {report['variant']}, {report['engine']} on {report['device']}")
     for meant, text in DRAWINGS.items():
         found = classify(*drawing(text))

@@ -1,6 +1,6 @@
 """Recognise a digit with onnxruntime: the same file natively and in a page.
 
-python script.py digits.onnx
+python examples/21_browser_script/script.py examples/digits/digits.onnx
 """
 
 import sys
@@ -28,4 +28,6 @@ def recognise(path: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not sys.argv[1].endswith(".onnx"):
+        raise SystemExit(__doc__)
     print(recognise(sys.argv[1]))

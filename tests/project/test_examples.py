@@ -22,6 +22,49 @@ def run(path: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def started(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd)
+
+
+NEEDS_TORCH = {"01_train_digits.py", "11_keyword_spotting.py", "12_sensor_series.py"}
+NAMES = [
+    pytest.param(path.name, marks=pytest.mark.torch if path.name in NEEDS_TORCH else ())
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_says_what_an_example_does_and_how_to_start_it(name: str, tmp_path: Path) -> None:
+    done = started(name, "--help", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert f"python examples/{name}" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if not str(one.values[0]).startswith("01")])
+def test_an_argument_that_is_nothing_to_an_example_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    done = started(name, "no such file", cwd=tmp_path)
+
+    assert done.returncode in (1, 2)
+    assert "no such file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_camera_loop_without_a_camera_says_what_to_install(tmp_path: Path) -> None:
+    done = started("10_camera_loop.py", "--camera", cwd=tmp_path)
+
+    assert done.stderr.strip() == "No module named 'picamera2': sudo apt-get install python3-picamera2"
+
+
+def test_the_script_of_a_page_says_how_to_start_it(tmp_path: Path) -> None:
+    for arguments in ([], ["--help"]):
+        done = started("21_browser_script/script.py", *arguments, cwd=tmp_path)
+
+        assert done.stderr.strip().endswith("python examples/21_browser_script/script.py examples/digits/digits.onnx")
+
+
 @pytest.mark.torch
 def test_01_trains_a_model_that_reads_digits(tmp_path: Path) -> None:
     """Written elsewhere: the committed model stays as it is."""

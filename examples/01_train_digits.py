@@ -197,7 +197,9 @@ def strip(proto: onnx.ModelProto) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=FOLDER, help="where to write; default: %(default)s")
+    parser.add_argument(
+        "folder", metavar="FOLDER", nargs="?", type=Path, default=FOLDER, help="where to write; default: %(default)s"
+    )
     folder = parser.parse_args().folder
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

@@ -93,7 +93,14 @@ def _absent(name: str, distribution: str) -> click.Command:
 @click.version_option(package_name="edge-infer", prog_name="edge-infer")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
 def cli(debug: bool) -> None:
-    """Convert, run, verify and serve models: one file for the browser, Raspberry Pi and CUDA."""
+    """Convert, run, verify and serve models: one file for the browser, Raspberry Pi and CUDA.
+
+    \b
+    edge-infer convert model.onnx -o model.bundle
+    edge-infer verify model.bundle
+    edge-infer serve model.bundle
+    edge-infer COMMAND --help                 # what a command does, and examples
+    """  # noqa: D301  click reads the \b
     del debug  # `main` has taken it from the arguments, so that commands need not know it
 
 

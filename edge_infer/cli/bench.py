@@ -56,27 +56,33 @@ def _share(context: click.Context, option: click.Parameter, text: str | None) ->
 )
 @click.option("--pin", metavar="CPU,...", help="Bind the processes to these CPUs, such as 0 or 2,3.")
 @click.option(
-    "--rounds", default=5, show_default=True, type=click.IntRange(1, 100), help="Fresh processes of each way."
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="How many fresh processes each way gets.",
 )
 @click.option(
     "--seconds",
     default=0.5,
     show_default=True,
     type=click.FloatRange(0, 600, min_open=True),
-    help="How long each process calls, after its warm-up.",
+    metavar="S",
+    help="How many seconds each process calls, after its warm-up.",
 )
 @click.option(
     "--compare",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="OLD.json",
-    help="What --json wrote.",
+    help="The file that --json wrote before, to compare with.",
 )
 @click.option(
     "--beside",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     multiple=True,
     metavar="OTHER.json",
-    help="What --json wrote on another device: its rows in the same table; may be repeated.",
+    help="A file that --json wrote on another device, to show in the same table; may be repeated.",
 )
 @click.option(
     "--fail-above",
@@ -101,9 +107,11 @@ def bench(
 ) -> None:
     """Measure cold start, latency, throughput and memory of a bundle.
 
-    Each way runs in fresh processes, which take turns; with --backend ort-web in fresh pages of a headless Chromium.
-    Spread is half the distance of the quartiles over the median, between the processes. Exits with 1 where --compare
-    finds a figure worse than before beyond the spread.
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
+
+    Each way (an engine with a variant) runs in fresh processes, which take turns; with --backend ort-web in fresh pages
+    of a headless Chromium. Spread is half the distance of the quartiles over the median, between the processes. Exits
+    with 1 where --compare finds a figure worse than before beyond the spread.
 
     \b
     edge-infer bench digits.bundle
@@ -239,7 +247,10 @@ def _judge(
             f"{change.variant} by {change.backend}: {change.metric} is {change.ratio:.2f} of what it was, allowed is "
             f"{change.allowed:.2f}"
         )
-    output.talk(f"Measured {len(rows)} ways" + (f", {len(failed)} do not work here" if failed else ""))
+    output.talk(
+        f"Measured {len(rows)} way{'' if len(rows) == 1 else 's'}"
+        + (f", {len(failed)} do not work here" if failed else "")
+    )
     return int(bool(worse) or not rows)
 
 

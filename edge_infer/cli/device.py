@@ -31,7 +31,11 @@ def device() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on; 0.0.0.0 for all.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="The port to serve on.")
 @click.option(
-    "--memory-max", default="256M", show_default=True, metavar="SIZE", help="The most memory; then it restarts."
+    "--memory-max",
+    default="256M",
+    show_default=True,
+    metavar="SIZE",
+    help="The most memory; if it takes more, it is restarted.",
 )
 @click.option(
     "--watchdog",
@@ -40,7 +44,7 @@ def device() -> None:
     show_default=True,
     type=click.IntRange(5),
     metavar="S",
-    help="Restart it after so many seconds without a sign of life.",
+    help="Restart it after this many seconds without a sign of life.",
 )
 @click.option("--allow-devices", is_flag=True, help="Let it open devices: a camera, a GPU.")
 @click.option(
@@ -48,7 +52,7 @@ def device() -> None:
     default=Path("/etc/systemd/system"),
     show_default=True,
     type=click.Path(path_type=Path),
-    help="Where units lie.",
+    help="The folder to write the unit to.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the unit and write nothing.")
 def install_service(
@@ -146,7 +150,8 @@ def status(folders: tuple[Path, ...], root: Path) -> None:
     default=2.0,
     show_default=True,
     type=click.FloatRange(0.01),
-    help="Seconds between looks.",
+    metavar="S",
+    help="Seconds between two looks.",
 )
 @click.option("--once", is_flag=True, help="Take what is there now, and exit with 1 where something was refused.")
 def watch_folder(folder: Path, interval_s: float, once: bool) -> None:

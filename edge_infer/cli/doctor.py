@@ -26,9 +26,9 @@ def doctor(url: str | None, root: Path | None, as_json: bool) -> None:
     """Look for what keeps models from running well here, or on the server at URL.
 
     Here: packages that overwrite each other or are of another processor, what the processor does with int8, threads
-    against quota and affinity, heat and power, memory, disk, clock, engines, GPU, browser. A server is tried with some
-    hundred small requests; an API key is read from EDGE_INFER_API_KEY. Each finding says what to type; exits with 1 on
-    a problem.
+    against quota and affinity, heat and power, memory, disk, clock, engines, GPU, browser. A server is tried with a
+    few hundred small requests; an API key is read from EDGE_INFER_API_KEY. Each finding says what to type; exits with 1
+    on a problem.
     """
     if url is not None:
         if root is not None:

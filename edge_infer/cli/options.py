@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 device = click.option(
-    "--device", default="auto", show_default=True, metavar="NAME", help="auto, cpu, cuda, cuda:1, wasm or webgpu."
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="What to run on: auto, cpu, cuda, cuda:1, wasm or webgpu.",
 )
 backend = click.option("--backend", default=None, metavar="NAME", help="The engine; `edge-infer backends` lists them.")
 variant = click.option("--variant", default=None, metavar="ID", help="The variant, such as onnx/int8.")

@@ -13,7 +13,7 @@ from edge_infer.cli.store import keys_option, require_sync
 @click.command()
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("store")
-@click.option("--version", default=None, metavar="NAME", help="What to call it; default: the manifest's version.")
+@click.option("--version", default=None, metavar="NAME", help="What to call this version; default: as in the manifest.")
 @click.option(
     "--stage",
     default="all",

@@ -34,7 +34,7 @@ def _device_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         help="The store's first root.json, brought here by hand; default: trust what the store shows first.",
     )
-    retry = click.option("--retry", is_flag=True, help="Try a version that failed its trial before.")
+    retry = click.option("--retry", is_flag=True, help="Try a version again that failed its trial.")
     name = click.option("--name", help="What the device is called in roll-outs and reports; default: a random word.")
     return click.argument("address", metavar="STORE/MODEL")(into(root(retry(name(options.model_choice(command))))))
 
@@ -68,13 +68,21 @@ def pull(
     default=60.0,
     show_default=True,
     type=click.FloatRange(0.01),
+    metavar="S",
     help="Mean seconds between two looks.",
 )
 @click.option("--once", is_flag=True, help="Look once and exit.")
-@click.option("--server", help="The `edge-infer serve` to listen and report to; default: the store's host.")
-@click.option("--no-server", is_flag=True, help="Look in intervals only, and report to nobody.")
 @click.option(
-    "--report-token", default="", envvar="EDGE_INFER_REPORT_TOKEN", help="What that server wants to be shown."
+    "--server", metavar="URL", help="The `edge-infer serve` to listen and report to; default: the store's host."
+)
+@click.option("--no-server", is_flag=True, help="Look at intervals only, and report to nobody.")
+@click.option(
+    "--report-token",
+    default="",
+    envvar="EDGE_INFER_REPORT_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
+    help="The --report-token of that server.",
 )
 def watch(
     address: str,

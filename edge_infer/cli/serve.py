@@ -27,17 +27,36 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[BUNDLE|STORE]...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; 0.0.0.0 for all.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--web-root", type=click.Path(path_type=Path), help="A folder with src, demo and vendor.")
-@click.option("--device", default="auto", show_default=True, help="What models run on: auto, cpu, cuda.")
 @click.option(
-    "--workers", default=0, type=click.IntRange(0, 64), help="Batches that run at once; 0: one per CPU, at most 4."
+    "--port",
+    default=8080,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="The port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--web-root",
+    type=click.Path(path_type=Path),
+    help="A folder with src, demo and vendor, in place of the installed one.",
+)
+@click.option(
+    "--device", default="auto", show_default=True, metavar="NAME", help="What models run on: auto, cpu, cuda or cuda:1."
+)
+@click.option(
+    "--workers",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 64),
+    metavar="N",
+    help="How many batches run at once; 0: one per CPU, at most 4.",
 )
 @click.option(
     "--max-batch-size",
     default=32,
     show_default=True,
     type=click.IntRange(1, 4096),
+    metavar="N",
     help="The most rows of a batch; measuring each model may lower it.",
 )
 @click.option(
@@ -45,36 +64,47 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     default=5.0,
     show_default=True,
     type=click.FloatRange(0, 1000),
-    help="How long a free worker waits for a batch to fill while others are busy.",
+    metavar="N",
+    help="How many ms a free worker waits for a batch to fill while others are busy.",
 )
 @click.option(
     "--max-queue-size",
     default=256,
     show_default=True,
     type=click.IntRange(1),
+    metavar="N",
     help="The most requests that wait for a model; the rest get 503.",
 )
 @click.option(
     "--max-wait-ms",
     default=0.0,
+    show_default=True,
     type=click.FloatRange(0),
-    help="The longest wait, by estimate, that a request is taken for; 0: some batches' time.",
+    metavar="N",
+    help="The longest wait in ms, by estimate, that a request is taken for; 0: the time of some batches.",
 )
 @click.option(
     "--max-rows",
     default=16384,
     show_default=True,
     type=click.IntRange(0),
+    metavar="N",
     help="The most rows of one request; 0 for any number.",
 )
 @click.option(
-    "--max-body-mb", default=64, show_default=True, type=click.IntRange(1), help="The most MiB of a request's body."
+    "--max-body-mb",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="The most MiB of a request's body.",
 )
 @click.option(
     "--max-bodies-mb",
     default=512,
     show_default=True,
     type=click.IntRange(1),
+    metavar="N",
     help="The most MiB of all bodies that are read or wait; the rest get 503.",
 )
 @click.option(
@@ -82,10 +112,16 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     default=256,
     show_default=True,
     type=click.IntRange(1),
+    metavar="N",
     help="The most requests of one WebSocket that wait or run; more are not read.",
 )
 @click.option(
-    "--max-streams", default=1024, show_default=True, type=click.IntRange(0), help="The most WebSockets at once."
+    "--max-streams",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="The most WebSockets at once.",
 )
 @click.option(
     "--config",
@@ -93,25 +129,34 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     type=click.Path(path_type=Path),
     help="A TOML file of pools, routes, canaries, fast variants and tenants.",
 )
-@click.option("--fast-variant", default="", help="The variant, such as onnx/int8, to run while requests pile up.")
+@click.option(
+    "--fast-variant", default="", metavar="ID", help="The variant, such as onnx/int8, to run while requests pile up."
+)
 @click.option("--lazy", is_flag=True, help="Load a model when it is first asked for, not at the start.")
 @click.option("--refuse-nan", is_flag=True, help="An answer with a NaN in it is an error, 500.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="A PEM file with the certificate's chain.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with its private key.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="A PEM file with the certificate's private key.")
 @click.option(
     "--cors-origin",
     "cors_origins",
     multiple=True,
-    help="Another server whose pages may ask, as https://shop.example; may be given again. `*` for all.",
+    metavar="ORIGIN",
+    help="Another server whose pages may ask, such as https://shop.example, or * for all; may be repeated.",
 )
 @click.option(
-    "--max-connections", default=16384, show_default=True, type=click.IntRange(1), help="The most connections at once."
+    "--max-connections",
+    default=16384,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="The most connections at once.",
 )
 @click.option(
     "--max-header-kb",
     default=32,
     show_default=True,
     type=click.IntRange(1),
+    metavar="N",
     help="The most KiB of headers.",
 )
 @click.option(
@@ -119,26 +164,36 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     default=15.0,
     show_default=True,
     type=click.FloatRange(0.1),
-    help="How long a request's headers may take to come.",
+    metavar="N",
+    help="How many seconds a request's headers may take to come.",
 )
 @click.option(
     "--read-timeout-s",
     default=60.0,
     show_default=True,
     type=click.FloatRange(0.1),
-    help="How long a client may read nothing of its answer.",
+    metavar="N",
+    help="How many seconds a client may read nothing of its answer.",
 )
-@click.option("--otel", is_flag=True, help="Send a span of each request to the collector OTEL_EXPORTER_OTLP_ENDPOINT.")
+@click.option(
+    "--otel", is_flag=True, help="Send a span of each request to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names."
+)
 @click.option("--triton-metric-names", is_flag=True, help="Give /metrics the names of Triton too.")
 @click.option(
     "--cache-mb",
     default=0,
     show_default=True,
     type=click.IntRange(0),
+    metavar="N",
     help="MiB of answers to keep for each model; identical requests then run once. 0 keeps none.",
 )
 @click.option(
-    "--cache-ttl-s", default=60.0, show_default=True, type=click.FloatRange(0), help="How long an answer is kept."
+    "--cache-ttl-s",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="N",
+    help="How many seconds an answer is kept.",
 )
 @click.option(
     "--log-format",
@@ -154,9 +209,11 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     "--report-token",
     default="",
     envvar="EDGE_INFER_REPORT_TOKEN",
+    show_envvar=True,
+    metavar="TOKEN",
     help="What devices must show to report, and people to read /fleet; default: this machine alone may.",
 )
-@click.option("--open", "open_browser", is_flag=True, help="Open the page where there is a desktop.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the demo page where there is a desktop.")
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
 def serve(
     sources: tuple[str, ...],
@@ -195,7 +252,7 @@ def serve(
     open_browser: bool,
     no_isolation: bool,
 ) -> None:
-    """Serve bundles over HTTP: inference, the files, and the demo page.
+    """Serve bundles over HTTP: inference, the files, and a demo page for the digits model.
 
     A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. Bundles
     of one name are versions of one model. A STORE is a folder or URL of signed versions, or STORE/MODEL: its newest

@@ -83,7 +83,9 @@ def rotate(location: str, role: str, keys: Path) -> None:
 @keys.command()
 @_store
 @_role
-@click.option("--threshold", type=click.IntRange(1), help="How many keys of the role must sign from now on.")
+@click.option(
+    "--threshold", type=click.IntRange(1), metavar="N", help="How many keys of the role must sign. Default: as before."
+)
 @keys_option
 def add(location: str, role: str, threshold: int | None, keys: Path) -> None:
     """Give a ROLE one more key, and say how many must sign.

@@ -48,6 +48,8 @@ def tune(
 ) -> None:
     """Measure engine x variant x threads on a bundle's golden examples.
 
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
+
     The ways take turns, so that a machine that slows down slows them all. `load` then takes the fastest one that keeps
     the quality, on this processor and with these engine versions. Exits with 1 where nothing that was measured gives
     the golden outputs.

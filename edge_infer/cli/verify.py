@@ -70,7 +70,11 @@ class Row(NamedTuple):
 )
 @click.option("--variant", "variants", multiple=True, metavar="ID", help="Only this variant; may be repeated.")
 @click.option(
-    "--device", default="auto", metavar="NAME", help="What the engines shall run on: cpu, cuda, wasm, webgpu."
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="What the engines run on: auto, cpu, cuda, wasm or webgpu.",
 )
 @click.option("--bisect", "is_bisected", is_flag=True, help="Name the first node at which a disagreement starts.")
 @click.option(

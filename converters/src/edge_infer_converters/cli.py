@@ -47,7 +47,11 @@ _FILE = click.Path(path_type=Path)
     help="How static int8 of ONNX finds its ranges, those of TFLite being the true ones; auto takes the best.",
 )
 @click.option(
-    "--eval", "evaluation", type=_FILE, metavar="FILE", help="Inputs to measure on; `labels` in it are right classes."
+    "--eval",
+    "evaluation",
+    type=_FILE,
+    metavar="FILE",
+    help="Inputs to measure on, as --calibration; an array `labels` in it holds the right classes.",
 )
 @click.option("--labels", type=_FILE, metavar="FILE", help="Class names: a JSON list, or one on each line.")
 @click.option(
@@ -59,7 +63,7 @@ _FILE = click.Path(path_type=Path)
     "too.",
 )
 @click.option("--max-loss", metavar="SHARE", help="How much of the metric may be lost on --eval: 1% or 0.01.")
-@click.option("--min-sqnr", type=float, metavar="DB", help="The least signal to noise ratio of the outputs.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="The least signal-to-noise ratio of the outputs, in dB.")
 @click.option("--max-size", metavar="SIZE", help="The largest file: 5MB, 900kB.")
 @click.option(
     "--max-latency-ratio",
@@ -98,12 +102,16 @@ _FILE = click.Path(path_type=Path)
     type=click.Choice(["float", "int8"]),
     help="Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
 )
-@click.option("--keep-names", is_flag=True, help="Keep the names of tensors inside TFLite files; they weigh.")
+@click.option(
+    "--keep-names", is_flag=True, help="Keep the names of tensors inside TFLite files, which makes these larger."
+)
 @click.option("--opset", type=int, metavar="N", help="Write ONNX's operator set N instead of the source's own.")
-@click.option("--report", type=_FILE, metavar="FILE", help="Write a page about it: report.html.")
+@click.option("--report", type=_FILE, metavar="FILE", help="Also write an HTML page about it, such as report.html.")
 @click.option("--prune-dead-channels", is_flag=True, help="Remove channels that are the same for every input.")
-@click.option("--keep-all", is_flag=True, help="Keep variants that are not as good as they must be.")
-@click.option("--cache/--no-cache", default=True, help="Whether a search keeps its figures for the next.")
+@click.option("--keep-all", is_flag=True, help="Keep variants that are worse than they may be.")
+@click.option(
+    "--cache/--no-cache", default=True, show_default=True, help="Whether a search keeps its figures for the next."
+)
 @click.option("--force", is_flag=True, help="Replace a bundle that is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def convert(
@@ -199,6 +207,6 @@ def convert(
         print_table(result)
     kept = sum(one.is_kept for one in result.variants)
     output.talk(
-        f"Wrote {result.path}: {kept} variants, {output.size(result.nbytes)}, revision {result.revision[:6]}, "
-        f"measured on {result.data}"
+        f"Wrote {result.path}: {kept} variant{'' if kept == 1 else 's'}, {output.size(result.nbytes)}, "
+        f"revision {result.revision[:6]}, measured on {result.data}"
     )

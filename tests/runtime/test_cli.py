@@ -357,8 +357,6 @@ def test_debug_shows_the_traceback() -> None:
 def test_an_error_that_nobody_foresaw_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from edge_infer import cli
-
     def fail(*_: object, **_options: object) -> None:
         raise KeyError("h_in")
 

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from socket import SHUT_RDWR
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import pytest
+from websockets.sync.server import serve
 
 import edge_infer
 from edge_infer.backends.remote import RemoteModel, Reply
 from edge_infer.backends.remote_stream import StreamConnection
 from edge_infer.dtypes import DType
-from edge_infer.errors import BackendUnavailable, FetchError, InputError, ModelNotFound, QueueFull, UnsupportedError
-from edge_infer.server.app import create_app
+from edge_infer.errors import (
+    BackendUnavailable,
+    FetchError,
+    InputError,
+    ModelNotFound,
+    PayloadTooLarge,
+    QueueFull,
+    UnsupportedError,
+)
+from edge_infer.server.app import Limits, create_app
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import Tensor
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from websockets.sync.server import ServerConnection
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +174,98 @@ def test_a_stream_brings_texts_and_errors_of_the_same_class(url: str) -> None:
     assert reply.status == 400
     assert b"input_error" in reply.body
     model.close()
+
+
+def test_a_message_over_the_limit_of_a_stream_is_refused_and_harms_no_other(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": folder}, limits=Limits(max_body_bytes=2**16))) as server:
+        session = edge_infer.load(f"{server.url}/v2/models/tiny".replace("http", "ws", 1))
+        row, large = numpy.ones((1, 3), "float32"), numpy.ones((2**16, 3), "float32")
+        with ThreadPoolExecutor(8) as threads:
+            small = [threads.submit(session.run, {"x": row}) for _ in range(200)]
+            for _ in range(3):
+                with pytest.raises(PayloadTooLarge, match="the server takes 65536") as caught:
+                    session.run({"x": large})
+            assert caught.value.hint == "send smaller batches"
+            assert all(one.result()["y"].tolist() == [[1, 1, 1]] for one in small)
+        session.close()
+
+
+@contextmanager
+def scripted(first: Callable[[ServerConnection], None]) -> Iterator[str]:
+    """Start a server of streams whose first connection is a test's own; the next ones return what they are sent."""
+    connections: list[ServerConnection] = []
+
+    def handle(connection: ServerConnection) -> None:
+        connections.append(connection)
+        if len(connections) == 1:
+            first(connection)
+        else:
+            for message in connection:
+                connection.send(message)
+
+    with serve(handle, "127.0.0.1", 0) as server:
+        running = Thread(target=server.serve_forever)
+        running.start()
+        yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}/v2/models/tiny"
+    running.join()
+
+
+@pytest.mark.parametrize("has_close_frame", [True, False])
+def test_the_requests_that_a_stream_was_lost_with_are_sent_again(has_close_frame: bool) -> None:
+    def cut(connection: ServerConnection) -> None:
+        connection.recv()
+        if has_close_frame:
+            connection.close(1013)
+        else:
+            connection.socket.shutdown(SHUT_RDWR)
+
+    with scripted(cut) as url:
+        stream = StreamConnection(url)
+        assert stream.post("", b"abc", {"Inference-Header-Content-Length": "0"}, 60).body == b"abc"
+        stream.close()
+
+
+def test_where_a_server_names_no_limit_the_largest_message_is_blamed_for_what_it_closed() -> None:
+    def refuse(connection: ServerConnection) -> None:
+        connection.recv()
+        connection.recv()
+        connection.close(1009, "message too big")
+
+    headers = {"Inference-Header-Content-Length": "0"}
+    with scripted(refuse) as url, ThreadPoolExecutor(2) as threads:
+        stream = StreamConnection(url)
+        small = threads.submit(stream.post, "", b"abc", headers, 60)
+        large = threads.submit(stream.post, "", b"abc" * 100, headers, 60)
+        with pytest.raises(PayloadTooLarge, match="The message has 312 bytes"):
+            large.result()
+        assert small.result().body == b"abc"
+        stream.close()
+
+
+def test_a_stream_for_which_there_is_no_place_waits_as_a_full_server_asks(tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "tiny", bundle_files())
+    app = create_app({"tiny": folder}, limits=Limits(max_streams=1))
+    with ServerThread(app) as server:
+        url = f"{server.url}/v2/models/tiny".replace("http", "ws", 1)
+        feeds = {"x": numpy.ones((1, 3), "float32")}
+        first, waited = RemoteModel(url), []
+        first.run(feeds, ["y"], {}, ())
+
+        def pause(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 4:
+                first.close()
+                while app._streams._places:
+                    pass
+
+        second = RemoteModel(url, pause=pause)
+        assert second.run(feeds, ["y"], {}, ())["y"].tolist() == [[1, 1, 1]]
+        assert waited == [1.0] * 4
+        with pytest.raises(QueueFull, match="1 streams are open") as caught:
+            RemoteModel(url, pause=lambda _: None).run(feeds, ["y"], {}, ())
+        assert caught.value.hint == "send many requests over one stream"
+        second.close()
 
 
 def test_a_stream_that_was_lost_is_opened_again_and_one_that_cannot_be_says_so(tmp_path: Path) -> None:

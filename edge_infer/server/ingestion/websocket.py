@@ -39,6 +39,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         self._refusals = app.refusals
         self._door: DoorLimits = app.limits.door
         self._memory: BodyMemory = app.direct.desk.memory
+        most = b"%d" % self.config.ws_max_size
+        self.default_headers = [*self.default_headers, (b"max-message-bytes", most)]  # of a handshake
         self._queued = self._held = 0
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None

@@ -10,7 +10,7 @@ import os
 
 from edge_infer import platform
 from edge_infer.digests import sha256, sha256_of_file
-from edge_infer.errors import BundleError, IntegrityError, ManifestError
+from edge_infer.errors import BundleError, IntegrityError, ManifestError, Unauthorized
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
 TYPE_CHECKING = False
@@ -84,11 +84,10 @@ class Bundle:
         """
         text = os.fspath(source)
         if platform.is_url(text):
-            name = _url_name(text)
+            remote, name = _Remote(text), _url_name(text)
             if _has_own_file(name):
-                return cls._from_bytes(platform.fetch(text), name, text)
-            data = platform.fetch(_join(text, MANIFEST_NAME), MAX_MANIFEST_BYTES)
-            return cls._from_manifest(data, text, _Remote(text))
+                return cls._from_bytes(remote.read("", platform.MAX_FETCH_BYTES), name, text)
+            return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
         if os.path.isdir(text):
             folder = _Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
@@ -110,11 +109,10 @@ class Bundle:
         text = os.fspath(source)
         if not platform.is_url(text):
             return cls.open(text)
-        name = _url_name(text)
+        remote, name = _Remote(text), _url_name(text)
         if _has_own_file(name):
-            return cls._from_bytes(await platform.fetch_async(text), name, text)
-        data = await platform.fetch_async(_join(text, MANIFEST_NAME), MAX_MANIFEST_BYTES)
-        return cls._from_manifest(data, text, _Remote(text))
+            return cls._from_bytes(await remote.read_async("", platform.MAX_FETCH_BYTES), name, text)
+        return cls._from_manifest(await remote.read_async(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
 
     @classmethod
     def _from_manifest(cls, data: bytes, location: str, source: _Source) -> Bundle:
@@ -351,14 +349,38 @@ class _Archive:
 
 
 class _Remote:
+    """A bundle at a URL; the path `""` is the URL itself.
+
+    The API key of the environment goes to a server of edge-infer that asks for one, and to no other.
+    """
+
     def __init__(self, url: str) -> None:
         self._url = url
+        self._headers: dict[str, str] = {}
 
     def read(self, path: str, limit: int) -> bytes:
-        return platform.fetch(_join(self._url, path), limit)
+        try:
+            return platform.fetch(self._url_of(path), limit, self._headers)
+        except Unauthorized as error:
+            self._headers = self._key_for(error)
+        return platform.fetch(self._url_of(path), limit, self._headers)
 
     async def read_async(self, path: str, limit: int) -> bytes:
-        return await platform.fetch_async(_join(self._url, path), limit)
+        try:
+            return await platform.fetch_async(self._url_of(path), limit, self._headers)
+        except Unauthorized as error:
+            self._headers = self._key_for(error)
+        return await platform.fetch_async(self._url_of(path), limit, self._headers)
+
+    def _url_of(self, path: str) -> str:
+        return _join(self._url, path) if path else self._url
+
+    def _key_for(self, refused: Unauthorized) -> dict[str, str]:
+        """Return the header that a server asks for, where it has not seen it yet."""
+        headers = platform.api_key()
+        if self._headers or not headers:
+            raise refused
+        return headers
 
 
 class _Memory:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from edge_infer.errors import FetchError, UnsupportedError
+from edge_infer.errors import FetchError, Unauthorized, UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ MAX_FETCH_BYTES = 4 * 2**30
 _TIMEOUT_S = 60.0
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 _MAX_PROBLEM_BYTES = 64 * 2**10
+_UNAUTHORIZED = 401
 
 
 def in_browser() -> bool:
@@ -162,6 +163,12 @@ def is_url(source: object) -> bool:
     return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
+def api_key() -> dict[str, str]:
+    """Return the header with the API key of the environment, `EDGE_INFER_API_KEY`; nothing where there is none."""
+    key = os.environ.get("EDGE_INFER_API_KEY")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def fetch(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[str, str] | None = None) -> bytes:
     """Get the bytes of a URL, blocking.
 
@@ -172,19 +179,20 @@ def fetch(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[str, str] | N
 
     Raises:
         FetchError: It does not answer, answers with an error, or with more bytes than the limit.
+        Unauthorized: It is a server of edge-infer, which wants an API key, or another one.
         UnsupportedError: This is Pyodide on a page's main thread, which may not block.
     """
     return _fetch_browser(url, limit, headers) if in_browser() else _fetch_native(url, limit, headers)
 
 
-async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES) -> bytes:
+async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[str, str] | None = None) -> bytes:
     """Get the bytes of a URL as `fetch` does, without blocking."""
     if not in_browser():
-        return await run_in_thread(lambda: _fetch_native(url, limit))
+        return await run_in_thread(lambda: _fetch_native(url, limit, headers))
     from pyodide.http import pyfetch
 
     try:
-        response = await pyfetch(url)
+        response = await pyfetch(url, headers=dict(headers or {}))
         data = await response.bytes()
     except Exception as error:
         # Behind Pyodide's error is that of JavaScript, which alone says why a body broke off.
@@ -281,15 +289,18 @@ def _limited(url: str, data: bytes, limit: int) -> bytes:
     return data
 
 
-def _refused(url: str, status: int, body: bytes) -> FetchError:
+def _refused(url: str, status: int, body: bytes) -> FetchError | Unauthorized:
     """Describe an answer that is no success, in the server's own words where it is one of ours."""
     import json
 
     try:
         said = json.loads(body[:_MAX_PROBLEM_BYTES])
-        reason, hint = f": {said['error']}", str(said["hint"])
+        reason, hint, code = f": {said['error']}", str(said["hint"]), said.get("code")
     except (ValueError, KeyError, TypeError):
-        reason, hint = "", "check the address"
+        reason, hint, code = "", "check the address", None
+    if status == _UNAUTHORIZED and code == Unauthorized.code:
+        hint = hint if api_key() else "EDGE_INFER_API_KEY=KEY"
+        return Unauthorized(f"{url} answers with status {status}{reason}", hint=hint, url=url, status=status)
     return FetchError(f"{url} answers with status {status}{reason}", hint=hint, url=url, status=status)
 
 

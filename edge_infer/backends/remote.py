@@ -13,7 +13,6 @@ back, and is asked again then. Any v2 server will do; errors of ours arrive as t
 from __future__ import annotations
 
 import json
-import os
 import sys
 from time import monotonic, sleep
 from types import MappingProxyType
@@ -129,8 +128,7 @@ class RemoteModel:
     ) -> None:
         url = url.rstrip("/")
         self._url = f"http{url[2:]}" if url.startswith("ws") else url
-        key = os.environ.get("EDGE_INFER_API_KEY")
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = platform.api_key()
         self._connections = _connections(url, self._headers)
         self._post = post or (_post_in_page if platform.in_browser() else self._connections.post)
         self._pause = pause

@@ -9,19 +9,33 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer import platform
-from edge_infer.errors import FetchError
+from edge_infer.bundle import Bundle
+from edge_infer.errors import FetchError, Unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Seen(BaseHTTPRequestHandler):
-    """Answers what it was sent as `Authorization`, sends the client elsewhere, or hangs up in the middle."""
+    """Answers what it was sent as `Authorization`, sends the client elsewhere, refuses it, or hangs up in the middle."""
 
     elsewhere = ""
+    keys: list[str | None]
+    refusal = b""
 
     def do_GET(self) -> None:
-        place = {"/away": f"{self.elsewhere}/here", "/near": "/here"}.get(self.path)
+        self.keys.append(self.headers.get("Authorization"))
+        if self.path.startswith("/refused"):
+            self.send_response(401)
+            self.send_header("Content-Length", str(len(self.refusal)))
+            self.end_headers()
+            self.wfile.write(self.refusal)
+            return
+        place = {
+            "/away": f"{self.elsewhere}/here",
+            "/near": "/here",
+            "/moved/manifest.json": f"{self.elsewhere}/refused",
+        }.get(self.path)
         body = (self.headers.get("Authorization") or "nothing").encode()
         missing = 500 if self.path == "/short" else 0
         self.send_response(302 if place else 200)
@@ -43,7 +57,7 @@ def servers() -> Iterator[list[str]]:
     for thread in threads:
         thread.start()
     urls = [f"http://127.0.0.1:{server.server_port}" for server in made]
-    Seen.elsewhere = urls[1]
+    Seen.elsewhere, Seen.keys = urls[1], []
     yield urls
     for server, thread in zip(made, threads, strict=True):
         server.shutdown()
@@ -61,3 +75,21 @@ def test_a_key_goes_with_a_redirect_of_the_same_server_and_to_no_other(servers: 
 def test_an_answer_that_breaks_off_is_refused(servers: list[str]) -> None:
     with pytest.raises(FetchError, match=r"cannot be reached: .*7 bytes read, 500 more expected"):
         platform.fetch(f"{servers[0]}/short")
+
+
+def test_the_key_of_the_environment_goes_to_no_server_but_one_of_ours_that_asks_for_it(
+    servers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGE_INFER_API_KEY", "SECRET")
+
+    Bundle.open(f"{servers[0]}/net.onnx")
+    with pytest.raises(FetchError, match="status 401"):
+        Bundle.open(f"{servers[0]}/refused")
+    assert Seen.keys == [None, None]
+    monkeypatch.setattr(Seen, "refusal", b'{"error": "no key", "code": "unauthorized", "hint": ""}')
+    with pytest.raises(Unauthorized, match="no key"):
+        Bundle.open(f"{servers[0]}/refused")
+    assert Seen.keys[2:] == [None, "Bearer SECRET"]
+    with pytest.raises(Unauthorized):
+        Bundle.open(f"{servers[0]}/moved")
+    assert Seen.keys[4:] == [None, None, "Bearer SECRET", None], "the server that it was sent on to gets none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+import edge_infer
 from edge_infer.backends.base import Availability
 from edge_infer.backends.onnxruntime import OnnxRuntimeBackend
+from edge_infer.bundle import Bundle
 from edge_infer.codec import FRAME, write_examples
-from edge_infer.errors import BackendError, DeviceLost, InputError
+from edge_infer.errors import BackendError, DeviceLost, EdgeInferError, InputError, Unauthorized
 from edge_infer.manifest import FileEntry, Manifest, Variant
 from edge_infer.server import repository
 from edge_infer.server.app import Limits, create_app
@@ -381,9 +384,6 @@ def test_under_a_path_the_same_is_open_and_closed(tmp_path: Path, is_mounted: bo
 
 
 def test_a_session_sends_the_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import edge_infer
-    from edge_infer.errors import EdgeInferError
-
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")]}}})
     with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
@@ -395,6 +395,27 @@ def test_a_session_sends_the_key_of_the_environment(tmp_path: Path, monkeypatch:
             monkeypatch.setenv("EDGE_INFER_API_KEY", "k")
             with edge_infer.load(url) as session:
                 assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
+
+
+def test_a_bundle_is_loaded_with_the_key_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = parse_settings({"tenants": {"shop": {"keys": [digest("k")]}}})
+    with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
+        url = f"{server.url}/models/tiny"
+        monkeypatch.delenv("EDGE_INFER_API_KEY", raising=False)
+        for source in (url, f"{url}/onnx/model.onnx", f"{server.url}/v2/models/tiny"):
+            with pytest.raises(Unauthorized, match="has no API key") as caught:
+                edge_infer.load(source)
+            assert caught.value.hint == "EDGE_INFER_API_KEY=KEY"
+        monkeypatch.setenv("EDGE_INFER_API_KEY", "wrong")
+        with pytest.raises(Unauthorized, match="is not known") as caught:
+            edge_infer.load(url)
+        assert caught.value.hint == "ask the server's operator for one"
+        monkeypatch.setenv("EDGE_INFER_API_KEY", "k")
+        for source in (url, f"{url}/onnx/model.onnx"):
+            with edge_infer.load(source) as session:
+                assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
+        assert asyncio.run(Bundle.open_async(url)).read("onnx/model.onnx")
 
 
 def test_a_flood_of_one_tenant_leaves_another_its_share(tmp_path: Path, gate: Gate) -> None:

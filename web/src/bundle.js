@@ -57,6 +57,7 @@ import { PART_BYTES, transfer } from "./transfer.js";
  * @property {boolean} [withExamples] Whether the golden examples are fetched too.
  * @property {import("./download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
+ * @property {string} [apiKey] What a server with tenants asks for.
  * @property {import("./store.js").Store} [store] Where files are kept; nowhere unless given.
  */
 
@@ -81,7 +82,7 @@ const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` 
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
 export async function fetchBundle(url, options = {}) {
-  const { variant, backend, precisions, onChosen, onProgress, signal, store, measured, withExamples } = options;
+  const { variant, backend, precisions, onChosen, onProgress, signal, apiKey, store, measured, withExamples } = options;
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
   const ending = BARE.exec(place.pathname)?.[1];
@@ -90,12 +91,12 @@ export async function fetchBundle(url, options = {}) {
     const bare = { id: `${format}/model`, format, precision: "", file: place.pathname.split("/").pop() ?? "" };
     if (backend !== undefined && FORMATS[backend] !== format) throw unreadable(`\`${bare.file}\``, backend, [format]);
     onChosen?.(bare);
-    const model = await downloadBytes(place, { phase: "model", onProgress, hint, signal });
+    const model = await downloadBytes(place, { phase: "model", onProgress, hint, headers: keyHeader(apiKey), signal });
     const name = bare.file.replace(/\.[a-z]+$/, "");
     const facts = { labels: [], isKept: false, isOffline: false, why: "rule: it is the only one" };
     return { name, revision: await sha256(model), variant: bare, model, ...facts };
   }
-  const { manifest, revision, isOffline } = await openBundle(url, { signal, store });
+  const { manifest, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
   const { best: found, wrong = [] } = (variant === undefined || backend === undefined ? await measured?.(revision) : undefined) ?? {};
   const isThere = manifest.variants.some(({ id }) => id === found?.variant);
   const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
@@ -106,11 +107,11 @@ export async function fetchBundle(url, options = {}) {
     });
   }
   onChosen?.(chosen, isThere ? found : undefined);
-  const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, store });
-  const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, store });
+  const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, apiKey, store });
+  const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, apiKey, store });
   const examples =
     withExamples && manifest.examples !== undefined
-      ? readExamples((await fetchFile(place, manifest, manifest.examples, { signal, store })).bytes)
+      ? readExamples((await fetchFile(place, manifest, manifest.examples, { signal, apiKey, store })).bytes)
       : undefined;
   const byRule = wrong.includes(chosen.id)
     ? "last: its golden outputs do not come here"
@@ -124,17 +125,17 @@ export async function fetchBundle(url, options = {}) {
  * Fetch a bundle's manifest.
  *
  * @param {string} url
- * @param {Pick<FetchOptions, "signal" | "store">} options
+ * @param {Pick<FetchOptions, "signal" | "apiKey" | "store">} options
  * @returns {Promise<{manifest: Manifest, revision: string, isOffline: boolean}>} The revision is the sha256 of the manifest.
  */
-export async function openBundle(url, { signal, store }) {
+export async function openBundle(url, { signal, apiKey, store }) {
   const place = new URL(url, globalThis.location?.href);
   if (BARE.test(place.pathname)) {
     throw new InferError(`${place} is one model file: there is nothing to choose from`, "input_error", {
       hint: "measure a bundle: `edge-infer convert model.onnx -o model.bundle`",
     });
   }
-  const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, store });
+  const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, apiKey, store });
   return { manifest: parseManifest(bytes), revision: await sha256(bytes), isOffline };
 }
 
@@ -172,16 +173,24 @@ function withoutWrong(manifest, backend, wrong) {
 }
 
 /**
+ * @param {string} [apiKey]
+ * @returns {Record<string, string> | undefined} The header that browsers leave out where they are redirected to another server.
+ */
+function keyHeader(apiKey) {
+  return apiKey === undefined ? undefined : { Authorization: `Bearer ${apiKey}` };
+}
+
+/**
  * Fetch a manifest; where the server cannot be reached, take the one that was kept.
  *
  * @param {URL} url
  * @param {FetchOptions} options
  * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isOffline: boolean}>}
  */
-async function fetchManifest(url, { signal, store }) {
+async function fetchManifest(url, { signal, apiKey, store }) {
   const name = `manifest-${await sha256(new TextEncoder().encode(url.href))}`;
   try {
-    const bytes = await downloadBytes(url, { phase: "model", hint: NO_BUNDLE, signal });
+    const bytes = await downloadBytes(url, { phase: "model", hint: NO_BUNDLE, headers: keyHeader(apiKey), signal });
     parseManifest(bytes);
     await store?.remember(name, bytes);
     return { bytes, isOffline: false };
@@ -316,10 +325,10 @@ function unreadable(what, backend, found) {
  * @param {FetchOptions} options
  * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean}>}
  */
-async function fetchFile(place, manifest, path, { onProgress, signal, store }) {
+async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
-  const options = { onProgress, signal, hint: "copy or convert the bundle again" };
+  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey) };
   const url = fileUrl(place, path);
   if (store) return store.file(url, entry, manifest.name, options);
   return { bytes: await transfer(url, entry, options), isKept: false };

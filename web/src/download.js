@@ -75,6 +75,7 @@ export class StallTimer {
  * @param {number} [options.total] The bytes that it has, where they are known.
  * @param {OnProgress} [options.onProgress]
  * @param {string} [options.hint] What to do where it is missing.
+ * @param {Record<string, string>} [options.headers] What to send with the request.
  * @param {string} [options.type] The content type of the response that is returned.
  * @param {typeof fetch} [options.fetcher] What fetches.
  * @param {AbortSignal} [options.signal]
@@ -83,13 +84,13 @@ export class StallTimer {
  * @returns {Promise<Response>} With a body that reports while it is read.
  * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error; its body where it is cut.
  */
-export async function download(url, { phase, total = 0, onProgress, hint = "", type, fetcher = fetch, signal, stallMs, onCut }) {
+export async function download(url, { phase, total = 0, onProgress, hint = "", headers, type, fetcher = fetch, signal, stallMs, onCut }) {
   const place = new URL(url, globalThis.location?.href);
   if (place.protocol === "file:") return new Response(await readFile(place));
   const timer = new StallTimer(signal, stallMs);
   let response;
   try {
-    response = await timer.wait(() => fetcher(place, { credentials: "same-origin", signal: timer.signal }));
+    response = await timer.wait(() => fetcher(place, { credentials: "same-origin", headers, signal: timer.signal }));
   } catch (cause) {
     signal?.throwIfAborted();
     const why = cause instanceof Cut ? `: ${cause.message}` : "";
@@ -101,7 +102,8 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", t
   }
   if (!response.ok || !response.body) {
     const details = { url: place.href, status: response.status };
-    throw new InferError(`${place} answers with status ${response.status}`, "fetch_error", { hint, details });
+    const todo = response.status === 401 && phase === "model" ? "load(url, { apiKey: KEY })" : hint;
+    throw new InferError(`${place} answers with status ${response.status}`, "fetch_error", { hint: todo, details });
   }
   const file = place.pathname.split("/").pop() ?? "";
   const reader = response.body.getReader();

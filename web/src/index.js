@@ -40,6 +40,7 @@ export const VERSION = "0.1.0";
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
  * @property {AbortSignal} [signal] Gives up the load; what has arrived until then is kept.
  * @property {boolean} [keep] Whether the model is kept in the page's storage for the next visit; it is unless false.
+ * @property {string} [apiKey] What the bundle's server asks for, where it has tenants. Whoever may read the page may read it.
  * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over.
  * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
  */
@@ -67,7 +68,7 @@ let users = 0;
  *   reason where it is aborted.
  */
 export async function load(url, options = {}) {
-  const { variant, backend, device, threads, root, onProgress, signal, keep = true, selfTest, tune: isTuned, ...ofStore } = options;
+  const { variant, backend, device, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, ...ofStore } = options;
   const text = String(url);
   const isOfStore = text.startsWith(STORE);
   const address = new URL(isOfStore ? text.slice(STORE.length) : text, globalThis.location?.href).href;
@@ -79,9 +80,9 @@ export async function load(url, options = {}) {
     used.request({ kind: "open", url: "", variant, backend, device, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
     if (!isOfStore) {
-      const asked = { variant, backend, device, threads, onProgress, signal };
+      const asked = { variant, backend, device, threads, apiKey, onProgress, signal };
       if (isTuned && keep) await (await import("./tune.js")).measureOnce(used, address, settings.root, asked);
-      return new Session(used, await open({ url: address, selfTest }));
+      return new Session(used, await open({ url: address, apiKey, selfTest }));
     }
     live = new (await import("./sync/live.js")).LiveModel(address, settings.root, ofStore);
     try {

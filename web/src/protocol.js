@@ -48,12 +48,13 @@
  * @property {"ort" | "litert"} [backend]
  * @property {"auto" | "wasm" | "webgpu"} [device]
  * @property {boolean} keep
+ * @property {string} [apiKey] What the server asks for.
  * @property {EngineSettings} settings
  * @property {Files} [files] The files of the bundle, where they are here already.
  * @property {boolean} [selfTest] Whether it has to give its golden outputs.
  * @property {string} [trial] Where it is a new version of a signed store, the model's address: this is its trial.
  */
-/** @typedef {{kind: "survey", url: string} & import("./measured.js").Asked} SurveyRequest Answered by `Survey`. */
+/** @typedef {{kind: "survey", url: string, apiKey?: string} & import("./measured.js").Asked} SurveyRequest Answered by `Survey`. */
 /** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there
  *   is to measure of a bundle, and whether something of what was asked for was measured. */
 /** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */

@@ -22,6 +22,7 @@ const PAUSE_MS = 250;
  * @property {OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
  * @property {string} [hint] What to do where the file is missing.
+ * @property {Record<string, string>} [headers] What to send with each request.
  * @property {number} [stallMs] How long a server may send nothing; 30 s unless given.
  */
 
@@ -85,9 +86,9 @@ export async function transfer(url, entry, options) {
  * @param {{bytes: Uint8Array<ArrayBuffer>, good: number}} state
  * @param {TransferOptions} options
  */
-async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", stallMs }) {
+async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", headers, stallMs }) {
   const timer = new StallTimer(signal, stallMs);
-  const response = await timer.wait(() => start(url, state.good, timer.signal, hint));
+  const response = await timer.wait(() => start(url, state.good, timer.signal, hint, headers));
   // A server without ranges sends the file from its start.
   if (response.status !== 206) state.good = 0;
   const file = entry.path.split("/").pop() ?? "";
@@ -125,10 +126,11 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
  * @param {number} from
  * @param {AbortSignal} signal
  * @param {string} hint
+ * @param {Record<string, string>} [more] Headers.
  * @returns {Promise<Response>}
  */
-async function start(url, from, signal, hint) {
-  const headers = from > 0 ? { Range: `bytes=${from}-` } : undefined;
+async function start(url, from, signal, hint, more) {
+  const headers = from > 0 ? { ...more, Range: `bytes=${from}-` } : more;
   let response;
   try {
     response = await fetch(url, { credentials: "same-origin", headers, signal });
@@ -145,7 +147,7 @@ async function start(url, from, signal, hint) {
   if (status === 416 || (status === 206 && begins !== from)) {
     // A server that misunderstands ranges is asked for the whole file.
     await response.body?.cancel();
-    if (from > 0) return start(url, 0, signal, hint);
+    if (from > 0) return start(url, 0, signal, hint, more);
     throw new InferError(`${url} answers with a range where the whole file was asked for`, "fetch_error", { hint, details: { url: url.href, status } });
   }
   if (!response.ok || !response.body) {

@@ -18,6 +18,7 @@ import { InferError } from "./errors.js";
  *   cross-origin isolated, else 1.
  * @property {number} [maxTimeMs] About how long to measure, the loading not counted; 5000 unless given. There are at least 5 rounds.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie.
+ * @property {string} [apiKey] What the bundle's server asks for, where it has tenants.
  * @property {AbortSignal} [signal]
  * @property {import("./download.js").OnProgress} [onProgress]
  */
@@ -45,7 +46,7 @@ const LOADED_FACTOR = 3;
  * @returns {Promise<Tuning>}
  * @throws {InferError} No way works here, or the bundle cannot be had.
  */
-export async function measure(url, root, { variant, backend, devices = ["wasm"], threads = usableThreads(), maxTimeMs = 5000, signal, onProgress }) {
+export async function measure(url, root, { variant, backend, devices = ["wasm"], threads = usableThreads(), maxTimeMs = 5000, apiKey, signal, onProgress }) {
   if (!(maxTimeMs > 0)) throw new InferError(`maxTimeMs is ${maxTimeMs}, expected more than 0`, "input_error");
   if (threads.length === 0 || threads.some((one) => !(Number.isInteger(one) && one > 0))) {
     throw new InferError(`threads is [${threads}], expected numbers from 1`, "input_error");
@@ -55,7 +56,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
   const first = /** @type {WorkerClient} */ (clients.get(threads[0]));
   try {
     /** @type {import("./protocol.js").Survey} */
-    const { model, revision, variants } = await first.request({ kind: "survey", url, variant, backend }, { signal });
+    const { model, revision, variants } = await first.request({ kind: "survey", url, apiKey, variant, backend }, { signal });
     /** @type {(Way & {bytes: number})[]} */
     const ways = [];
     for (const { id, format, bytes } of variants) {
@@ -78,7 +79,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
       for (const { bytes: _, ...way } of group) {
         const client = /** @type {WorkerClient} */ (clients.get(way.threads));
         try {
-          started.push(await start(client, way, { url, root, signal, onProgress }));
+          started.push(await start(client, way, { url, root, apiKey, signal, onProgress }));
         } catch (error) {
           signal?.throwIfAborted();
           const isWrong = error instanceof InferError && "golden" in error.details;
@@ -109,7 +110,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
  * @param {WorkerClient} worker
  * @param {string} url
  * @param {string} root
- * @param {import("./measured.js").Asked & Pick<TuneOptions, "signal" | "onProgress">} asked
+ * @param {import("./measured.js").Asked & Pick<TuneOptions, "apiKey" | "signal" | "onProgress">} asked
  */
 export async function measureOnce(worker, url, root, { device = "auto", threads, onProgress, signal, ...asked }) {
   if ((await worker.request({ kind: "survey", url, ...asked, device, threads }, { signal })).isMeasured) return;
@@ -135,12 +136,12 @@ function usableThreads() {
  *
  * @param {WorkerClient} client
  * @param {Way} way
- * @param {{url: string, root: string, signal?: AbortSignal, onProgress?: import("./download.js").OnProgress}} options
+ * @param {{url: string, root: string, apiKey?: string, signal?: AbortSignal, onProgress?: import("./download.js").OnProgress}} options
  * @returns {Promise<Started>}
  */
-async function start(client, way, { url, root, signal, onProgress }) {
+async function start(client, way, { url, root, apiKey, signal, onProgress }) {
   const { variant, backend, device, threads } = way;
-  const request = /** @type {const} */ ({ kind: "open", url, variant, backend, device, keep: true, selfTest: true });
+  const request = /** @type {const} */ ({ kind: "open", url, apiKey, variant, backend, device, keep: true, selfTest: true });
   /** @type {import("./protocol.js").Opened} */
   const { session, report } = await client.request({ ...request, settings: { root, threads } }, { signal, onProgress });
   try {

@@ -50,7 +50,7 @@ async function handle(request, signal, onProgress) {
       await (await ownStore()).clear();
       return [null, []];
     case "survey": {
-      const { manifest, revision } = await openBundle(request.url, { signal, store: await ownStore() });
+      const { manifest, revision } = await openBundle(request.url, { signal, apiKey: request.apiKey, store: await ownStore() });
       const sizes = new Map(manifest.files.map(({ path, size }) => [path, size]));
       const found = runnable(manifest, request.variant, request.backend);
       const variants = found.map(({ id, format, file }) => ({ id, format, bytes: sizes.get(file) ?? 0 }));
@@ -119,7 +119,7 @@ async function storeModel(address) {
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function open(request, signal, onProgress) {
-  const { url, variant: wanted, keep, files, selfTest, trial } = request;
+  const { url, variant: wanted, keep, apiKey, files, selfTest, trial } = request;
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
   const asked = { ...request, threads: request.settings.threads };
@@ -130,7 +130,7 @@ async function open(request, signal, onProgress) {
       const { rows, wrong } = await recallMeasured(kept, revision);
       return { best: fastest(rows, asked), wrong: wrongVariants(wrong, asked) };
     });
-  const fetching = { onProgress, signal, store: kept, measured, withExamples: selfTest };
+  const fetching = { onProgress, signal, apiKey, store: kept, measured, withExamples: selfTest };
   /** @type {Bring} */
   const bring = (choosing) => (files ? bundleOfFiles(files, choosing) : fetchBundle(url, { ...choosing, ...fetching }));
   const { bundle, opener } = await withEngine(request, wanted, bring, { onProgress, signal });

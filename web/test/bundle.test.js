@@ -93,6 +93,10 @@ test("an engine or a GPU that is asked for decides on the format and the precisi
 /** @type {Map<string, Uint8Array>} */
 const files = new Map();
 const server = createServer((request, response) => {
+  if (request.url?.startsWith("/shop/") && request.headers.authorization !== "Bearer KEY") {
+    response.writeHead(401).end();
+    return;
+  }
   const body = files.get(request.url ?? "");
   response.writeHead(body ? 200 : 404, body ? { "content-length": body.length } : {}).end(body);
 });
@@ -126,6 +130,20 @@ test("a bare model is fetched without a manifest", async () => {
   const bundle = await fetchBundle(`${root}/net.onnx`);
 
   assert.deepEqual([bundle.name, bundle.variant.id, bundle.revision], ["net", "onnx/model", digest(model)]);
+});
+
+test("a server with tenants gets the key, with every file", async () => {
+  files.set("/shop/manifest.json", encoded(manifest({ labels: "labels.json", files: [
+    ...manifest().files,
+    { path: "labels.json", size: 9, sha256: digest(new TextEncoder().encode('["a","b"]')) },
+  ] })));
+  files.set("/shop/labels.json", new TextEncoder().encode('["a","b"]'));
+  files.set("/shop/onnx/model_int8.onnx", model);
+  files.set("/shop/net.onnx", model);
+
+  assert.deepEqual((await fetchBundle(`${root}/shop`, { apiKey: "KEY" })).labels, ["a", "b"]);
+  assert.deepEqual((await fetchBundle(`${root}/shop/net.onnx`, { apiKey: "KEY" })).model, model);
+  await assert.rejects(fetchBundle(`${root}/shop`), { code: "fetch_error", hint: "load(url, { apiKey: KEY })" });
 });
 
 test("a file of another size or content is refused", async () => {

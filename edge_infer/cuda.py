@@ -116,6 +116,11 @@ def why_not(libraries: Path, machine: Machine | None = None) -> CudaUnavailable 
     return None
 
 
+def not_installed() -> CudaUnavailable:
+    """Return the fault of a machine without ONNX Runtime."""
+    return CudaUnavailable("The package onnxruntime-gpu is not installed", hint=_INSTALL, fault="not-installed")
+
+
 def check(libraries: Path, index: int, *, provider: str = "cuda", machine: Machine | None = None) -> None:
     """Check all that CUDA needs on a device, its libraries too, which this loads.
 

@@ -8,6 +8,7 @@ the model was measured on this machine, the fastest way that keeps its quality c
 from __future__ import annotations
 
 from edge_infer import platform
+from edge_infer.backends.base import has_reasons
 from edge_infer.errors import BackendUnavailable, InputError, did_you_mean, listed
 from edge_infer.records import Record
 from edge_infer.registry import backend_names, get_backend
@@ -313,6 +314,12 @@ def _no_choice(
     manifest: Manifest, device: str, backend: str | None, variants: list[Variant], reasons: dict[str, Availability]
 ) -> BackendUnavailable:
     formats = sorted({variant.format for variant in variants})
+    kind = device.partition(":")[0]
+    for engine in map(get_backend, reasons):
+        if has_reasons(engine) and (fault := engine.why_not(kind)) is not None:
+            return fault
+    if kind in ("cpu", "cuda") and backend is None:  # nothing that runs in a page has these
+        reasons = {name: state for name, state in reasons.items() if not name.endswith("-web")} or reasons
     if not reasons:
         who = f"Backend `{backend}`" if backend is not None else "No backend"
         verb = "reads none of" if backend is not None else "reads"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, Protocol, TypeGuard
 
+    from edge_infer.errors import BackendUnavailable
     from edge_infer.manifest import Variant
     from edge_infer.tensors import TensorSpec
 else:  # what the classes below are for is done before a program runs
@@ -170,6 +171,13 @@ class AsyncBackend(Protocol):
         """Load a model as `Backend.prepare` does, without blocking."""
 
 
+class HasReasons(Protocol):
+    """What a backend has besides, that knows in detail what a device wants which it could run on."""
+
+    def why_not(self, device: str) -> BackendUnavailable | None:
+        """Tell why a kind of device does not work here, and what to type; None where it knows nothing of it."""
+
+
 class HasHeadStart(Protocol):
     """What a backend has besides, part of whose start needs neither the model nor this thread."""
 
@@ -182,6 +190,11 @@ class HasHeadStart(Protocol):
 def is_asynchronous(runnable: Runnable) -> TypeGuard[AsyncRunnable]:
     """Tell whether a runnable is one whose engine is asynchronous by nature."""
     return hasattr(runnable, "run_async")
+
+
+def has_reasons(backend: object) -> TypeGuard[HasReasons]:
+    """Tell whether a backend knows in detail what a device wants."""
+    return hasattr(backend, "why_not")
 
 
 def loads_asynchronously(backend: Backend) -> TypeGuard[AsyncBackend]:

@@ -56,6 +56,17 @@ class OnnxRuntimeBackend:
             return Availability(True, ("cpu",), f"no CUDA: {fault.message}", fault.hint)
         return Availability(True, ("cuda", "cpu"))
 
+    def why_not(self, device: str) -> BackendUnavailable | None:
+        """Tell why the device does not work here, and what to type; see `HasReasons`."""
+        if device != "cuda":
+            return None
+        from pathlib import Path
+
+        from edge_infer import cuda
+
+        package = origin_of("onnxruntime")
+        return cuda.not_installed() if package is None else cuda.why_not(Path(package).parent / "capi")
+
     def version(self) -> str:
         """Return the version of ONNX Runtime."""
         number = installed_version("onnxruntime", "onnxruntime", "onnxruntime-gpu")

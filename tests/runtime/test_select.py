@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from edge_infer import cuda
 from edge_infer.backends.base import Availability
-from edge_infer.errors import BackendUnavailable
+from edge_infer.errors import BackendUnavailable, CudaUnavailable
 from edge_infer.manifest import FileEntry, Manifest, Variant
 from edge_infer.registry import get_backend
 from edge_infer.remembered import Measurement
 from edge_infer.select import Choice, choices
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def manifest(*variants: tuple[str, tuple[str, ...]]) -> Manifest:
@@ -75,6 +81,37 @@ def test_on_a_cpu_float16_comes_after_every_engine_that_computes_in_the_variants
 
 
 # -- on CUDA: no GPU is needed to choose --
+
+
+@pytest.mark.parametrize(
+    ("installed", "fault", "hint"),
+    [
+        (set(), "not-installed", "pip install 'edge-infer[cuda]'"),
+        ({"onnxruntime"}, "no-build", "pip uninstall -y onnxruntime && pip install 'edge-infer[cuda]'"),
+        (
+            {"onnxruntime", "onnxruntime-gpu"},
+            "two-packages",
+            "pip uninstall -y onnxruntime onnxruntime-gpu && pip install 'edge-infer[cuda]'",
+        ),
+    ],
+)
+def test_what_cuda_lacks_is_said_with_the_thing_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: set[str], fault: str, hint: str
+) -> None:
+    origin = str(tmp_path / "onnxruntime" / "__init__.py") if installed else None
+    monkeypatch.setattr("edge_infer.backends.onnxruntime.origin_of", lambda _: origin)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime_api.library_path", lambda: None)
+    monkeypatch.setattr(cuda.Machine, "distributions", lambda _: installed)
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(CudaUnavailable) as caught:
+            picked(DIGITS, device)
+        assert (caught.value.fault, caught.value.hint) == (fault, hint)
+
+
+def test_on_a_device_that_no_page_has_no_engine_of_a_page_is_named() -> None:
+    with pytest.raises(BackendUnavailable, match="on device `cuda` here") as caught:
+        picked(manifest(("tflite/fp32", ("any",))), "cuda")
+    assert "web" not in str(caught.value)
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def load(
             what was measured without them does not count.
         fallback: The URL of the same model on a server, for what cannot be run here: where no engine can load it, where
             it was measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
-            of memory. `Session.report()` says what went there. `load` asks the server only where it must.
+            of memory. `Session.report()` says what went there. `load` asks the server only where it must. Prepared
+            calls and runs that keep tensors stay here.
 
     Raises:
         BundleError: The source is no bundle or model, or its files are not what they must be.

@@ -1,7 +1,8 @@
 """A model that runs here where it can, and on a server where it cannot: `load(bundle, fallback=URL)`.
 
 A call that fails for want of memory is sent to the server; so are all calls once three in a row were slower than the
-time that a call may take, unless the server turns out to be slower still.
+time that a call may take, unless the server turns out to be slower still. Prepared calls and runs that keep tensors
+stay here.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class FallbackModel:
             return self._remote
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
-        """Make a call with buffers of these shapes, here."""
+        """Make a call with buffers of these shapes, which stays here: it is not timed, and not sent to the server."""
         return self._local.bind(shapes)
 
     def close(self) -> None:

@@ -24,7 +24,6 @@ from edge_infer.errors import (
     ModelNotFound,
     PayloadTooLarge,
     QueueFull,
-    UnsupportedError,
 )
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.thread import ServerThread
@@ -84,8 +83,19 @@ def test_texts_halves_prepared_calls_and_buffers(url: str) -> None:
     target = numpy.zeros((1, 3), "float32")
     session.run({"x": [[1.0, 2.0, 3.0]]}, into={"y": target})
     assert target.tolist() == [[-1, -2, -3]]
-    with pytest.raises(UnsupportedError):
-        session.run({"x": [[1.0, 2.0, 3.0]]}, keep=["y"])
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_a_stream_of_steps_carries_its_state_here(url: str, scheme: str) -> None:
+    session = edge_infer.load(f"{url}/neg".replace("http", scheme, 1))
+    with session.stream({"y": "x"}, initial={"x": [[1.0, 2.0, 3.0]]}) as stream:
+        assert stream.step({}) == {}
+        assert stream.state()["x"].tolist() == [[-1, -2, -3]]
+        stream.step({})
+        assert stream.state()["x"].tolist() == [[1, 2, 3]]
+    kept = session.run({"x": [[1.0, 2.0, 3.0]]}, keep=["y"])["y"]
+    assert session.run({"x": kept})["y"].tolist() == [[1, 2, 3]]
+    session.close()
 
 
 def test_a_buffer_may_be_empty_and_must_have_the_shape_of_the_result(url: str) -> None:

@@ -10,7 +10,7 @@ import os
 
 from edge_infer import platform
 from edge_infer.digests import sha256, sha256_of_file
-from edge_infer.errors import BundleError, IntegrityError, ManifestError, Unauthorized
+from edge_infer.errors import BundleError, FetchError, IntegrityError, ManifestError, Unauthorized
 from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
 
 TYPE_CHECKING = False
@@ -31,6 +31,8 @@ MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite"}
 #: A zip entry that unpacks to more than this and to more than 100 times its packed size is taken for a bomb.
 _BOMB_BYTES = 16 * 2**20
 _BOMB_RATIO = 100
+_NOT_FOUND = 404
+_SLASHES_OF_ORIGIN = 2  # of `http://HOST`
 
 
 class Bundle:
@@ -88,6 +90,11 @@ class Bundle:
             if _has_own_file(name):
                 return cls._from_bytes(remote.read("", platform.MAX_FETCH_BYTES), name, text)
             return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
+        if text.startswith(("ws://", "wss://")):
+            raise BundleError(
+                f"`{text}` is no model on a server: over a WebSocket models run there",
+                hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
+            )
         if os.path.isdir(text):
             folder = _Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
@@ -361,26 +368,29 @@ class _Remote:
     def read(self, path: str, limit: int) -> bytes:
         try:
             return platform.fetch(self._url_of(path), limit, self._headers)
-        except Unauthorized as error:
+        except (FetchError, Unauthorized) as error:
             self._headers = self._key_for(error)
         return platform.fetch(self._url_of(path), limit, self._headers)
 
     async def read_async(self, path: str, limit: int) -> bytes:
         try:
             return await platform.fetch_async(self._url_of(path), limit, self._headers)
-        except Unauthorized as error:
+        except (FetchError, Unauthorized) as error:
             self._headers = self._key_for(error)
         return await platform.fetch_async(self._url_of(path), limit, self._headers)
 
     def _url_of(self, path: str) -> str:
         return _join(self._url, path) if path else self._url
 
-    def _key_for(self, refused: Unauthorized) -> dict[str, str]:
-        """Return the header that a server asks for, where it has not seen it yet."""
+    def _key_for(self, refused: FetchError | Unauthorized) -> dict[str, str]:
+        """Return the header that a server asks for, where it has not seen it yet; else raise what it said."""
         headers = platform.api_key()
-        if self._headers or not headers:
-            raise refused
-        return headers
+        if isinstance(refused, Unauthorized) and headers and not self._headers:
+            return headers
+        root = self._url.rstrip("/")
+        if refused.details.get("status") == _NOT_FOUND and root.count("/") == _SLASHES_OF_ORIGIN:
+            refused.hint = f"{root}/models/NAME to run a model here, {root}/v2/models/NAME to run it there"
+        raise refused
 
 
 class _Memory:

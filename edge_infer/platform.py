@@ -25,6 +25,9 @@ _TIMEOUT_S = 60.0
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 _MAX_PROBLEM_BYTES = 64 * 2**10
 _UNAUTHORIZED = 401
+#: What OpenSSL says of a certificate that nobody vouches for: X509_V_ERR_… in x509_vfy.h, self-signed or of an issuer
+#: that is not known here.
+_UNKNOWN_ISSUER = (18, 19, 20, 21)
 
 
 def in_browser() -> bool:
@@ -305,7 +308,29 @@ def _refused(url: str, status: int, body: bytes) -> FetchError | Unauthorized:
 
 
 def _unreachable(url: str, error: Any) -> FetchError:
-    return FetchError(f"{url} cannot be reached: {error}", hint="is the server running? `edge-infer serve`", url=url)
+    return FetchError(f"{url} cannot be reached: {error}", hint=_remedy(url, error), url=url)
+
+
+def _remedy(url: str, error: object) -> str:
+    """Return what to do about a server that cannot be reached, by what the connection failed with."""
+    hint = "is the server running? `edge-infer serve`"
+    if in_browser():
+        return hint  # a page is told nothing
+    from http.client import BadStatusLine
+    from ssl import SSLCertVerificationError, SSLError
+    from urllib.error import URLError
+
+    cause = error.reason if isinstance(error, URLError) else error
+    scheme, _, rest = url.partition("://")
+    if isinstance(cause, SSLCertVerificationError):
+        if cause.verify_code in _UNKNOWN_ISSUER:
+            return "SSL_CERT_FILE=chain.pem, with the certificate of the server or of who signed it"
+        return "check the address, and the certificate of the server"
+    if isinstance(cause, SSLError) and scheme == "https":
+        return f"has the server TLS? If not, http://{rest}"
+    if isinstance(cause, (BadStatusLine, BrokenPipeError, ConnectionResetError)) and scheme == "http":
+        return f"is the server running? Has it TLS, then https://{rest}"
+    return hint
 
 
 def web_root() -> str:

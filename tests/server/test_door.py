@@ -18,8 +18,9 @@ from urllib.request import urlopen
 import pytest
 from websockets.exceptions import InvalidStatus
 
+import edge_infer
 from edge_infer.codec import FRAME
-from edge_infer.errors import QueueFull, ServingError
+from edge_infer.errors import FetchError, QueueFull, ServingError
 from edge_infer.notify import answers
 from edge_infer.server import listener
 from edge_infer.server.app import Limits, create_app
@@ -544,6 +545,28 @@ def test_with_a_certificate_requests_travel_encrypted(tiny: Path, certificate: T
             urlopen(f"{server.url}/health")
         with stream(server.url, ssl=trusted):
             pass
+
+
+def test_a_session_says_what_is_wrong_with_tls_and_takes_the_certificate_of_the_environment(
+    tiny: Path, certificate: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with ServerThread(create_app({"tiny": tiny}), certificate) as server, ServerThread(create_app({})) as plain:
+        encrypted = server.url.removeprefix("https://")
+        for path in ("models/tiny", "v2/models/tiny"):
+            with pytest.raises(FetchError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+                edge_infer.load(f"{server.url}/{path}")
+            assert caught.value.hint.startswith("SSL_CERT_FILE=chain.pem")
+            with pytest.raises(FetchError, match="cannot be reached") as caught:
+                edge_infer.load(f"http://{encrypted}/{path}")
+            assert f"https://{encrypted}/{path}" in caught.value.hint
+            with pytest.raises(FetchError, match="cannot be reached") as caught:
+                edge_infer.load(f"{plain.url.replace('http', 'https', 1)}/{path}")
+            assert f" {plain.url}/{path}" in caught.value.hint
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate.certificate))
+        for url in (f"{server.url}/models/tiny", f"{server.url}/v2/models/tiny", f"wss://{encrypted}/v2/models/tiny"):
+            with edge_infer.load(url) as session:
+                assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
 
 
 def test_the_watchdog_asks_whatever_name_the_certificate_has(tiny: Path, certificate: Tls) -> None:

@@ -19,6 +19,7 @@ from edge_infer.backends.remote_stream import StreamConnection
 from edge_infer.dtypes import DType
 from edge_infer.errors import (
     BackendUnavailable,
+    BundleError,
     FetchError,
     InputError,
     ModelNotFound,
@@ -128,6 +129,21 @@ def test_errors_arrive_as_the_class_that_they_left_as(url: str) -> None:
         edge_infer.load(f"{url}/none")
     with pytest.raises(FetchError, match="cannot be reached"):
         edge_infer.load("http://127.0.0.1:1/v2/models/none")
+
+
+def test_an_address_that_is_no_model_is_told_what_to_write(url: str) -> None:
+    server = url.removesuffix("/v2/models")
+    for address in (server, f"{server}/"):
+        with pytest.raises(FetchError, match="status 404") as caught:
+            edge_infer.load(address)
+        assert caught.value.hint.startswith(f"{server}/models/NAME ")
+        assert f"{server}/v2/models/NAME " in caught.value.hint
+    with pytest.raises(FetchError, match="status 404") as caught:
+        edge_infer.load(f"{server}/models/none")
+    assert "NAME" not in caught.value.hint
+    with pytest.raises(BundleError, match="over a WebSocket models run there") as told:
+        edge_infer.load(f"{server}/models/neg".replace("http", "ws", 1))
+    assert "/v2/models/NAME" in told.value.hint
 
 
 def test_a_full_server_is_asked_again_when_it_says(url: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Seen(BaseHTTPRequestHandler):
-    """Answers what it was sent as `Authorization`, sends the client elsewhere, refuses it, or hangs up in the middle."""
+    """Answers what it was sent as `Authorization`, sends elsewhere, refuses, or hangs up in the middle."""
 
     elsewhere = ""
     keys: list[str | None]

@@ -16,6 +16,7 @@ import edge_infer
 from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.answers import NO_CACHE, json_answer
+from edge_infer.server.ingestion.targets import root_path
 from edge_infer.server.openapi import OPERATIONS, openapi
 from edge_infer.server.protocol.elements import DATATYPES
 
@@ -50,14 +51,15 @@ class DocumentationRoutes:
         """List the routes."""
         return [Route("/openapi.json", self.openapi), Route("/docs", self.page)]
 
-    async def openapi(self, _request: Request) -> Response:
+    async def openapi(self, request: Request) -> Response:
         """Send the OpenAPI document."""
-        return json_answer(openapi(self._repository.names()), NO_CACHE)
+        return json_answer(openapi(self._repository.names(), root_path(request.scope)), NO_CACHE)
 
     async def page(self, request: Request) -> Response:
         """Send the page. Its links hold under a path too."""
         loaded = {model.name: model.inputs for model in self._engine.active()}
-        example = escape(await asyncio.to_thread(self._example, str(request.base_url), loaded))
+        server = str(request.base_url.replace(path=f"{root_path(request.scope)}/"))
+        example = escape(await asyncio.to_thread(self._example, server, loaded))
         rows = "".join(
             f"<tr><td><code>{one.method.upper()}</code><td><code>{escape(one.path)}</code><td>{escape(one.summary)}"
             for one in OPERATIONS

@@ -111,8 +111,13 @@ _REFUSALS = {
 _ANYWHERE = ("400", "408", "431")
 
 
-def openapi(models: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe the API as an OpenAPI 3.1 document; the names of models are those that are served."""
+def openapi(models: Sequence[str] = (), root: str = "") -> dict[str, Any]:
+    """Describe the API as an OpenAPI 3.1 document.
+
+    Args:
+        models: The names of those that are served.
+        root: The path that all paths are under; empty for the server's root.
+    """
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _described(operation, models)
@@ -123,6 +128,7 @@ def openapi(models: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "edge-infer", "version": edge_infer.__version__},
+        "servers": [{"url": root or "/"}],
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": paths,
         "components": {

@@ -84,7 +84,7 @@ class ServedModel:
 
     @property
     def url(self) -> str:
-        """What `edge_infer.load` takes, from the server's root."""
+        """What `edge_infer.load` takes, from the path that the server answers under."""
         from urllib.parse import quote
 
         base = f"/models/{quote(self.name)}"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from edge_infer.server.app import create_app
 from edge_infer.server.files.pages import find_web_root
+from edge_infer.server.listener import listen, url_of
 from edge_infer.server.thread import ServerThread
 from tests.browser.digits import digits_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -51,6 +57,28 @@ def test_a_drawing_is_recognised(open_page: Callable[..., BrowserPage], server: 
     assert spoken is not None
     assert spoken.startswith("one, ")
     assert page.console == []
+
+
+@pytest.mark.parametrize("mode", ["javascript", "python"])
+def test_a_drawing_is_recognised_under_a_path(
+    open_page: Callable[..., BrowserPage], digits_bundle: Path, mode: str
+) -> None:
+    """As a part of another application, which is what answers at the root."""
+    app = create_app({"digits": digits_bundle}, find_web_root())
+    outer = uvicorn.Server(uvicorn.Config(Starlette(routes=[Mount("/ml", app)]), log_config=None))
+    with listen("127.0.0.1", 0) as listening:
+        thread = Thread(target=outer.run, args=([listening],))
+        thread.start()
+        try:
+            page = open_page(f"{url_of(listening)}/ml/?mode={mode}")
+            page.do(lambda page: page.wait_for_selector(_READY))
+            page.do(draw_a_one)
+            page.do(lambda page: recognised(page, 1))
+            assert page.console == []
+        finally:
+            outer.should_exit = True
+            thread.join()
+            app.engine.close()
 
 
 def test_both_modes_recognise_every_sample_alike(open_page: Callable[..., BrowserPage], server: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 import pytest
 from starlette.applications import Starlette
@@ -380,6 +382,29 @@ def test_under_a_path_the_same_is_open_and_closed(tmp_path: Path, is_mounted: bo
         with client.websocket_connect("/ml/v2/models/tiny/stream", headers={"X-Api-Key": "s"}) as opened:
             opened.send_bytes(FRAME.pack(7, 0, 12) + row(1.0))
             assert opened.receive_bytes() == FRAME.pack(7, 0, 12) + row(1.0)
+    app.engine.close()
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+def test_under_a_path_what_is_named_is_there(tmp_path: Path, web_root: Path, is_mounted: bool) -> None:
+    """Every address that the server writes into a page or an answer leads to what it says."""
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, web_root)
+    outer = Starlette(routes=[Mount("/ml", app)]) if is_mounted else app
+    with TestClient(outer, root_path="" if is_mounted else "/ml") as client:
+        (model,) = client.get("/ml/models/").json()["models"]
+        assert model["url"] == client.get("/ml/models/tiny/").json()["url"] == "/ml/models/tiny"
+        (wheel,) = client.get("/ml/simple/edge-infer/").json()["files"]
+        assert client.get(wheel["url"]).headers["content-type"] == "application/zip"
+        assert f"curl {client.base_url}/ml/v2/models/tiny/infer " in client.get("/ml/docs").text
+        (place,) = client.get("/ml/openapi.json").json()["servers"]
+        assert client.get(f"{place['url']}/v2").json()["name"] == "edge-infer"
+        for path in ("/ml/", "/ml/demo/", "/ml/demo/index.html", "/ml/dashboard"):
+            page = client.get(path)
+            base = re.search(r'<base href="(.*?)">', page.text)
+            folder = urljoin(path, base[1] if base else "")
+            for link in re.findall(r'(?:href|src)="((?!data:)[^"]+\.\w+)"', page.text):
+                assert client.get(urljoin(folder, link)).status_code == 200, (path, link)
+            assert "stylesheet" in page.text
     app.engine.close()
 
 

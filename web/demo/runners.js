@@ -1,6 +1,6 @@
 /** The two ways of the page to recognise a digit: JavaScript only, and Python in the page. */
 
-import { InferError, load, loadPython } from "/src/index.js";
+import { InferError, load, loadPython } from "../src/index.js";
 import { classify } from "./digits.js";
 
 /** @typedef {import("./digits.js").Answer} Answer */
@@ -22,7 +22,8 @@ import { classify } from "./digits.js";
  * @property {(pixels: Uint8Array, width: number, height: number) => Promise<Answer>} classify
  */
 
-const APP = "/vendor/examples/digits_app.py";
+const APP = new URL("../vendor/examples/digits_app.py", import.meta.url);
+const MODELS = new URL("../models/", import.meta.url);
 
 /** @type {Map<Mode, Promise<Runner>>} */
 const runners = new Map();
@@ -89,7 +90,7 @@ async function modelUrl() {
   const name = new URLSearchParams(location.search).get("model") ?? "digits";
   let response;
   try {
-    response = await fetch("/models/");
+    response = await fetch(MODELS);
   } catch (cause) {
     throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
   }

@@ -4,6 +4,7 @@ import { Chart } from "./chart.js";
 
 const POINTS = 120;
 const EVERY_MS = 1000;
+const STATE = new URL("./state.json", import.meta.url);
 
 /**
  * @typedef {object} Counts
@@ -196,7 +197,7 @@ function status(state, text) {
 async function ask() {
   const key = sessionStorage.getItem("edge-infer-key");
   try {
-    const response = await fetch("/dashboard/state.json", key ? { headers: { Authorization: `Bearer ${key}` } } : {});
+    const response = await fetch(STATE, key ? { headers: { Authorization: `Bearer ${key}` } } : {});
     at("key-form").hidden = ![401, 403].includes(response.status);
     if (response.ok) show(await response.json());
     else status("lost", response.status === 401 ? "needs a key" : (await response.json()).error);

@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.answers import NO_CACHE, json_answer
+from edge_infer.server.ingestion.targets import root_path
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -39,31 +40,31 @@ class ModelRoutes:
             Route("/models/{name}/{path:path}", self.file),
         ]
 
-    async def index(self, _request: Request) -> Response:
+    async def index(self, request: Request) -> Response:
         """List all models; one whose bundle is broken is listed with what is wrong."""
-        names = self._repository.names()
-        entries = await to_thread.run_sync(lambda: [self._entry(name, tolerant=True) for name in names])
+        names, root = self._repository.names(), root_path(request.scope)
+        entries = await to_thread.run_sync(lambda: [self._entry(name, root, tolerant=True) for name in names])
         return json_answer({"models": entries}, NO_CACHE)
 
     async def entry(self, request: Request) -> Response:
         """Describe one model."""
-        name = request.path_params["name"]
-        return json_answer(await to_thread.run_sync(lambda: self._entry(name, tolerant=False)), NO_CACHE)
+        name, root = request.path_params["name"], root_path(request.scope)
+        return json_answer(await to_thread.run_sync(lambda: self._entry(name, root, tolerant=False)), NO_CACHE)
 
     async def file(self, request: Request) -> Response:
         """Send a file of a bundle."""
         name, path = request.path_params["name"], request.path_params["path"]
         return await self._assets.answer(request, lambda: self._repository.get(name).file(path, self._assets.open))
 
-    def _entry(self, name: str, *, tolerant: bool) -> dict[str, Any]:
-        """Describe a model by its highest version, reading manifests."""
+    def _entry(self, name: str, root: str, *, tolerant: bool) -> dict[str, Any]:
+        """Describe a model by its highest version, reading manifests; its URL is under the path `root`."""
         try:
             model = self._repository.get(name)
-            return {"name": name, "url": model.url, **_described(model.bundle())}
+            return {"name": name, "url": root + model.url, **_described(model.bundle())}
         except EdgeInferError as error:
             if not tolerant:
                 raise
-            return {"name": name, "url": self._repository.versions(name)[0].url, "error": error.to_json()}
+            return {"name": name, "url": root + self._repository.versions(name)[0].url, "error": error.to_json()}
 
 
 def _described(bundle: Bundle) -> dict[str, Any]:

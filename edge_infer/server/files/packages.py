@@ -17,6 +17,7 @@ from edge_infer.server.errors import PathNotFound
 from edge_infer.server.files.assets import Asset, Assets
 from edge_infer.server.files.lockfile import LOCK_NAME, lock_file
 from edge_infer.server.files.wheel import DISTRIBUTION, WheelBuilder
+from edge_infer.server.ingestion.targets import root_path
 from edge_infer.server.negotiation import prefers_html
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class PackageRoutes:
         if re.sub(r"[-_.]+", "-", project).lower() != DISTRIBUTION:
             raise PathNotFound(f"This index has no project `{project[:128]}`", hint=f"it has `{DISTRIBUTION}` only")
         wheel = await to_thread.run_sync(self._builder.build)
-        url = str(request.base_url.replace(path=f"/wheels/{wheel.name}", query="", fragment=""))
+        path = f"{root_path(request.scope)}/wheels/{wheel.name}"
+        url = str(request.base_url.replace(path=path, query="", fragment=""))
         if prefers_html(request.headers):
             python = html.escape(wheel.requires_python)
             link = f"../../wheels/{wheel.name}#sha256={wheel.sha256}"

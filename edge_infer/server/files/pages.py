@@ -70,8 +70,16 @@ class PageRoutes:
         ]
 
     async def index(self, request: Request) -> Response:
-        """Send the demo page."""
-        return await self._assets.answer(request, lambda: self._open("demo", "index.html"))
+        """Send the demo page; its links are to files beside it, which is told where its address is another."""
+
+        def open_page() -> Asset:
+            page = self._open("demo", "index.html")
+            if route_path(request.scope) == "/demo/":
+                return page
+            with page.file:
+                return Asset.of_bytes(page.name, page.read().replace(b"<head>", b'<head>\n<base href="demo/">', 1))
+
+        return await self._assets.answer(request, open_page)
 
     async def blank(self, request: Request) -> Response:
         """Send a page with nothing in it, for whoever drives a browser."""

@@ -1,4 +1,4 @@
-"""Which model a path of the hot path names, without a router."""
+"""Which model a path of the hot path names, without a router, and the path that the application answers under."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ _PREFIX = "/v2/models/"
 _MAX_PATHS = 1024
 
 
+def root_path(scope: Scope) -> str:
+    """Return the path that the application answers under, without a `/` at its end; empty for the server's root.
+
+    >>> root_path({"path": "/ml/livez", "root_path": "/ml"}), root_path({"path": "/livez"})
+    ('/ml', '')
+    """
+    root: str = scope.get("root_path", "")
+    return root.rstrip("/")
+
+
 def route_path(scope: Scope) -> str:
     """Return a request's path within the application, which may be mounted below another one's.
 
@@ -19,7 +29,7 @@ def route_path(scope: Scope) -> str:
     ('/livez', '/livez')
     """
     path: str = scope["path"]
-    root: str = scope.get("root_path", "").rstrip("/")
+    root = root_path(scope)
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 #: What a bundle offers beside the files that its manifest names.
 _UNNAMED = (MANIFEST_NAME, "quality.json")
-#: How often at most a bundle in use is looked at for changes.
-_LOOK_EVERY_S = 0.5
 _READERS = 2
 
 
@@ -70,7 +68,6 @@ class ServedModel:
         self._device = device
         self._limits = limits or BatchLimits()
         self._fast_variant = fast_variant
-        self._looked_at: dict[str, float] = {}
         self._opening = Lock()
         self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
@@ -118,11 +115,7 @@ class ServedModel:
             return ()
 
     def is_stale(self, pool: str = DEFAULT_POOL) -> bool:
-        """Tell whether the bundle changed since it was loaded; one that is gone did not. It looks twice a second."""
-        now = monotonic()
-        if now - self._looked_at.get(pool, -_LOOK_EVERY_S) < _LOOK_EVERY_S:
-            return False
-        self._looked_at[pool] = now
+        """Tell whether the bundle changed since it was loaded; one that is gone did not."""
         loaded = self._loaded.get(pool)
         try:
             return loaded is not None and (

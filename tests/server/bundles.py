@@ -73,8 +73,8 @@ def bundle_files(
 
 
 def write_bundle(folder: Path, files: Mapping[str, bytes]) -> Path:
-    """Write a bundle as a folder."""
-    for path, data in files.items():
+    """Write a bundle as a folder, or over one; its manifest is the last, by which a server sees that it changed."""
+    for path, data in sorted(files.items(), key=lambda file: file[0] == "manifest.json"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
     return folder

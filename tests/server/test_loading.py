@@ -39,7 +39,7 @@ def test_a_successor_that_cannot_be_loaded_is_not_tried_by_every_request(
             assert ask(server).status == 200
 
     monkeypatch.setattr(repository, "load_model", counted)
-    monkeypatch.setattr(repository, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(engine_module, "_LOOK_EVERY_S", 0.01)
     tiny = write_bundle(tmp_path / "tiny", bundle_files())
     app = create_app({"tiny": tiny})
     served = app.engine.repository.get("tiny")
@@ -59,6 +59,21 @@ def test_a_successor_that_cannot_be_loaded_is_not_tried_by_every_request(
         write_bundle(tiny, bundle_files(model=onnx_model("Neg"), more={"labels.json": b"[  ]"}))
         while ask(server).body != row(-1.0):
             pass
+
+
+def test_an_idle_server_takes_a_bundle_that_is_converted_again(tmp_path: Path) -> None:
+    """Nobody asks meanwhile, and what is not in memory is not woken."""
+    tiny, other = (write_bundle(tmp_path / name, bundle_files(name)) for name in ("tiny", "other"))
+    app = create_app({"tiny": tiny, "other": other})
+    with ServerThread(app) as server:
+        assert ask(server).body == row(1.0)
+        (old,) = app.engine.active()
+        for folder in (tiny, other):
+            write_bundle(folder, bundle_files(folder.name, onnx_model("Neg"), more={"labels.json": b"[]"}))
+        while app.engine.active() == [old]:
+            pass
+        assert [model.name for model in app.engine.active()] == ["tiny"]
+        assert ask(server).body == row(-1.0)
 
 
 def test_a_version_that_cannot_be_loaded_keeps_no_other_from_being_loaded(tmp_path: Path) -> None:

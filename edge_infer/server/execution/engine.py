@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _MAX_WORKERS = 4
 #: How long the answer to "which version is the highest" is trusted: finding it out reads manifests.
 _CHOICE_S = 0.5
+#: How often the bundles of the models in memory are looked at for changes.
+_LOOK_EVERY_S = 0.5
 #: After how long a load that failed is tried again though no file changed: memory may be free, a file in its place.
 _RETRY_S = 10.0
 #: How long threads that compute or load have to end, all together, when the server ends.
@@ -107,6 +109,7 @@ class Engine:
         self._failures: dict[_Place, _Failure] = {}
         self._chosen: dict[tuple[str, str | None, str], _Place] = {}
         self._chosen_until = 0.0
+        self._next_look: asyncio.TimerHandle | None = None
 
     def active(self) -> list[LoadedModel]:
         """List the models that take requests."""
@@ -166,7 +169,7 @@ class Engine:
                 raise failure.with_traceback(None)
             model = await asyncio.shield(self._load_soon(place))
         self._chosen[name, version, tenant] = place
-        return self._watched(place, model)
+        return model
 
     def current(self, name: str, version: str | None = None, tenant: str = "") -> LoadedModel | None:
         """Return the model that takes requests where that is known without waiting for anything, else None."""
@@ -180,14 +183,23 @@ class Engine:
             self._chosen.clear()
             self._chosen_until = now + _CHOICE_S
         place = self._chosen.get((name, version, tenant))
-        model = self._active.get(place) if place is not None else None
-        return None if place is None or model is None else self._watched(place, model)
+        return self._active.get(place) if place is not None else None
 
-    def _watched(self, place: _Place, model: LoadedModel) -> LoadedModel:
-        """Begin to load the model's successor where it changed on disk; return the model."""
-        if place not in self._loading and place.served.is_stale(place.pool) and self._failure(place) is None:
-            self._load_soon(place).add_done_callback(_log_failure)
-        return model
+    def _look(self) -> None:
+        """Begin to load the successors of models that changed on disk, now and from now on."""
+        if self.is_draining:
+            return
+        for place in self._active:
+            if place not in self._loading and place.served.is_stale(place.pool) and self._failure(place) is None:
+                self._load_soon(place).add_done_callback(_log_failure)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        """Look again in a moment, while models are in memory; a loop that ends forgets it."""
+        if self._next_look is not None:
+            self._next_look.cancel()
+        if self._active:
+            self._next_look = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
 
     def _failure(self, place: _Place) -> Exception | None:
         """Return why a load failed, where trying it again would fail too."""
@@ -279,6 +291,7 @@ class Engine:
                 model.dispatcher.add(model)
                 if old is not None:
                     old.dispatcher.retire(old)
+                self._look_later()
             return model
         except Exception as error:
             if not served.is_unloaded:
@@ -307,6 +320,8 @@ class Engine:
     def close(self) -> None:
         """Stop: end what runs and close everything; threads that take longer than `CLOSE_S` are left behind."""
         deadline = monotonic() + CLOSE_S
+        if self._next_look is not None:
+            self._next_look.cancel()
         for task in (self.preloading, *self._loading.values()):
             if task is not None:
                 task.cancel()

@@ -31,6 +31,7 @@ from edge_infer.server.ingestion.events import EventEndpoint
 from edge_infer.server.ingestion.guard import DoorLimits
 from edge_infer.server.ingestion.handshake import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
 from edge_infer.server.ingestion.keys import ApiKeys, KeyGuard
+from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.ingestion.targets import Targets, route_path
 from edge_infer.server.problems import Problems, handle_error, handle_http_error
@@ -198,7 +199,7 @@ def create_app(
         tracer_provider: OpenTelemetry's; each request is a span then. None for none.
 
     Raises:
-        InputError: The settings name a model, a variant or a tenant that there is not.
+        InputError: The settings name a model, a variant or a tenant that there is not, or an origin is none.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -208,6 +209,7 @@ def create_app(
             web_root = find_web_root()
     places = {name: Path(found) if isinstance(found, str) else found for name, found in models.items()}
     settings = settings or Settings()
+    cors_origins = [parse_origin(origin) for origin in cors_origins]
     check_names(settings, places)
     check_variants(settings.fast_variants, places)
     keys = ApiKeys(settings.tenants)

@@ -20,11 +20,12 @@ from websockets.exceptions import InvalidStatus
 
 import edge_infer
 from edge_infer.codec import FRAME
-from edge_infer.errors import FetchError, QueueFull, ServingError
+from edge_infer.errors import FetchError, InputError, QueueFull, ServingError
 from edge_infer.notify import answers
 from edge_infer.server import listener
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.ingestion.guard import DoorLimits, GuardedProtocol
+from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
 from edge_infer.server.ingestion.websocket import GuardedWebSocket
 from edge_infer.server.listener import Tls
@@ -462,7 +463,7 @@ def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -
 
 
 def test_pages_of_allowed_servers_may_ask_and_read_our_headers(tiny: Path) -> None:
-    app = create_app({"tiny": tiny}, cors_origins=["https://shop.example"])
+    app = create_app({"tiny": tiny}, cors_origins=["HTTPS://Shop.example/"])
     with ServerThread(app) as server:
         preflight = Client(server.url)(
             "/v2/models/tiny/infer",
@@ -477,6 +478,42 @@ def test_pages_of_allowed_servers_may_ask_and_read_our_headers(tiny: Path) -> No
         assert allowed.headers["access-control-allow-origin"] == "https://shop.example"
         assert "Server-Timing" in allowed.headers["access-control-expose-headers"]
         assert "access-control-allow-origin" not in ask(server, origin="https://evil.example").headers
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("https://shop.example", "https://shop.example"),
+        ("HTTPS://Shop.example:443/", "https://shop.example"),
+        ("http://shop.example:443", "http://shop.example:443"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("https://bücher.example", "https://xn--bcher-kva.example"),
+        ("capacitor://localhost", "capacitor://localhost"),
+        ("null", "null"),
+        ("*", "*"),
+    ],
+)
+def test_an_origin_is_kept_as_browsers_write_it(text: str, origin: str) -> None:
+    assert parse_origin(text) == origin
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("shop.example", "https://shop.example"),
+        ("shop.example:8443", "https://shop.example:8443"),
+        ("https://shop.example/cart?id=1", "https://shop.example"),
+        ("https://name:word@shop.example", "https://shop.example"),
+        *(
+            (text, "https://shop.example")
+            for text in ("", "https://", "https://*.shop.example", "http://a b", "http://a:b")
+        ),
+    ],
+)
+def test_what_is_no_origin_is_refused_at_the_start(tiny: Path, text: str, hint: str) -> None:
+    with pytest.raises(InputError, match="is no origin") as caught:
+        create_app({"tiny": tiny}, cors_origins=["https://one.example", text])
+    assert caught.value.hint == f"--cors-origin {hint}"
 
 
 def test_a_page_of_another_server_opens_no_stream(tiny: Path) -> None:

@@ -268,12 +268,13 @@ def serve(
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
-    from edge_infer.server.settings import Settings, read_settings
+    from edge_infer.server.settings import Settings, check_device, read_settings
     from edge_infer.server.store.routes import HostedStore
 
     models: dict[str, list[Path]] = {}
     if bundles or not stores:
         models = name_models(bundles or sorted(Path().glob("*.bundle")))
+    check_device("--device", device)  # before a store's models are tried on it
     followed = _followed(stores, models, device, report_token) if stores else None
     local = [Path(store) for store in stores if Path(store, "tuf").is_dir()]
     try:

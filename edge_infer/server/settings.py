@@ -21,6 +21,8 @@ _MAX_BYTES = 2**20
 _MAX_WORKERS = 64
 _MAX_MEMORY_MB = 2**20  # a tebibyte
 _DIGEST = "sha256:"
+#: `wasm` and `webgpu` are a page's.
+_DEVICES = ["auto", "cpu", "cuda"]
 
 
 class Settings(NamedTuple):
@@ -113,6 +115,25 @@ def check_names(settings: Settings, models: Collection[str]) -> None:
             )
 
 
+def check_device(where: str, device: str) -> None:
+    """Refuse a device that models of no server run on; whether this machine has it, a load says.
+
+    Args:
+        where: Who names it.
+        device: As `edge_infer.load` takes it.
+
+    Raises:
+        InputError: It is none of a server's.
+    """
+    kind, colon, index = device.partition(":")
+    if kind not in _DEVICES or (colon and not (kind == "cuda" and index.isdecimal())):
+        raise InputError(
+            f"`{where}` is `{device}`; a server runs models on {listed(_DEVICES)} or `cuda:1`",
+            hint=did_you_mean(kind, _DEVICES) or "leave it out: the server takes a GPU where it can use one",
+            allowed=_DEVICES,
+        )
+
+
 def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path | Sequence[Path]]) -> None:
     """Refuse fast variants that no version of their model has.
 
@@ -201,6 +222,8 @@ def _pool(name: str, entry: object) -> Pool:
     workers = int(_number(entry, "workers", where, _MAX_WORKERS)) if "workers" in entry else 0
     limit = int(_number(entry, "memory_limit_mb", where, _MAX_MEMORY_MB)) if "memory_limit_mb" in entry else 0
     device = _text(entry, "device", where) if "device" in entry else ""
+    if device:
+        check_device(f"{where}.device", device)
     if limit and device.partition(":")[0] not in ("cpu", "cuda"):
         raise InputError(
             f"`{where}.memory_limit_mb` bounds the memory of a device, which `{where}.device` does not name",

@@ -24,7 +24,7 @@ from edge_infer.errors import BackendError, DeviceLost, EdgeInferError, InputErr
 from edge_infer.manifest import FileEntry, Manifest, Variant
 from edge_infer.server import repository
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.execution import job
+from edge_infer.server.execution import job, loaded
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.engine import Engine
 from edge_infer.server.execution.loaded import load_model
@@ -527,6 +527,41 @@ def test_names_that_nothing_has_are_refused_at_the_start(tmp_path: Path, documen
     with pytest.raises(InputError, match=message) as caught:
         create_app({"tiny": tiny}, settings=parse_settings(document))
     assert any(word in caught.value.hint for word in ("tiny", "[tenants.shop]", "onnx/int9"))
+
+
+@pytest.mark.parametrize(
+    ("device", "hint"),
+    [
+        ("tpu", "leave it out"),
+        ("wasm", "leave it out"),
+        ("webgpu", ""),
+        ("cudda", "did you mean `cuda`?"),
+        ("cpu:1", ""),
+    ],
+)
+def test_a_device_that_no_server_has_is_refused_at_the_start(device: str, hint: str) -> None:
+    with pytest.raises(
+        InputError, match=f"`--device` is `{device}`; a server runs models on `auto`, `cpu`, "
+    ) as caught:
+        create_app({}, device=device)
+    assert caught.value.hint.startswith(hint)
+    with pytest.raises(InputError, match=f"`pools.gold.device` is `{device}`"):
+        parse_settings({"pools": {"gold": {"device": device}}})
+    for known in ("auto", "cpu", "cuda", "cuda:1"):
+        parse_settings({"pools": {"gold": {"device": known}}})
+
+
+def test_settings_that_the_model_does_not_take_are_no_fault_of_a_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise InputError("Device `cuda:7` is not there", hint="--device cuda")
+
+    monkeypatch.setattr(loaded, "load", refuse)
+    with ServerThread(create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})) as server:
+        answer = ask(server)
+    assert (answer.status, json.loads(answer.body)["code"]) == (500, "backend_error")
+    assert json.loads(answer.body)["error"] == "Device `cuda:7` is not there"
 
 
 def test_a_fast_variant_for_all_that_no_model_has_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
-from edge_infer.errors import EdgeInferError, ExecutionError, OutOfMemory
+from edge_infer.errors import BackendError, EdgeInferError, ExecutionError, InputError, OutOfMemory
 from edge_infer.loading import load
 from edge_infer.server.execution.probe import Probe, probe
 from edge_infer.server.execution.running import has_batch_axis
@@ -136,6 +136,8 @@ def load_model(
             hint="a larger `memory_limit_mb` of the pool, a smaller variant, or fewer models",
             **error.details,
         ) from error
+    except InputError as error:  # the server's own settings or the bundle's examples: no client's fault
+        raise BackendError(error.message, hint=error.hint, **error.details) from error
     if fast_variant:
         try:
             _add_fast(model, bundle, device, limits, fast_variant, options)

@@ -40,7 +40,7 @@ from edge_infer.server.response.ledger import Ledger
 from edge_infer.server.response.metrics import Metrics
 from edge_infer.server.response.spans import Spans
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.settings import Settings, check_device, check_names, check_variants
+from edge_infer.server.settings import Settings, check_device, check_names, check_variants, check_versions
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ def create_app(
         tracer_provider: OpenTelemetry's; each request is a span then. None for none.
 
     Raises:
-        InputError: The settings name a model, a variant or a tenant that there is not, the device is not one of a
-            server, or an origin is none.
+        InputError: The settings name a model, a version, a variant or a tenant that there is not, the device is not
+            one of a server, or an origin is none.
 
     >>> app = create_app({"digits": Path("digits.bundle")})
     """
@@ -213,6 +213,7 @@ def create_app(
     cors_origins = [parse_origin(origin) for origin in cors_origins]
     check_device("--device", device)
     check_names(settings, places)
+    check_versions(settings, places)
     check_variants(settings.fast_variants, places)
     keys = ApiKeys(settings.tenants)
     repository = ModelRepository(places, device, limits.batch, settings.fast_variants)

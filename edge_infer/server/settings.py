@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.bundle import Bundle
@@ -16,6 +15,8 @@ from edge_infer.server.scheduling.shares import Tenant
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    from edge_infer.manifest import Manifest
 
 _MAX_BYTES = 2**20
 _MAX_WORKERS = 64
@@ -115,6 +116,33 @@ def check_names(settings: Settings, models: Collection[str]) -> None:
             )
 
 
+def check_versions(settings: Settings, models: Mapping[str, Path | Sequence[Path]]) -> None:
+    """Refuse canaries and routes of versions that no bundle has.
+
+    Args:
+        settings: What the file says.
+        models: Where each model lies. One of which a bundle cannot be read now is not asked: it may be written anew.
+
+    Raises:
+        InputError: There is no such version; the message says where it is named.
+    """
+    named: list[tuple[str, str | None, str]] = []
+    for name, canary in settings.canaries.items():
+        named.append((f"models.{name}.canary.version", name, canary.version))
+    for i, route in enumerate(settings.table.routes):
+        if route.version is not None:
+            named.append((f"routes[{i}].version", route.model, route.version))
+    for where, model, version in named:
+        manifests = [manifest for one in ([model] if model else models) for manifest in _manifests(models[one])]
+        known = sorted({manifest.version for manifest in manifests if manifest is not None})
+        if None not in manifests and version not in known:
+            raise InputError(
+                f"`{where}` is `{version}`; there is {listed(known)}",
+                hint=did_you_mean(version, known) or "serve a bundle of that version too, or leave the entry out",
+                allowed=known,
+            )
+
+
 def check_device(where: str, device: str) -> None:
     """Refuse a device that models of no server run on; whether this machine has it, a load says.
 
@@ -144,7 +172,10 @@ def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path |
     Raises:
         InputError: There is no such variant; the message says where it is named.
     """
-    known = {name: _variants(paths) for name, paths in models.items()}
+    known = {
+        name: {variant.id for manifest in _manifests(paths) if manifest is not None for variant in manifest.variants}
+        for name, paths in models.items()
+    }
     for name, variant in fast_variants.items():
         others = [one for one in known if one not in fast_variants] if name == "*" else [name]
         readable = [ids for one in others if (ids := known.get(one))]
@@ -158,12 +189,14 @@ def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path |
             )
 
 
-def _variants(paths: Path | Sequence[Path]) -> set[str]:
-    """Return the variants of all versions of a model, those that can be read."""
-    found: set[str] = set()
+def _manifests(paths: Path | Sequence[Path]) -> list[Manifest | None]:
+    """Return the manifests of all versions of a model; None for one that cannot be read."""
+    found: list[Manifest | None] = []
     for path in paths if isinstance(paths, Sequence) else [paths]:
-        with suppress(EdgeInferError):
-            found |= {variant.id for variant in Bundle.open(path).manifest.variants}
+        try:
+            found.append(Bundle.open(path).manifest)
+        except EdgeInferError:
+            found.append(None)
     return found
 
 

@@ -529,10 +529,30 @@ def test_names_that_nothing_has_are_refused_at_the_start(tmp_path: Path, documen
     assert any(word in caught.value.hint for word in ("tiny", "[tenants.shop]", "onnx/int9"))
 
 
+def test_versions_that_no_bundle_has_are_refused_at_the_start(tmp_path: Path) -> None:
+    tiny = two_versions(tmp_path)
+    for document, message in (
+        ({"models": {"tiny": {"canary": {"version": "3", "percent": 1}}}}, "`models.tiny.canary.version` is `3`"),
+        ({"routes": [{"pool": "default", "model": "tiny", "version": "9"}]}, r"`routes\[0\].version` is `9`"),
+        ({"routes": [{"pool": "default", "version": "9"}]}, r"`routes\[0\].version` is `9`; there is `1`, `2`"),
+    ):
+        with pytest.raises(InputError, match=message):
+            create_app({"tiny": tiny}, settings=parse_settings(document))
+    known = parse_settings(
+        {
+            "models": {"tiny": {"canary": {"version": "2", "percent": 1}}},
+            "routes": [{"pool": "default", "version": "1"}, {"pool": "default", "model": "tiny", "version": "2"}],
+        }
+    )
+    create_app({"tiny": tiny}, settings=known)
+    (tiny[1] / "manifest.json").unlink()
+    create_app({"tiny": tiny}, settings=known)  # nobody knows
+
+
 @pytest.mark.parametrize(
     ("device", "hint"),
     [
-        ("tpu", "leave it out"),
+        ("tpu", "did you mean `cpu`?"),
         ("wasm", "leave it out"),
         ("webgpu", ""),
         ("cudda", "did you mean `cuda`?"),

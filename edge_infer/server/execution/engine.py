@@ -238,12 +238,13 @@ class Engine:
             for version in (None,) if canary is None else (None, canary.version):
                 by_pool = {self.table.pool_of(name, version, tenant): tenant for tenant in tenants}
                 for tenant in by_pool.values():
+                    what = f"Model {name}" if version is None else f"Version {version} of {name}, which is being tried,"
                     try:
                         await self.settled(name, version, tenant)
                     except EdgeInferError as error:
-                        log.error("Model %s was not loaded: %s", name, error)
+                        log.error("%s was not loaded: %s", what, error)
                     except Exception:
-                        log.exception("Model %s was not loaded", name)
+                        log.exception("%s was not loaded", what)
             self.starting.discard(name)
 
     async def load(self, versions: Sequence[ServedModel]) -> None:

@@ -127,7 +127,13 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     "--config",
     "config",
     type=click.Path(path_type=Path),
-    help="A TOML file of pools, routes, canaries, fast variants and tenants.",
+    help="A TOML file of pools, routes, variants, canaries and tenants.",
+)
+@click.option(
+    "--variant",
+    default="",
+    metavar="ID",
+    help="The variant to run, such as onnx/fp32; default: the one chosen for here.",
 )
 @click.option(
     "--fast-variant", default="", metavar="ID", help="The variant, such as onnx/int8, to run while requests pile up."
@@ -232,6 +238,7 @@ def serve(
     max_in_flight: int,
     max_streams: int,
     config: Path | None,
+    variant: str,
     fast_variant: str,
     lazy: bool,
     refuse_nan: bool,
@@ -285,6 +292,8 @@ def serve(
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
     settings = read_settings(config) if config is not None else Settings()
+    if variant:
+        settings = settings._replace(variants={"*": variant, **settings.variants})
     if fast_variant:
         settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
     provider = None

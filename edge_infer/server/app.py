@@ -214,9 +214,9 @@ def create_app(
     check_device("--device", device)
     check_names(settings, places)
     check_versions(settings, places)
-    check_variants(settings.fast_variants, places)
+    check_variants(settings, places)
     keys = ApiKeys(settings.tenants)
-    repository = ModelRepository(places, device, limits.batch, settings.fast_variants)
+    repository = ModelRepository(places, device, limits.batch, settings.fast_variants, settings.variants)
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
     for name, canary in settings.canaries.items():
         engine.try_version(name, canary)

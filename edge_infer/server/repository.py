@@ -49,6 +49,7 @@ class ServedModel:
         device: What to run it on, as `edge_infer.load` takes it.
         limits: How its requests are batched.
         fast_variant: The id of a variant for when requests pile up; empty for none.
+        variant: The id of the variant that runs; empty to choose.
 
     Attributes:
         is_unloaded: Whether it was unloaded, and is not loaded again by asking for it.
@@ -61,6 +62,7 @@ class ServedModel:
         device: str = "auto",
         limits: BatchLimits | None = None,
         fast_variant: str = "",
+        variant: str = "",
     ) -> None:
         self.name = name
         self.path = path
@@ -68,6 +70,7 @@ class ServedModel:
         self._device = device
         self._limits = limits or BatchLimits()
         self._fast_variant = fast_variant
+        self._variant = variant
         self._opening = Lock()
         self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
@@ -147,6 +150,7 @@ class ServedModel:
                     bundle,
                     device or self._device,
                     self._limits,
+                    variant=self._variant,
                     fast_variant=self._fast_variant,
                     memory_limit_mb=memory_limit_mb,
                 )
@@ -236,6 +240,7 @@ class ModelRepository:
         device: What to run them on.
         limits: How requests are batched.
         fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
+        variants: The same of the variant that runs; where there is none, it is chosen.
 
     Attributes:
         device: What models run on that no pool says otherwise of.
@@ -249,12 +254,16 @@ class ModelRepository:
         device: str = "auto",
         limits: BatchLimits | None = None,
         fast_variants: Mapping[str, str] | None = None,
+        variants: Mapping[str, str] | None = None,
     ) -> None:
-        fast = fast_variants or {}
+        fast, chosen = fast_variants or {}, variants or {}
         self.device = device
         self._models = {
             name: [
-                ServedModel(name, path, device, limits, fast.get(name, fast.get("*", ""))) for path in _as_list(paths)
+                ServedModel(
+                    name, path, device, limits, fast.get(name, fast.get("*", "")), chosen.get(name, chosen.get("*", ""))
+                )
+                for path in _as_list(paths)
             ]
             for name, paths in models.items()
         }

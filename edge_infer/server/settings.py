@@ -34,12 +34,14 @@ class Settings(NamedTuple):
         fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
         canaries: The versions that are being tried, by model.
         tenants: The digests of each tenant's keys.
+        variants: The id of the variant that runs, by model; `*` for all others. Where there is none, it is chosen.
     """
 
     table: RoutingTable = RoutingTable()
     fast_variants: Mapping[str, str] = {}
     canaries: Mapping[str, Canary] = {}
     tenants: Mapping[Tenant, list[bytes]] = {}
+    variants: Mapping[str, str] = {}
 
 
 def read_settings(path: Path) -> Settings:
@@ -75,16 +77,19 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
         raise InputError("`routes` is no list of tables", hint="[[routes]]")
     table = RoutingTable(pools, [_route(entry, i) for i, entry in enumerate(routes)])
     fast: dict[str, str] = {}
+    variants: dict[str, str] = {}
     canaries: dict[str, Canary] = {}
     for name, entry in _table(document, "models").items():
         where = f"models.{name}"
         entry = _as_table(entry, where)
-        _refuse_unknown(entry, ("fast_variant", "canary"), where)
+        _refuse_unknown(entry, ("variant", "fast_variant", "canary"), where)
+        if "variant" in entry:
+            variants[name] = _text(entry, "variant", where)
         if "fast_variant" in entry:
             fast[name] = _text(entry, "fast_variant", where)
         if "canary" in entry:
             canaries[name] = parse_canary(_as_table(entry["canary"], f"{where}.canary"), f"{where}.canary")
-    return Settings(table, fast, canaries, _tenants(_table(document, "tenants")))
+    return Settings(table, fast, canaries, _tenants(_table(document, "tenants")), variants)
 
 
 def check_names(settings: Settings, models: Collection[str]) -> None:
@@ -98,7 +103,8 @@ def check_names(settings: Settings, models: Collection[str]) -> None:
         InputError: There is no such model or tenant; the message says where it is named.
     """
     tenants = [tenant.name for tenant in settings.tenants]
-    named = [(f"models.{name}", name) for name in [*settings.fast_variants, *settings.canaries] if name != "*"]
+    of_models = [*settings.variants, *settings.fast_variants, *settings.canaries]
+    named = [(f"models.{name}", name) for name in of_models if name != "*"]
     for i, route in enumerate(settings.table.routes):
         if route.model is not None:
             named.append((f"routes[{i}].model", route.model))
@@ -162,11 +168,11 @@ def check_device(where: str, device: str) -> None:
         )
 
 
-def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path | Sequence[Path]]) -> None:
-    """Refuse fast variants that no version of their model has.
+def check_variants(settings: Settings, models: Mapping[str, Path | Sequence[Path]]) -> None:
+    """Refuse variants that no version of their model has; a fast one for all models must be one of some model.
 
     Args:
-        fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
+        settings: What the file and the command say.
         models: Where each model lies. A bundle that cannot be read now is not asked: it may be written anew.
 
     Raises:
@@ -176,17 +182,18 @@ def check_variants(fast_variants: Mapping[str, str], models: Mapping[str, Path |
         name: {variant.id for manifest in _manifests(paths) if manifest is not None for variant in manifest.variants}
         for name, paths in models.items()
     }
-    for name, variant in fast_variants.items():
-        others = [one for one in known if one not in fast_variants] if name == "*" else [name]
-        readable = [ids for one in others if (ids := known.get(one))]
-        if readable and not any(variant in ids for ids in readable):
-            there_are = sorted(set().union(*readable))
-            raise InputError(
-                f"`{'--fast-variant' if name == '*' else f'models.{name}.fast_variant'}` is `{variant}`; "
-                f"there is {listed(there_are)}",
-                hint=did_you_mean(variant, there_are) or f"convert the model as {variant} too",
-                allowed=there_are,
-            )
+    for key, chosen, enough in (("variant", settings.variants, all), ("fast_variant", settings.fast_variants, any)):
+        for name, variant in chosen.items():
+            others = [one for one in known if one not in chosen] if name == "*" else [name]
+            readable = [ids for one in others if (ids := known.get(one))]
+            if readable and not enough(variant in ids for ids in readable):
+                there_are = sorted(set().union(*(ids for ids in readable if variant not in ids)))
+                raise InputError(
+                    f"`{'--' + key.replace('_', '-') if name == '*' else f'models.{name}.{key}'}` is `{variant}`; "
+                    f"there is {listed(there_are)}",
+                    hint=did_you_mean(variant, there_are) or f"convert the model as {variant} too",
+                    allowed=there_are,
+                )
 
 
 def _manifests(paths: Path | Sequence[Path]) -> list[Manifest | None]:

@@ -120,15 +120,31 @@ def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path
         last = Client(server.url)("/v2/models/two/infer", "POST", json.dumps(document).encode())
         metrics = Client(server.url)("/metrics").body.decode()
         config = json.loads(Client(server.url)("/v2/models/two/config").body)
+        pair.switch._calm_s = 0.0  # the load is over, and nobody asks any more
+        while app.engine.active()[0].in_flight:
+            pass
+        later = Client(server.url)("/metrics").body.decode()
     variants = [answer.headers["model-variant"] for answer in answers]
     assert variants[0] == first
     assert variants.count(other) == 5
     assert {answer.body == row(1.0) for answer in answers if answer.headers["model-variant"] == other} == {True}
     assert json.loads(last.body)["parameters"] == {"variant": other}
     labels = 'model="two",pool="default"'
+    assert f'edge_infer_variant_in_use{{{labels},variant="{first}",version="1"}} 1.0' in later
     assert f'edge_infer_variant_in_use{{{labels},variant="{other}",version="1"}} 1.0' in metrics
     assert f'edge_infer_variant_switches_total{{{labels},version="1"}} 1.0' in metrics
     assert config["parameters"]["fast_variant"]["string_value"] == other
+
+
+def test_the_variant_that_runs_can_be_chosen(tmp_path: Path) -> None:
+    """The other one, which would run unasked, is then the fast one."""
+    folder = two_variants(tmp_path / "two", slow_model(200), onnx_model())
+    settings = parse_settings({"models": {"two": {"variant": "onnx/fp32", "fast_variant": "onnx/int8"}}})
+    for chosen in (settings, settings._replace(variants={"*": "onnx/fp32"})):
+        with ServerThread(create_app({"two": folder}, settings=chosen)) as server:
+            config = json.loads(Client(server.url)("/v2/models/two/config").body)["parameters"]
+            assert ask(server, 1.0, "two").headers["model-variant"] == "onnx/fp32"
+        assert (config["variant"]["string_value"], config["fast_variant"]["string_value"]) == ("onnx/fp32", "onnx/int8")
 
 
 def test_a_fast_variant_that_is_not_faster_is_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
@@ -493,6 +509,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         tenant = "shop"
 
         [models.digits]
+        variant = "onnx/fp32"
         fast_variant = "onnx/int8"
         canary = {{ version = "2", percent = 12.5 }}
 
@@ -504,6 +521,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
     found = read_settings(path)
     assert found.table.pools["gold"] == Pool(2, "cpu")
     assert found.table.pool_of("digits", None, "shop") == "gold"
+    assert found.variants == {"digits": "onnx/fp32"}
     assert found.fast_variants == {"digits": "onnx/int8"}
     assert (found.canaries["digits"].version, found.canaries["digits"].percent) == ("2", 12.5)
     assert list(found.tenants) == [Tenant("shop", 3.0)]
@@ -517,6 +535,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
             {"models": {"tiny": {"fast_variant": "onnx/int9"}}},
             "`models.tiny.fast_variant` is `onnx/int9`; there is `onnx/fp32`",
         ),
+        ({"models": {"tiny": {"variant": "onnx/int9"}}}, "`models.tiny.variant` is `onnx/int9`; there is `onnx/fp32`"),
         ({"models": {"tony": {"canary": {"version": "2", "percent": 1}}}}, "`models.tony` is of a model"),
         ({"routes": [{"pool": "default", "model": "tony"}]}, r"`routes\[0\].model` is of a model"),
         ({"routes": [{"pool": "default", "tenant": "shop"}]}, r"`routes\[0\].tenant` is `shop`"),
@@ -592,6 +611,14 @@ def test_a_fast_variant_for_all_that_no_model_has_is_refused(tmp_path: Path) -> 
         create_app({"tiny": tiny, "broken": broken}, settings=Settings(fast_variants={"*": "onnx/int8"}))
     create_app({"tiny": tiny, "broken": broken}, settings=Settings(fast_variants={"*": "onnx/fp32"}))
     create_app({"broken": broken}, settings=Settings(fast_variants={"*": "onnx/int8"}))  # nobody knows
+
+
+def test_a_variant_for_all_that_one_model_lacks_is_refused(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    two = two_variants(tmp_path / "two", onnx_model(), onnx_model())
+    create_app({"tiny": tiny, "two": two}, settings=Settings(fast_variants={"*": "onnx/int8"}))
+    with pytest.raises(InputError, match="`--variant` is `onnx/int8`; there is `onnx/fp32`"):
+        create_app({"tiny": tiny, "two": two}, settings=Settings(variants={"*": "onnx/int8"}))
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def _counts(model: LoadedModel) -> dict[str, Any]:
         "pool": model.pool,
         "workers": model.dispatcher.workers,
         "variant": model.variant_in_use,
-        "is_fast": model.fast is not None and model.fast.switch.is_fast,
+        "is_fast": model.variant_in_use != model.variant,
         "device": model.session.report().device,
         "requests": counts.requests,
         "failures": sum(counts.failures.values()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
@@ -91,8 +92,13 @@ class LoadedModel:
 
     @property
     def variant_in_use(self) -> str:
-        """The id of the variant that ran last, or runs first."""
-        return self.fast.variant if self.fast is not None and self.fast.switch.is_fast else self.variant
+        """The id of the variant that the next batch runs on, as far as is known."""
+        if self.fast is None:
+            return self.variant
+        switch = self.fast.switch
+        # Where nothing is in flight no batch begins that would tell the switch how little waits.
+        is_fast = switch.is_fast if self.in_flight else switch.update(0.0, perf_counter())
+        return self.fast.variant if is_fast else self.variant
 
     def close(self) -> None:
         """Give back the memory."""
@@ -104,7 +110,14 @@ class LoadedModel:
 
 
 def load_model(
-    name: str, bundle: Bundle, device: str, limits: BatchLimits, *, fast_variant: str = "", memory_limit_mb: int = 0
+    name: str,
+    bundle: Bundle,
+    device: str,
+    limits: BatchLimits,
+    *,
+    variant: str = "",
+    fast_variant: str = "",
+    memory_limit_mb: int = 0,
 ) -> LoadedModel:
     """Load a model, prove it on its golden examples where it has some, and measure it. It takes seconds.
 
@@ -113,6 +126,7 @@ def load_model(
         bundle: Its files.
         device: What to run it on.
         limits: How its requests are batched.
+        variant: The id of the variant that runs; empty to choose.
         fast_variant: The id of a second variant, for when requests pile up; empty for none.
         memory_limit_mb: The most memory of the device that models with a bound take together; 0 for no bound.
 
@@ -125,7 +139,9 @@ def load_model(
     options = _bounded(device, memory_limit_mb)
     try:
         has_examples = bundle.manifest.examples is not None
-        session = load(bundle, device=device, arrays="numpy", self_test=has_examples, options=options)
+        session = load(
+            bundle, device=device, variant=variant or None, arrays="numpy", self_test=has_examples, options=options
+        )
         model = LoadedModel(name, session, _measured(name, session, limits), limits)
     except OutOfMemory as error:
         if options is None:
@@ -177,7 +193,7 @@ def _add_fast(
 ) -> None:
     """Load the fast variant, and use it if it gives the golden examples, has the same tensors and is faster here."""
     if variant == model.variant:
-        model.fast_reason = "it is the variant that is chosen anyway"
+        model.fast_reason = "it is the variant that runs anyway; `--variant` says which does"
         return
     has_examples = bundle.manifest.examples is not None
     session = load(bundle, device=device, variant=variant, arrays="numpy", self_test=has_examples, options=options)

@@ -12,7 +12,7 @@ _CALM_S = 2.0
 
 
 class VariantSwitch:
-    """Decides at the start of each batch; it has no clock of its own.
+    """Decides at the start of each batch, and when it is asked while nothing waits; it has no clock of its own.
 
     Args:
         up_batches: How many batches for each worker must wait for the fast variant.

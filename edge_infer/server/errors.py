@@ -34,6 +34,12 @@ class UnsupportedMediaType(errors.ServingError):
     code = "unsupported_media_type"
 
 
+class UpgradeRequired(errors.ServingError):
+    """The path is that of a WebSocket, and the request does not open one."""
+
+    code = "upgrade_required"
+
+
 class TooManyHeaders(errors.ServingError):
     """The request's headers are over the limit."""
 
@@ -109,6 +115,7 @@ STATUSES: dict[type[errors.EdgeInferError], int] = {
     errors.UnsupportedError: 501,
     errors.SyncError: 502,
     errors.BackendUnavailable: 503,
+    UpgradeRequired: 426,
     errors.OverShare: 429,
     TooManyHeaders: 431,
     errors.QueueFull: 503,
@@ -145,6 +152,8 @@ def headers_of(status: int) -> dict[str, str]:
         headers["retry-after"] = str(_RETRY_AFTER_S)
     elif status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
+    elif status == HTTPStatus.UPGRADE_REQUIRED:
+        headers["upgrade"] = "websocket"
     return headers
 
 

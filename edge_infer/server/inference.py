@@ -11,6 +11,7 @@ from starlette.routing import Route
 import edge_infer
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, listed
 from edge_infer.server.answers import NO_STORE, json_answer
+from edge_infer.server.errors import UpgradeRequired
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.ingestion.keys import ApiKeys
 from edge_infer.server.ingestion.origins import check_origin
@@ -87,6 +88,7 @@ class InferenceRoutes:
                 Route(f"{base}/config", self.config),
                 Route(f"{base}/stats", self.stats),
                 Route(f"{base}/infer", self.infer, methods=["POST"]),
+                Route(f"{base}/stream", self.stream, methods=["GET", "POST"]),
             ]
         for what in (
             *("logging", "trace/setting", "models/{name}/trace/setting"),
@@ -170,6 +172,20 @@ class InferenceRoutes:
         """Run a model, where its path was not recognised by the hot path: a name with an escaped `/`."""
         return _Delegated(self._endpoint, (request.path_params["name"], request.path_params.get("version")))
 
+    async def stream(self, request: Request) -> Response:
+        """Refuse a request to the path of a WebSocket.
+
+        Raises:
+            UpgradeRequired: Always.
+        """
+        url = request.url
+        scheme = "wss" if url.is_secure else "ws"
+        raise UpgradeRequired(
+            f"{url.path} is a WebSocket: open it as one",
+            hint=f'edge_infer.load("{url.replace(scheme=scheme, path=url.path.removesuffix("/stream"), query="")}")',
+            path=url.path,
+        )
+
     async def inference(self, _request: Request) -> Response:
         """Run the only model that is served.
 
@@ -245,7 +261,10 @@ class InferenceRoutes:
         """Let a version take a part of the requests that name none; without a version the trial ends."""
         self._check_control(request)
         asked, name = await _document(request), request.path_params["name"]
-        canary = parse_canary(asked, "the body") if asked else None
+        try:
+            canary = parse_canary(asked, "body") if asked else None
+        except InputError as error:  # its hint is one for the file of settings
+            raise InputError(error.message, hint='{"version": "2", "percent": 10}, or nothing to end it') from error
         if canary is not None:
             await self._engine.find(name, canary.version)
         else:

@@ -34,6 +34,7 @@ _KEEP_ALIVE_S = 75
 #: How many new objects there must be before the garbage collector looks at them: with Python's 700 it takes 2 % of the
 #: time of a small request.
 _COLLECT_EVERY = 10_000
+_TLS_HINT = "--tls-cert chain.pem --tls-key key.pem"
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -131,12 +132,15 @@ class Server(uvicorn.Server):
             ssl_certfile=tls.certificate if tls is not None else None,
             ssl_keyfile=tls.key if tls is not None else None,
         )
+        for path in tls or ():
+            try:
+                path.open("rb").close()
+            except OSError as error:
+                raise ServingError(f"`{path}` cannot be read: {error.strerror}", hint=_TLS_HINT) from error
         try:
             config.load()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise ServingError(
-                f"The certificate or its key cannot be used: {error}", hint="--tls-cert chain.pem --tls-key key.pem"
-            ) from error
+            raise ServingError(f"The certificate or its key cannot be used: {error}", hint=_TLS_HINT) from error
         super().__init__(config)
         self._app = app
         self._grace_s = grace_s

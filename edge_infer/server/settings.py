@@ -208,7 +208,7 @@ def _manifests(paths: Path | Sequence[Path]) -> list[Manifest | None]:
 
 
 def parse_canary(entry: Mapping[str, Any], where: str) -> Canary:
-    """Parse `{"version": "2", "percent": 10}`.
+    """Parse `{"version": "2", "percent": 10}`, an entry of the file or the body of a request.
 
     Raises:
         InputError: It is something else.
@@ -332,5 +332,6 @@ def _refuse_unknown(entry: Mapping[str, Any], allowed: tuple[str, ...], where: s
         if key not in allowed:
             known = list(allowed)
             raise InputError(
-                f"`{key}` is not known in {where}; choose from {listed(known)}", hint=did_you_mean(key, known)
+                f"`{key}` is not known in {where}; choose from {listed(known)}",
+                hint=did_you_mean(key, known) or "leave it out",
             )

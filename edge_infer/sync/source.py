@@ -112,8 +112,15 @@ class _Http:
                         yield rest
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise FetchError(
-                f"{url} cannot be fetched: {error}", hint="is the server running?", url=url, status=0
+                f"{url} cannot be fetched: {_root_of(error)}", hint="is the server running?", url=url, status=0
             ) from error
+
+
+def _root_of(error: BaseException) -> str:
+    """Say what the system said: urllib3 wraps it several times."""
+    while isinstance(inner := getattr(error, "reason", error.__cause__), BaseException):
+        error = inner
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _limited(pieces: Iterator[bytes], where: str, limit: int) -> bytes:

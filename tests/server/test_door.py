@@ -615,8 +615,13 @@ def test_the_watchdog_asks_whatever_name_the_certificate_has(tiny: Path, certifi
 def test_a_certificate_that_is_none_is_one_clear_error(tiny: Path, certificate: Tls, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("nothing")
-    for tls in (Tls(wrong, certificate.key), Tls(tmp_path / "none.pem", certificate.key)):
-        with pytest.raises(ServingError, match="cannot be used"), ServerThread(create_app({"tiny": tiny}), tls):
+    none = tmp_path / "none.pem"
+    for tls, message in (
+        (Tls(wrong, certificate.key), "The certificate or its key cannot be used"),
+        (Tls(none, certificate.key), f"`{none}` cannot be read: No such file"),
+        (Tls(certificate.certificate, none), f"`{none}` cannot be read: No such file"),
+    ):
+        with pytest.raises(ServingError, match=message), ServerThread(create_app({"tiny": tiny}), tls):
             pass
 
 

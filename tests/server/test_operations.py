@@ -197,7 +197,15 @@ def test_a_canary_takes_its_part_and_pinned_versions_are_left_alone(tmp_path: Pa
         assert pinned.body == row(-1.0)
         assert send(place, "POST", b'{"version": "9", "percent": 25}').status == 404
         assert send(place, "POST", b'{"version": "2", "percent": 101}').status == 400
-        assert send(place, "POST", b'{"version": 2}').status == 400
+        for body, message in (
+            (b'{"version": 2}', "`body.version` is no text"),
+            (b'{"version": "2"}', "`body.percent` is no number from 0 to 100"),
+            (b'{"versions": "2", "part": 10}', "`versions` is not known in body; choose from `version`, `percent`"),
+        ):
+            refused = send(place, "POST", body)
+            assert refused.status == 400
+            assert json.loads(refused.body)["error"] == message
+            assert json.loads(refused.body)["hint"].startswith('{"version": "2", "percent": 10}')
         assert send("/v2/repository/models/none/canary", "POST", b"{}").status == 404
         for path, versions in (("", {"1", "2"}), ("/tiny", {"1", "2"}), ("/tiny/versions/1", {"1"})):
             counts = json.loads(send(f"/v2/models{path}/stats").body)["model_stats"]

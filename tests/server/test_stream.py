@@ -211,6 +211,17 @@ def test_an_unknown_model_is_refused_before_the_stream_opens(server: ServerThrea
     assert json.loads(caught.value.response.body)["code"] == "model_not_found"
 
 
+@pytest.mark.parametrize("version", ["", "/versions/1"])
+def test_a_request_that_opens_no_stream_is_told_to(server: ServerThread, version: str) -> None:
+    place = f"/v2/models/tiny{version}"
+    for method in ("GET", "POST"):
+        refused = Client(server.url)(f"{place}/stream", method, b"" if method == "POST" else None)
+        document = json.loads(refused.body)
+        assert (refused.status, refused.headers["upgrade"]) == (426, "websocket")
+        assert (document["code"], document["details"]) == ("upgrade_required", {"path": f"{place}/stream"})
+        assert document["hint"] == f'edge_infer.load("{server.url.replace("http", "ws")}{place}")'
+
+
 def limits(**more: Any) -> Limits:
     return Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6), **more)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -429,6 +430,14 @@ class TestOverHttp:
         )
 
         assert take(host.url, device).changed
+
+    def test_a_server_that_is_not_there_is_told_in_plain_words(self, device: DeviceStore) -> None:
+        with socket.socket() as held:  # bound, so that nobody else listens there
+            held.bind(("127.0.0.1", 0))
+            with pytest.raises(FetchError) as caught:
+                take(f"http://127.0.0.1:{held.getsockname()[1]}", device)
+
+        assert caught.value.message.endswith("/tuf/1.root.json cannot be fetched: Connection refused")
 
     def test_a_redirect_in_a_circle_is_given_up(self, host: Host, device: DeviceStore) -> None:
         host.change = lambda path, _answer: Answer(302, {"Location": f"{host.url}/{path}"}, b"")

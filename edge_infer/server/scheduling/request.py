@@ -130,10 +130,11 @@ class Request:
 
 def too_late(timeout_s: float) -> DeadlineExceeded:
     """Make the error for an answer that would come after a request's timeout."""
+    timeout_ms = round(timeout_s * 1000, 3)
     return DeadlineExceeded(
-        f"No answer within {timeout_s * 1000:.0f} ms, the timeout of the request",
+        f"No answer within {timeout_ms:.10g} ms, the timeout of the request",
         hint="raise `parameters.timeout` (microseconds) or `X-Timeout-Ms`, or send fewer requests at once",
-        timeout_ms=round(timeout_s * 1000),
+        timeout_ms=timeout_ms,
     )
 
 

@@ -83,7 +83,7 @@ class StoreRoutes:
         if folder is None:
             raise PathNotFound("No store is hosted here", hint=_NO_STORE_HERE)
         if path.split("/")[0] not in ("tuf", "revisions", "packs"):
-            raise PathNotFound(f"A store has no `{path[:200]}`", hint="GET /store/tuf/timestamp.json", path=path[:200])
+            raise PathNotFound(f"A store has no `/{path[:200]}`", hint="GET /store/tuf/timestamp.json", path=path[:200])
         response = await self._assets.answer(request, lambda: self._assets.open(safe_path(folder, path)))
         response.headers.update(_PUBLIC)
         if path != "tuf/timestamp.json" and response.status_code in (200, 206, 304):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_infer.errors import DeadlineExceeded, EdgeInferError, QueueFull
 from edge_infer.server.errors import ClientLeft
 from edge_infer.server.scheduling.queue import RequestQueue
-from edge_infer.server.scheduling.request import Request
+from edge_infer.server.scheduling.request import Request, too_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,3 +234,8 @@ def test_every_request_leaves_once_and_no_batch_is_too_large(
         left += batch
     assert sorted(map(id, left)) == sorted(map(id, pushed))
     assert len(queue) == queue.rows == 0
+
+
+@pytest.mark.parametrize(("timeout_s", "text"), [(1e-6, "0.001"), (0.02, "20"), (1.5, "1500"), (3600.0, "3600000")])
+def test_a_timeout_is_told_as_it_was_given(timeout_s: float, text: str) -> None:
+    assert too_late(timeout_s).message == f"No answer within {text} ms, the timeout of the request"

@@ -17,7 +17,7 @@ from edge_infer.notify import Watchdog, answers, notify
 from edge_infer.platform import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from edge_infer.server.store.followed import Followed
 
@@ -219,7 +219,12 @@ _NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
     metavar="TOKEN",
     help="What devices must show to report, and people to read /fleet; default: this machine alone may.",
 )
-@click.option("--open", "open_browser", is_flag=True, help="Open the demo page where there is a desktop.")
+@click.option(
+    "--open",
+    "open_browser",
+    is_flag=True,
+    help="Open a page where there is a desktop: the demo of the digits model, else /docs.",
+)
 @click.option("--no-isolation", is_flag=True, help="Leave out COOP and COEP: pages then have no threads.")
 def serve(
     sources: tuple[str, ...],
@@ -271,7 +276,7 @@ def serve(
     from edge_infer.server.app import Limits, create_app
     from edge_infer.server.files.pages import find_web_root
     from edge_infer.server.ingestion.guard import DoorLimits
-    from edge_infer.server.listener import Tls, is_local, listen, url_of
+    from edge_infer.server.listener import Tls, is_local, listen, url_from_outside, url_of
     from edge_infer.server.listener import serve as serve_on
     from edge_infer.server.repository import name_models
     from edge_infer.server.scheduling.batcher import BatchLimits
@@ -332,7 +337,8 @@ def serve(
         output.warn("Other machines reach this server, so it takes no reports of devices", "--report-token TOKEN")
     tls = Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     listening = listen(host, port)
-    url = url_of(listening, "http" if tls is None else "https")
+    scheme = "http" if tls is None else "https"
+    url, outside = url_of(listening, scheme), url_from_outside(listening, scheme)
 
     watchdogs: list[Watchdog] = []
 
@@ -341,11 +347,12 @@ def serve(
         notify("READY=1")
         watchdogs.append(Watchdog(lambda: answers(f"{url}/v2/health/live")))
         what = ", ".join(models) if models else "no model"
-        output.talk(f"Serving {url} ({what}); Ctrl-C stops")
+        also = f" and {outside}" if outside else ""
+        output.talk(f"Serving {url}{also} ({what}); Ctrl-C stops")
         if not models:
             output.talk("hint: edge-infer convert model.onnx -o model.bundle, then edge-infer serve model.bundle")
         if open_browser and _has_desktop():
-            click.launch(url)
+            click.launch(url + _page_of(models, has_demo=root is not None, has_tenants=bool(settings.tenants)))
 
     _log_to_output(log_format)
     if followed is not None:
@@ -404,6 +411,13 @@ def _require_server() -> None:
         raise ServingError(
             f"The server needs {' and '.join(missing)}, which is not installed", hint="pip install 'edge-infer[server]'"
         )
+
+
+def _page_of(models: Iterable[str], *, has_demo: bool, has_tenants: bool) -> str:
+    """Return the page that `--open` opens: the demo draws digits, and only the dashboard asks for a key."""
+    if has_tenants:
+        return "/dashboard"
+    return "/" if has_demo and "digits" in models else "/docs"
 
 
 def _has_desktop() -> bool:

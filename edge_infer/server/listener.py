@@ -34,6 +34,8 @@ _KEEP_ALIVE_S = 75
 #: How many new objects there must be before the garbage collector looks at them: with Python's 700 it takes 2 % of the
 #: time of a small request.
 _COLLECT_EVERY = 10_000
+#: Addresses of documentation (RFC 5737, RFC 3849), by what listens everywhere: the way to them is that to any other.
+_OUTSIDE = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}
 _TLS_HINT = "--tls-cert chain.pem --tls-key key.pem"
 
 
@@ -98,6 +100,23 @@ def url_of(listening: socket.socket, scheme: str = "http") -> str:
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"{scheme}://{host}:{port}"
+
+
+def url_from_outside(listening: socket.socket, scheme: str = "http") -> str:
+    """Return the URL that other machines reach a listening socket by; empty where they do not, or none is known."""
+    host, port = listening.getsockname()[:2]
+    if host not in _OUTSIDE or not (found := _own_address(listening.family, _OUTSIDE[host])):
+        return ""
+    return f"{scheme}://{f'[{found}]' if ':' in found else found}:{port}"
+
+
+def _own_address(family: int, outside: str) -> str:
+    """Return this machine's address on the way to another; a datagram socket sends nothing when it connects."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
+        way.connect((outside, 9))
+        address: str = way.getsockname()[0]
+        return "" if ip_address(address.partition("%")[0]).is_loopback else address
+    return ""
 
 
 class Server(uvicorn.Server):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from click.testing import CliRunner
 from edge_infer.cli import serve as serve_module
 from edge_infer.errors import BundleError, ServingError
 from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.listener import is_local, listen, url_of
+from edge_infer.server.listener import is_local, listen, url_from_outside, url_of
 from tests import interrupts
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
@@ -197,6 +198,35 @@ def test_a_listening_socket_has_a_url() -> None:
         assert url_of(loopback) == f"http://127.0.0.1:{loopback.getsockname()[1]}"
     with listen("0.0.0.0", 0) as everywhere:
         assert url_of(everywhere).startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("own", "url"),
+    [("192.168.7.8", "http://192.168.7.8:{}"), ("fd00::7", "http://[fd00::7]:{}"), ("127.0.0.1", ""), ("", "")],
+)
+def test_who_listens_everywhere_is_told_the_address_for_others(
+    monkeypatch: pytest.MonkeyPatch, own: str, url: str
+) -> None:
+    class Way(socket.socket):
+        def connect(self, _address: object) -> None:
+            if not own:
+                raise OSError("Network is unreachable")
+
+        def getsockname(self) -> tuple[str, int]:
+            return own, 5353
+
+    with listen("0.0.0.0", 0) as everywhere, listen("127.0.0.1", 0) as loopback:
+        monkeypatch.setattr(socket, "socket", Way)
+        assert url_from_outside(everywhere) == url.format(everywhere.getsockname()[1])
+        assert url_from_outside(loopback) == ""
+
+
+def test_the_page_that_is_opened_fits_what_is_served() -> None:
+    page_of = serve_module._page_of
+    assert page_of(["other", "digits"], has_demo=True, has_tenants=False) == "/"
+    assert page_of(["digits"], has_demo=False, has_tenants=False) == "/docs"
+    assert page_of(["other"], has_demo=True, has_tenants=False) == "/docs"
+    assert page_of(["digits"], has_demo=True, has_tenants=True) == "/dashboard"
 
 
 def test_an_address_is_local_or_not() -> None:

@@ -223,6 +223,14 @@ def test_plans_that_make_no_sense_name_the_field(parameters: Any, message: str) 
         parse_plan(body, SPECS, OUTPUTS)
 
 
+@pytest.mark.parametrize("max_rows", [0, 4])
+def test_a_sequence_of_no_steps_is_refused(max_rows: int) -> None:
+    inputs = [tensor("x", [], [0, 1, 2]), tensor("total_in", [0, 0], [1, 2])]
+    body = json.dumps({"inputs": inputs, "parameters": {"sequence": "x"}}).encode()
+    with pytest.raises(InputError, match=r"have \{'x': 0\} steps"):
+        parse_plan(body, SPECS, OUTPUTS, max_rows)
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'{"parameters": []}', b'{"parameters": {"steps": 1}}'])
 def test_bodies_that_are_none_are_refused_before_any_event(send: Client, body: bytes) -> None:
     answer = send("/v2/models/sum/infer_stream", "POST", body)

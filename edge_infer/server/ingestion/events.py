@@ -93,12 +93,11 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     # numpy arrays can be sliced and batched; what numpy has no dtype for stays a Tensor.
     arrays = {n: to_numpy(value) if isinstance(value, Tensor) else value for n, value in request.inputs.items()}
     request = request._replace(inputs=arrays)
-    check_rows(
-        {n: value[:1].reshape(value.shape[1:]) if n in sequence else value for n, value in arrays.items()}, max_rows
-    )
     lengths = {name: int(request.inputs[name].shape[0]) for name in sequence}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"The inputs of `sequence` have {lengths} steps", hint="give each the same number")
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise InputError(
+            f"The inputs of `sequence` have {lengths} steps", hint="give each the same number, at least one"
+        )
     if steps is None and lengths:
         steps = next(iter(lengths.values()))
     if type(steps) is not int or not 0 < steps <= MAX_STEPS or (lengths and steps > min(lengths.values())):
@@ -108,6 +107,7 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
             hint='"steps": 10, or name a `sequence`',
             field="parameters.steps",
         )
+    check_rows({name: value[0] if name in sequence else value for name, value in arrays.items()}, max_rows)
     return Plan(request, state, sequence, steps)
 
 

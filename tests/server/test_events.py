@@ -231,6 +231,25 @@ def test_a_sequence_of_no_steps_is_refused(max_rows: int) -> None:
         parse_plan(body, SPECS, OUTPUTS, max_rows)
 
 
+@pytest.mark.parametrize(
+    ("output", "fits"),
+    [
+        (TensorSpec("o", "float32", ("batch", 2)), True),
+        (TensorSpec("o", "float32", ("rows", "columns")), True),
+        (TensorSpec("o", "int32", ("batch", 2)), False),
+        (TensorSpec("o", "float32", ("batch", 3)), False),
+        (TensorSpec("o", "float32", (2,)), False),
+    ],
+)
+def test_an_output_becomes_only_an_input_of_its_kind(output: TensorSpec, fits: bool) -> None:
+    body = request(steps=2, state="o:total_in")
+    if fits:
+        assert parse_plan(body, SPECS, [output]).state == {"o": "total_in"}
+        return
+    with pytest.raises(InputError, match="Output `o` cannot become input `total_in`"):
+        parse_plan(body, SPECS, [output])
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'{"parameters": []}', b'{"parameters": {"steps": 1}}'])
 def test_bodies_that_are_none_are_refused_before_any_event(send: Client, body: bytes) -> None:
     answer = send("/v2/models/sum/infer_stream", "POST", body)

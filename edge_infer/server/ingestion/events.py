@@ -82,6 +82,7 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
         raise InputError("`parameters` is missing: they say what the steps are", hint=_EXAMPLE)
     state = _pairs(parameters.get("state", ""), [spec.name for spec in outputs], [spec.name for spec in inputs])
     sequence = tuple(_names(parameters.get("sequence", ""), "sequence", [spec.name for spec in inputs]))
+    _check_kinds(state, inputs, outputs)
     both = set(sequence) & set(state.values())
     if both:
         raise InputError(f"Input `{both.pop()}` is in `state` and in `sequence`", hint=_EXAMPLE)
@@ -139,6 +140,30 @@ def _pairs(text: object, outputs: list[str], inputs: list[str]) -> dict[str, str
     _names(",".join(first for first, _, _ in pairs), "state", outputs)
     _names(",".join(last for _, _, last in pairs), "state", inputs)
     return {first: last for first, _, last in pairs}
+
+
+def _check_kinds(state: dict[str, str], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    """Refuse outputs that are no values of the inputs they become: a batch joins tensors without asking for dtypes."""
+    targets, sources = ({spec.name: spec for spec in specs} for specs in (inputs, outputs))
+    for output, name in state.items():
+        source, target = sources[output], targets[name]
+        if source.dtype is target.dtype and _may_be_equal(source, target):
+            continue
+        raise InputError(
+            f"Output `{output}` cannot become input `{name}`: it is {source}, expected {target}",
+            hint="name an output of the input's dtype and shape",
+            field="parameters.state",
+        )
+
+
+def _may_be_equal(one: TensorSpec, other: TensorSpec) -> bool:
+    """Tell whether a tensor can have both shapes, as far as these are known."""
+    if not (one.is_rank_known and other.is_rank_known):
+        return True
+    pairs = zip(one.shape, other.shape, strict=False)
+    return len(one.shape) == len(other.shape) and all(
+        a == b or isinstance(a, str) or isinstance(b, str) for a, b in pairs
+    )
 
 
 class EventEndpoint:

@@ -256,7 +256,7 @@ def create_app(
             *InferenceRoutes(engine, endpoint, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),
             *StoreRoutes(hosted, assets, lambda: engine.is_draining).routes(),
-            *DashboardRoutes(engine, streams, assets).routes(),
+            *DashboardRoutes(engine, streams, assets, keys).routes(),
         ],
         middleware=[
             Middleware(AccessLog),

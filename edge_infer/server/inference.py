@@ -46,7 +46,7 @@ class InferenceRoutes:
         engine: The models.
         endpoint: The hot path, which `POST /inference` takes too.
         metrics: What `/metrics` answers.
-        keys: Tells who may change what is loaded.
+        keys: Tells who may change what is loaded, and who may read the counts of all tenants.
         origins: The other servers whose pages may ask for that.
     """
 
@@ -121,8 +121,9 @@ class InferenceRoutes:
         response.status_code = 200 if is_ready else 503
         return response
 
-    async def metrics(self, _request: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Write the metrics."""
+        self._keys.check_metrics(request.scope["headers"])
         return Response(self._metrics.text(), 200, NO_STORE, CONTENT_TYPE)
 
     async def server(self, _request: Request) -> Response:
@@ -158,6 +159,7 @@ class InferenceRoutes:
 
     async def stats(self, request: Request) -> Response:
         """Give what was counted of a version, of all versions of a model that are loaded, or of all models."""
+        self._keys.check_metrics(request.scope["headers"])
         name, models = request.path_params.get("name"), self._engine.active()
         if name is not None:
             models = [model for model in models if model.name == name]

@@ -382,8 +382,24 @@ def test_the_counts_of_all_tenants_are_for_who_may_see_them(tmp_path: Path) -> N
             statuses = [send(path, x_api_key=key).status for key in ("s", "o", "p")]
             assert statuses == [403, 200, 200], path
             assert send(path).status == 401, path
+            assert send(f"{path}%0A", x_api_key="s").status == 404, path
+        for path in ("//metrics", "/./metrics", "/%2Fmetrics", "/v2%2Fmodels/stats", "/v2/models/tiny%2Fstats"):
+            assert send(path, x_api_key="s").status in (403, 404), path
         assert b'tenant="shop"' in send("/metrics", x_api_key="p").body
         assert send("/v2/repository/models/tiny/unload", "POST", b"", x_api_key="p").status == 403
+
+
+def test_who_may_see_the_counts_is_asked_by_what_gives_them(tmp_path: Path) -> None:
+    """However a path is written that leads there: this server's path ends in a slash, which takes another away."""
+    tenants = {"shop": {"keys": [digest("s")]}, "prometheus": {"keys": [digest("p")], "metrics": True}}
+    app = create_app(
+        {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, settings=parse_settings({"tenants": tenants})
+    )
+    with TestClient(app, root_path="/ml/") as client:
+        for path in ("/metrics", "/dashboard/state.json", "/v2/models/stats", "/v2/models/tiny/stats"):
+            statuses = [client.get(f"/ml/{path}", headers={"X-Api-Key": key}).status_code for key in ("s", "p", "")]
+            assert statuses == [403, 200, 401], path
+    app.engine.close()
 
 
 @pytest.mark.parametrize("is_mounted", [True, False])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.engine import Engine
     from edge_infer.server.execution.loaded import LoadedModel
     from edge_infer.server.files.assets import Assets
+    from edge_infer.server.ingestion.keys import ApiKeys
 
 _FOLDER = Path(__file__).parent
 _PAGE = "dashboard.html"
@@ -34,10 +35,12 @@ class DashboardRoutes:
         engine: The models.
         streams: The WebSockets that are open.
         assets: Answers for files.
+        keys: Tells who may read the counts of all tenants.
     """
 
-    def __init__(self, engine: Engine, streams: Sized, assets: Assets) -> None:
+    def __init__(self, engine: Engine, streams: Sized, assets: Assets, keys: ApiKeys) -> None:
         self._engine = engine
+        self._keys = keys
         self._streams = streams
         self._assets = assets
 
@@ -58,8 +61,9 @@ class DashboardRoutes:
         name = request.url.path.rpartition("/")[2]
         return await self._assets.answer(request, lambda: self._assets.open(_FOLDER / name))
 
-    async def state(self, _request: Request) -> Response:
+    async def state(self, request: Request) -> Response:
         """Send the counts since the server started; the page draws their differences."""
+        self._keys.check_metrics(request.scope["headers"])
         pools = {
             name: {"workers": dispatcher.workers, "busy": dispatcher.scheduler.running}
             for name, dispatcher in self._engine.dispatchers.items()

@@ -7,7 +7,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import Unauthorized
-from edge_infer.server.errors import NotAdmin
+from edge_infer.server.errors import NotAdmin, PathNotFound
 from edge_infer.server.headers import note
 from edge_infer.server.ingestion.targets import route_path
 from edge_infer.server.scheduling.shares import ANYONE, Tenant
@@ -24,8 +24,6 @@ OPEN_PATHS = frozenset(
         *("/dashboard", "/dashboard/dashboard.js", "/dashboard/chart.js", "/dashboard/dashboard.css"),
     }
 )
-#: What tells of the requests of all tenants, as do the statistics of models.
-_METRICS = frozenset({"/metrics", "/dashboard/state.json"})
 #: What devices ask, which have no key: files that are signed, and what has the report token instead.
 _OPEN_TO_DEVICES = frozenset({"/sync/v1/events", "/sync/v1/report", "/sync/v1/advice"})
 #: What people ask of a browser, which can show the report token and no key.
@@ -114,6 +112,8 @@ class ApiKeys:
 class KeyGuard:
     """Asks for a key before anything but health, the empty dashboard and the signed store is answered.
 
+    What only some tenants may do, what does it asks for itself: a path may lead there in several spellings.
+
     Args:
         app: The application.
         keys: The keys.
@@ -130,15 +130,12 @@ class KeyGuard:
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.
-            NotAdmin: It asks for the counts of all tenants, and may not.
+            PathNotFound: The path ends in a line break, which the patterns of routes overlook.
         """
-        if scope["type"] == "http" and not self._keys.is_open:
-            self._check(route_path(scope), scope)
+        if scope["type"] == "http":
+            path = route_path(scope)
+            if path.endswith("\n"):
+                raise PathNotFound("There is nothing at a path that ends in a line break", hint="leave %0A out")
+            if not (self._keys.is_open or path in self._open or path.startswith("/store/")):
+                note(scope, tenant=self._keys.tenant_of(scope["headers"]).name)
         await self._app(scope, receive, send)
-
-    def _check(self, path: str, scope: Scope) -> None:
-        if path in self._open or path.startswith("/store/"):
-            return
-        note(scope, tenant=self._keys.tenant_of(scope["headers"]).name)
-        if path in _METRICS or path.endswith("/stats"):
-            self._keys.check_metrics(scope["headers"])

@@ -33,6 +33,8 @@ _ECHOED = (b"x-request-id", b"traceparent")
 _MAX_ECHO = 128
 #: Where the layers and routes of a request leave what its line in the log says.
 _FACTS = "edge_infer.facts"
+#: Where the door says in a request's scope that it has answered in the place of the application.
+REFUSED = "edge_infer.refused"
 NOTHING: Mapping[str, object] = MappingProxyType({})
 #: The hexadecimal digits that name a trace.
 _TRACE_DIGITS = 32

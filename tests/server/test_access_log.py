@@ -183,8 +183,8 @@ POST = b"POST /v2/models/tiny/infer%b HTTP/1.1\r\nHost: x\r\nX-Request-Id: seven
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n", "GET", "/" + "a" * 1023, 431, "headers_too_large", ""),
         (POST % b"" + b"1234", "POST", f"{PATH}/infer", 408, "request_timeout", "seven"),
         (POST % b"?key=secret" + b"1234", "POST", f"{PATH}/infer", 408, "request_timeout", "seven"),
-        (POST % b"" + b"1234", "POST", f"{PATH}/infer", 0, "", "seven"),
-        (POST % b"?key=secret" + b"1234", "POST", f"{PATH}/infer", 0, "", "seven"),
+        (POST % b"" + b"1234", "POST", f"{PATH}/infer", 0, "client_left", "seven"),
+        (POST % b"?key=secret" + b"1234", "POST", f"{PATH}/infer", 0, "client_left", "seven"),
     ],
     ids=["nothing", "half a line", "no HTTP", "long", "direct", "application", "direct left", "application left"],
 )
@@ -224,6 +224,10 @@ def test_what_is_refused_at_the_door_or_left_has_one_line(
     assert record.getMessage().startswith(f"{method} {path} {status} {facts['bytes']} B")
     assert (facts["bytes"] > 0) == (status > 0)
     assert facts["ms"] >= (190 if status == 408 else 0)
+    (model,) = app.engine.active()
+    counted = dict(app.refusals) if status else model.statistics.failures
+    assert counted == ({code: 1} if code else {})
+    assert not (status and model.statistics.failures)
 
 
 def test_one_connection_too_many_has_a_line_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

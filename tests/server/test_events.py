@@ -130,6 +130,9 @@ def test_a_client_that_leaves_before_its_body_came_is_no_fault(send: Client, cap
     connection.endheaders(b"{")
     connection.close()
     assert ask(send, tensor("x", [1, 2], [1, 2]), steps=1)[-1] == ("end", {"steps": 1})
+    counted = 'edge_infer_failures_total{code="client_left",model="sum"'
+    while counted not in send("/metrics").body.decode():
+        pass
     assert "The server failed" not in caplog.text
 
 

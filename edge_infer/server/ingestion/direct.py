@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar
 
 from edge_infer.errors import EdgeInferError
-from edge_infer.server.errors import problem_parts
+from edge_infer.server.errors import ClientLeft, problem_parts
 from edge_infer.server.headers import CONTROL, access, facts_of, log_access
 from edge_infer.server.ingestion.waiting import submit
 from edge_infer.server.protocol.head import RequestHead
@@ -153,6 +153,9 @@ class DirectRequest:
         self.chunks = []
         if self.more_body and not self.response_complete:
             self._give_back()
+            if not code:
+                left = ClientLeft("The client left before its body was there")
+                code = self._endpoint.desk.ledger.failed(self._model, self._head, self._path, self._start, left).code
             if access.isEnabledFor(logging.INFO):
                 self._log(status, size, code)
 

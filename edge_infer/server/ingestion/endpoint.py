@@ -88,6 +88,7 @@ class InferEndpoint:
             total_s = entry.answered(written.timings, written.serialization_s, written.variant)
             headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total_s)))
         except ClientDisconnect:
+            entry.left()
             return
         except Exception as error:
             status, body, headers = problem_parts(entry.failed(error))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.server.errors import ShuttingDown, expected
-from edge_infer.server.headers import note
+from edge_infer.server.errors import ClientLeft, ShuttingDown, expected
+from edge_infer.server.headers import REFUSED, note
 from edge_infer.server.ingestion.body_memory import BodyShare
 from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.scheduling.shares import ANYONE
@@ -134,6 +134,11 @@ class Entry:
             told = self._desk.ledger.failed(self._model, self._head, self.path, self.start, error)
         note(self._scope, code=told.code)
         return told
+
+    def left(self) -> None:
+        """Take note of a client that left before its body was there, unless it was hung up on."""
+        if REFUSED not in self._scope:
+            self.failed(ClientLeft("The client left before its body was there"))
 
     def close(self) -> None:
         """Give back the body's memory and the model."""

@@ -190,6 +190,7 @@ class EventEndpoint:
             await self._begin(scope, send)
             await self._run(model, head, plan, entry, receive, send)
         except ClientDisconnect:
+            entry.left()
             return
         except Exception as error:
             await self._fail(entry.failed(error), scope, send, is_begun=is_begun)

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from edge_infer.errors import InputError, QueueFull
 from edge_infer.server.errors import RequestTooSlow, TooManyHeaders, status_of
-from edge_infer.server.headers import access, echoed, facts_of, log_access, note
+from edge_infer.server.headers import REFUSED, access, echoed, facts_of, log_access, note
 from edge_infer.server.ingestion.body_reader import MIN_BYTES, BodyReader
 from edge_infer.server.ingestion.direct import DirectRequest
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
@@ -351,6 +351,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if type(cycle) is DirectRequest:
             return partial(cycle.leave, error.code)
         if cycle is not None and not self.pipeline:
+            cycle.scope[REFUSED] = True
             return lambda status, size: note(cycle.scope, status=status, bytes=size, code=error.code)
         if not access.isEnabledFor(logging.INFO):
             return lambda *_: None

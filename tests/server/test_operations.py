@@ -215,12 +215,16 @@ def test_a_canary_takes_its_part_and_pinned_versions_are_left_alone(tmp_path: Pa
         assert {ask(server).body for _ in range(8)} == {row(-1.0)}
 
 
-def test_a_canary_that_cannot_be_loaded_harms_nobody(tmp_path: Path) -> None:
+def test_a_canary_that_cannot_be_loaded_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first, second = two_versions(tmp_path)
     app = create_app({"tiny": [first, second]}, settings=Settings(canaries={"tiny": Canary("2", 50)}))
     (second / "onnx/model.onnx").write_bytes(b"no model")
     with ServerThread(app) as server:
         assert {(answer.status, answer.body) for answer in (ask(server) for _ in range(10))} == {(200, row(1.0))}
+        assert caplog.text.count("is being tried and cannot be had") == 1
+        assert Client(server.url)("/v2/repository/models/tiny/unload", "POST", b"").status == 200
+        assert {ask(server).status for _ in range(10)} == {404}
+        assert caplog.text.count("is being tried and cannot be had") == 2
 
 
 # -- pools --

@@ -12,6 +12,9 @@ class Canary:
         version: The new version.
         percent: Its part, 0 to 100.
 
+    Attributes:
+        failure: Why the new version could not be had when it was last asked for; empty where it could.
+
     Raises:
         InputError: The part is none.
 
@@ -20,13 +23,14 @@ class Canary:
     [False, False, False, True, False, False, False, True]
     """
 
-    __slots__ = ("_sum", "percent", "version")
+    __slots__ = ("_sum", "failure", "percent", "version")
 
     def __init__(self, version: str, percent: float) -> None:
         if not 0 <= percent <= 100:
             raise InputError(f"A canary takes {percent} percent, expected 0 to 100", hint='"percent": 10')
         self.version = version
         self.percent = percent
+        self.failure = ""
         self._sum = 0.0
 
     def takes_next(self) -> bool:

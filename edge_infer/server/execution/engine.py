@@ -145,9 +145,14 @@ class Engine:
         """
         if version is None and (canary := self.canaries.get(name)) is not None and canary.takes_next():
             try:
-                return await self.settled(name, canary.version, tenant)
+                model = await self.settled(name, canary.version, tenant)
             except EdgeInferError as error:
-                log.error("Version %s of %s is being tried and cannot be had: %s", canary.version, name, error)
+                if canary.failure != str(error):  # else it is what another request was told
+                    canary.failure = str(error)
+                    log.error("Version %s of %s is being tried and cannot be had: %s", canary.version, name, error)
+            else:
+                canary.failure = ""
+                return model
         return await self.settled(name, version, tenant)
 
     async def settled(self, name: str, version: str | None = None, tenant: str = "") -> LoadedModel:

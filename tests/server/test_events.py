@@ -15,6 +15,7 @@ from edge_infer.errors import InputError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.ingestion import events
 from edge_infer.server.ingestion.events import parse_plan
+from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec
@@ -157,6 +158,25 @@ def test_a_large_body_is_parsed_while_the_server_answers_others(send: Client, mo
         assert not large.done()
         may_go_on.set()
         assert large.result()[-1] == ("end", {"steps": 1})
+
+
+def test_a_large_step_is_written_while_the_server_answers_others(send: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_writing, may_go_on = Event(), Event()
+
+    def slowly(*arguments: Any) -> Any:
+        is_writing.set()
+        assert may_go_on.wait(20)
+        return write_answer(*arguments)
+
+    monkeypatch.setattr(events, "write_answer", slowly)
+    inputs = [tensor(name, [1] * 20_000, [10_000, 2]) for name in ("x", "total_in")]
+    body = json.dumps({"inputs": inputs, "parameters": {"steps": 2}}).encode()
+    with ThreadPoolExecutor(1) as threads:
+        large = threads.submit(send, "/v2/models/sum/infer_stream", "POST", body)
+        assert is_writing.wait(20)
+        assert send("/v2/health/live").status == 200
+        may_go_on.set()
+        assert large.result().body.endswith(b'event: end\ndata: {"steps":2}\n\n')
 
 
 def test_who_would_wait_too_long_is_refused_before_the_body_is_read(tmp_path: Path, gate: Gate) -> None:

@@ -21,6 +21,7 @@ from edge_infer.server.execution.dispatcher import Dispatcher
 from edge_infer.server.ingestion import stream as endpoint
 from edge_infer.server.ingestion.websocket import GuardedWebSocket
 from edge_infer.server.repository import ServedModel
+from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
@@ -128,6 +129,61 @@ def test_json_and_binary_tensors_come_as_over_http(server: ServerThread) -> None
         number, document, tail = answer(connection.recv())
     assert (number, tail) == (8, row(-2))
     assert document["outputs"][0]["parameters"] == {"binary_data_size": 12}
+
+
+def test_a_large_answer_is_written_while_the_server_answers_others(
+    server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_writing, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        if "large" in arguments[2].id:
+            is_writing.set()
+            assert may_go_on.wait(20)
+            if "wrong" in arguments[2].id:
+                raise ValueError("out of luck")
+        return write_answer(*arguments)
+
+    def request(name: str, rows: int) -> dict[str, Any]:
+        size = {"binary_data_size": 12 * rows}
+        return {"id": name, "inputs": [{"name": "x", "shape": [rows, 3], "datatype": "FP32", "parameters": size}]}
+
+    monkeypatch.setattr(endpoint, "write_answer", slowly)
+    with stream(server.url) as connection:
+        connection.send(framed(1, request("large", 10_000), row(1.0, 10_000)))
+        connection.send(framed(2, request("large and wrong", 10_000), row(1.0, 10_000)))
+        assert is_writing.wait(20)
+        connection.send(framed(3, request("small", 1), row(3.0)))
+        assert answer(connection.recv(30))[1]["outputs"][0]["data"] == [3.0] * 3
+        assert Client(server.url)("/livez").status == 200
+        may_go_on.set()
+        found = {number: document for number, document, _ in answers_of(connection, 2)}
+    assert found[1]["outputs"][0]["data"] == [1.0] * 30_000
+    assert found[2]["code"] == "internal_error"
+
+
+def test_a_client_that_leaves_while_its_answer_is_written_gives_the_memory_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_writing, may_go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        is_writing.set()
+        assert may_go_on.wait(20)
+        return write_answer(*arguments)
+
+    monkeypatch.setattr(endpoint, "write_answer", slowly)
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    entry = {"name": "x", "shape": [10_000, 3], "datatype": "FP32", "parameters": {"binary_data_size": 120_000}}
+    with ServerThread(app) as server:
+        with stream(server.url) as connection:
+            connection.send(framed(1, {"inputs": [entry]}, row(1.0, 10_000)))
+            assert is_writing.wait(20)
+            assert app.direct.desk.memory.taken
+        may_go_on.set()
+        while app.direct.desk.memory.taken:
+            pass
+        assert app.engine.active()[0].statistics.requests == 1
 
 
 def test_an_error_is_an_answer_and_the_stream_goes_on(server: ServerThread) -> None:

@@ -24,6 +24,7 @@ from edge_infer.server.ingestion.waiting import ask, departure
 from edge_infer.server.protocol.fast import Parser, check_rows
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import write_answer
+from edge_infer.server.response.written import takes_long
 from edge_infer.tensors import Tensor, TensorSpec
 from edge_infer.values import to_numpy
 
@@ -233,9 +234,11 @@ class EventEndpoint:
             asked = plan.request._replace(inputs=current, outputs=needed)
             answer = await ask(model, asked, head, start, is_gone, entry.tenant)
             written_at = perf_counter()
-            data, _ = write_answer(
-                model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant
-            )
+            to_write = (model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant)
+            if takes_long(plan.request, answer, is_raw=False):
+                data, _ = await asyncio.to_thread(write_answer, *to_write)
+            else:
+                data, _ = write_answer(*to_write)
             entry.answered(answer.timings, perf_counter() - written_at, answer.variant, start)
             await send(_event(b"step", data))
             for output, name in plan.state.items():

@@ -26,6 +26,7 @@ from edge_infer.server.ingestion.waiting import submit
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.joining import joined
 from edge_infer.server.response.writing import octets, write_answer
+from edge_infer.server.response.written import takes_long
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Send
@@ -52,6 +53,14 @@ class _Ticket(NamedTuple):
     number: int
     size: int
     start: float
+
+
+class _Written(NamedTuple):
+    """An answer before it is sent: its bytes, how many of them are JSON, and how long it took to write."""
+
+    body: bytes | memoryview
+    json_length: int
+    seconds: float
 
 
 class Served(NamedTuple):
@@ -117,6 +126,7 @@ class Stream:
         self._is_empty = asyncio.Event()
         self._is_empty.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writing: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Read until the client leaves."""
@@ -283,30 +293,40 @@ class Stream:
         if isinstance(result, EdgeInferError):
             self._fail(model, ticket, result)
             return
-        written_at = perf_counter()
-        body: bytes | memoryview
+        is_raw = is_raw and len(model.outputs) == 1
+        if takes_long(asked, result, is_raw=is_raw):
+            task = asyncio.create_task(self._write_slowly(model, ticket, asked, result))
+            self._writing.add(task)
+            task.add_done_callback(self._writing.discard)
+            return
         try:
-            if is_raw and len(model.outputs) == 1:
-                body = octets(result.outputs[model.outputs[0].name])
-                json_length = 0
-            else:
-                body, length = write_answer(
-                    model.name, model.version, asked, result.outputs, model.outputs, result.variant
-                )
-                json_length = len(body) if length is None else length
+            written = _written(model, asked, result, is_raw)
         except Exception as error:
             self._fail(model, ticket, error)
-            return
+        else:
+            self._answer(model, ticket, result, written)
+
+    async def _write_slowly(self, model: LoadedModel, ticket: _Ticket, asked: InferRequest, result: Answer) -> None:
+        """Let a thread write an answer of much JSON; others overtake it."""
+        try:
+            written = await asyncio.to_thread(_written, model, asked, result, False)
+        except Exception as error:
+            self._fail(model, ticket, error)
+        else:
+            self._answer(model, ticket, result, written)
+
+    def _answer(self, model: LoadedModel, ticket: _Ticket, result: Answer, written: _Written) -> None:
         self._ledger.answered(
             model,
             self._head,
             self._path,
             ticket.start,
             result.timings,
-            perf_counter() - written_at,
+            written.seconds,
             self._tenant.name,
             result.variant,
         )
+        body, json_length, _ = written
         self._put(ticket, FRAME.pack(ticket.number, json_length, len(body) - json_length) + body)
 
     def _fail(self, model: LoadedModel | None, ticket: _Ticket, error: Exception) -> None:
@@ -356,3 +376,11 @@ class Stream:
             log.debug("A client left its stream", exc_info=True)
         finally:
             self._leave()
+
+
+def _written(model: LoadedModel, asked: InferRequest, result: Answer, is_raw: bool) -> _Written:
+    start = perf_counter()
+    if is_raw:
+        return _Written(octets(result.outputs[model.outputs[0].name]), 0, perf_counter() - start)
+    body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs, result.variant)
+    return _Written(body, len(body) if length is None else length, perf_counter() - start)

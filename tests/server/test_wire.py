@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import struct
+import tracemalloc
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.protocol import fast
 from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import parse_request
@@ -295,6 +298,72 @@ def test_a_large_tensor_is_parsed_off_the_event_loop_and_is_right(tmp_path: Any)
     with ServerThread(create_app({"tiny": folder}, limits=limits)) as server:
         answer = Client(server.url)("/v2/models/tiny/infer", "POST", json.dumps(document).encode())
     assert json.loads(answer.body)["outputs"][0]["data"] == values.ravel().tolist()
+
+
+NUMBERS = st.integers(-300, 300) | st.floats(allow_nan=False) | st.sampled_from([2**63, 2**64, 1e39, True, "NaN", []])
+SPACES = {"none": {"separators": (",", ":")}, "some": {}, "many": {"indent": 3}}
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from([DType.FLOAT32, DType.FLOAT64, DType.INT8, DType.UINT64, DType.BOOL]),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.integers(-100, 100) | st.floats(-9, 9, width=16), min_size=64, max_size=64),
+    st.none() | st.tuples(st.integers(0, 63), NUMBERS),
+    st.sampled_from(["flat", "nested", "ragged", "long", "short"]),
+    st.sampled_from(list(SPACES)),
+    st.integers(4, 40),
+)
+def test_a_long_list_is_read_in_pieces_as_it_is_at_once(
+    dtype: DType, shape: list[int], numbers: list[Any], other: Any, form: str, spaces: str, piece: int
+) -> None:
+    if dtype in (DType.INT8, DType.UINT64):
+        numbers = [int(abs(number)) for number in numbers]
+    if other is not None:
+        numbers[other[0]] = other[1]
+    count = math.prod(shape)
+    data: list[Any] = numbers[: count + {"long": 1, "short": -1}.get(form, 0)]
+    if form in ("nested", "ragged"):
+        for dim in shape[:0:-1]:
+            data = [data[i : i + dim] for i in range(0, len(data), dim)]
+        if form == "ragged":
+            data[-1] = [data[-1]]
+    entry = {"name": "x", "shape": shape, "datatype": DATATYPES[dtype], "data": data}
+    body = json.dumps({"inputs": [entry]}, **SPACES[spaces]).encode()  # type: ignore[arg-type]
+    specs = [TensorSpec("x", dtype, tuple("abc"[: len(shape)]))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast, "LARGE_BYTES", 4)
+        patch.setattr(fast, "_PIECE", piece)
+        found = outcome(Parser(specs, OUTPUTS).parse, body)
+    assert found == outcome(parse_request, body, specs, OUTPUTS)
+
+
+@pytest.mark.parametrize("shape", [[60_000], [1, 60_000], [200, 300]])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT64])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_long_list_takes_little_memory_and_not_the_careful_parser(
+    shape: list[int], dtype: DType, is_nested: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast, "parse_request", None)
+    values = numpy.arange(60_000, dtype=dtype) * 3
+    data = (values.reshape(shape) if is_nested else values).tolist()
+    entry = {"name": "x", "shape": shape, "datatype": DATATYPES[dtype], "data": data}
+    body = json.dumps({"inputs": [entry]}).encode()
+    parser = Parser([TensorSpec("x", dtype, tuple("ab"[: len(shape)]))], OUTPUTS)
+    tracemalloc.start()
+    try:
+        asked = parser.parse(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert numpy.array_equal(asked.inputs["x"], values.reshape(shape))
+    assert peak < 60_000 * 40  # of objects alone there would be more
+
+
+def test_too_many_rows_are_refused_before_their_data_is_read() -> None:
+    body = json.dumps({"inputs": [{"name": "x", "shape": [5, 3], "datatype": "FP32", "data": ["no number"]}]}).encode()
+    with pytest.raises(InputError, match="has 5 rows, the server takes 4"):
+        Parser([TensorSpec("x", DType.FLOAT32, ("batch", 3))], OUTPUTS, 4).parse(body)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from starlette.requests import ClientDisconnect
@@ -29,8 +29,6 @@ from edge_infer.server.response.written import Written, takes_long, write
 from edge_infer.server.scheduling.request import Timings, too_late
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded import LoadedModel
@@ -187,11 +185,14 @@ class InferEndpoint:
             entry.share.grow(len(body))
         json_length = len(body) if head.json_length is None else head.json_length
         is_large = not head.is_raw and json_length >= LARGE_BYTES
-        asked = await _maybe_in_thread(is_large, self.parse, model, head, body)
+        if is_large:
+            asked = await self.desk.parsers.in_thread(self.parse, model, head, body)
+        else:
+            asked = self.parse(model, head, body)
         answer = await ask(model, asked, head, entry.start, departure(receive), entry.tenant)
-        is_large = takes_long(asked, answer, is_raw=head.is_raw)
-        written: Written = await _maybe_in_thread(is_large, write, model, head, asked, answer)
-        return written
+        if takes_long(asked, answer, is_raw=head.is_raw):
+            return await asyncio.to_thread(write, model, head, asked, answer)
+        return write(model, head, asked, answer)
 
 
 async def _led(leader: _Leader, head: RequestHead, start: float) -> Written | EdgeInferError | None:
@@ -205,9 +206,3 @@ async def _led(leader: _Leader, head: RequestHead, start: float) -> Written | Ed
     if not done:
         raise too_late(head.timeout_s)
     return leader.result()
-
-
-async def _maybe_in_thread(is_large: bool, function: Callable[..., Any], *arguments: Any) -> Any:
-    if is_large:
-        return await asyncio.to_thread(function, *arguments)
-    return function(*arguments)

@@ -21,7 +21,7 @@ from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.entry import Desk, Entry
 from edge_infer.server.ingestion.waiting import ask, departure
-from edge_infer.server.protocol.fast import Parser, check_rows
+from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.response.written import takes_long
@@ -91,7 +91,8 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     others = {name: value for name, value in parameters.items() if name not in _OWN}
     document["parameters"] = msgspec.Raw(msgspec.json.encode(others))
     specs = [TensorSpec(s.name, s.dtype, ("steps", *s.shape)) if s.name in sequence else s for s in inputs]
-    request = Parser(specs, outputs).parse(msgspec.json.encode(document))._replace(binary=frozenset())
+    request = Parser(specs, outputs, max_rows, sequence).parse(msgspec.json.encode(document))
+    request = request._replace(binary=frozenset())
     # numpy arrays can be sliced and batched; what numpy has no dtype for stays a Tensor.
     arrays = {n: to_numpy(value) if isinstance(value, Tensor) else value for n, value in request.inputs.items()}
     request = request._replace(inputs=arrays)
@@ -109,7 +110,6 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
             hint='"steps": 10, or name a `sequence`',
             field="parameters.steps",
         )
-    check_rows({name: value[0] if name in sequence else value for name, value in arrays.items()}, max_rows)
     return Plan(request, state, sequence, steps)
 
 
@@ -205,7 +205,9 @@ class EventEndpoint:
             body = await unpacked(body, head.content_encoding, self._max_body_bytes)
             share.grow(len(body))
         arguments = (body, model.inputs, model.outputs, model.max_rows)
-        return await asyncio.to_thread(parse_plan, *arguments) if len(body) >= LARGE_BYTES else parse_plan(*arguments)
+        if len(body) >= LARGE_BYTES:
+            return await self._desk.parsers.in_thread(parse_plan, *arguments)
+        return parse_plan(*arguments)
 
     async def _begin(self, scope: Scope, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *self._headers]

@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 #: How many requests of one stream may be in flight, and how many streams there may be.
 MAX_IN_FLIGHT = 256
 MAX_STREAMS = 1024
-#: How many bodies of JSON are parsed in threads at once, of all streams.
-_MAX_PARSING = 4
 
 
 class StreamEndpoint:
@@ -56,7 +54,7 @@ class StreamEndpoint:
         self._max_streams = max_streams
         self._places = 0  # those that are open, and those that are about to be
         self._streams: set[Stream] = set()
-        self._served = Served(desk, asyncio.Semaphore(_MAX_PARSING), max_in_flight)
+        self._served = Served(desk, max_in_flight)
 
     def __len__(self) -> int:
         return len(self._streams)

@@ -67,17 +67,11 @@ class Served(NamedTuple):
     """What all streams of a server share.
 
     Attributes:
-        engine: The models.
-        parsers: Reads requests for a model.
-        parsing: Bounds how many bodies of JSON are parsed in threads at once.
-        memory: Bounds what the bodies of all requests take together, and the answers that are not sent.
-        spans: Tells a tracer of each request.
-        refusals: Counts by code the requests that no model was given.
+        desk: What they share with all ways to ask a model.
         max_in_flight: How many requests of one stream may be in flight.
     """
 
     desk: Desk
-    parsing: asyncio.Semaphore
     max_in_flight: int
 
 
@@ -110,7 +104,7 @@ class Stream:
     ) -> None:
         self.requests = self.errors = 0
         self._engine, self._parsers, _, self._memory, self._ledger = served.desk
-        self._parsing, self._max_in_flight = served.parsing, served.max_in_flight
+        self._max_in_flight = served.max_in_flight
         self._path, self._head, self._tenant = path, head, tenant
         self._name, self._version = target
         self._priority, self._timeout_s = head.priority, head.timeout_s
@@ -241,8 +235,7 @@ class Stream:
             while not (is_held := model.dispatcher.hold(model)):  # it was replaced meanwhile
                 model = await self._engine.get(self._name, self._version, self._tenant.name)
             if json_length >= LARGE_BYTES:
-                async with self._parsing:
-                    asked = await asyncio.to_thread(self._parsers.of(model).parse, body, json_length)
+                asked = await self._parsers.in_thread(self._parsers.of(model).parse, body, json_length)
             is_held = False
             self._ask(model, ticket, body, json_length, asked)
         except Exception as error:

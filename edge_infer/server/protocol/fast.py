@@ -10,20 +10,21 @@ from __future__ import annotations
 from math import inf, prod
 from struct import error as struct_error
 from struct import pack
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy
 
 from edge_infer.dtypes import DType
-from edge_infer.errors import InputError
+from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.protocol.elements import DATATYPES
-from edge_infer.server.protocol.requests import MAX_TIMEOUT_US, InferRequest, parse_raw, parse_request
+from edge_infer.server.protocol.requests import LARGE_BYTES, MAX_TIMEOUT_US, InferRequest, parse_raw, parse_request
 from edge_infer.tensors import Tensor
 from edge_infer.values import to_numpy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from edge_infer.backends.base import Array
     from edge_infer.tensors import TensorSpec
@@ -85,6 +86,11 @@ _decode = msgspec.json.Decoder(_Request).decode
 _decode_floats = msgspec.json.Decoder(list[float]).decode
 _decode_integers = msgspec.json.Decoder(list[int]).decode
 _MAX_PRIORITY = 255
+#: How much of a long list is read at once: 64 KiB take up to a millisecond, in which no other thread runs.
+_PIECE = 64 * 2**10
+_IN_NUMBERS = b"0123456789+-.eE \t\r\n"
+#: What else is large is read one at a time: the careful parser makes objects of up to 25 times the bytes.
+_careful = Lock()
 
 
 class Parser:
@@ -94,10 +100,18 @@ class Parser:
         inputs: The specs of its inputs.
         outputs: The specs of its outputs.
         max_rows: The most that the first dimensions of its inputs may be; 0 for anything.
+        steps: The inputs that have a dimension of steps before that of rows.
     """
 
-    def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], max_rows: int = 0) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        max_rows: int = 0,
+        steps: Collection[str] = (),
+    ) -> None:
         self._max_rows = max_rows
+        self._steps = steps
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._specs = {spec.name: spec for spec in inputs}
@@ -123,10 +137,39 @@ class Parser:
         except (msgspec.MsgspecError, struct_error, OverflowError, UnicodeDecodeError, RecursionError):
             found = None
         if found is None:
-            found = parse_request(bytes(body), self._inputs, self._outputs, json_length)
-            found = found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
-        check_rows(found.inputs, self._max_rows)
+            found = self._parse_carefully(bytes(body), json_length)
         return found
+
+    def _parse_carefully(self, body: bytes, json_length: int | None) -> InferRequest:
+        if len(body) < LARGE_BYTES:
+            found = parse_request(body, self._inputs, self._outputs, json_length)
+        else:
+            with _careful:
+                try:
+                    found = parse_request(body, self._inputs, self._outputs, json_length)
+                except EdgeInferError as error:
+                    error.__cause__ = error.__context__ = None  # with its traceback, it holds all that was read
+                    raise error.with_traceback(None) from None
+        for name, value in found.inputs.items():
+            self._check_rows(name, value.shape)
+        return found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
+
+    def _check_rows(self, name: str, shape: Sequence[int]) -> None:
+        """Refuse a tensor of too many rows, before its data is read where that is possible.
+
+        Raises:
+            InputError: It has more than are taken.
+        """
+        most = self._max_rows
+        if not most or (rows := shape[1] if name in self._steps else shape[0]) <= most:
+            return
+        raise InputError(
+            f"Input `{name}` has {rows} rows, the server takes {most} in one request",
+            hint=f"send at most {most} rows at once, or serve with a larger --max-rows",
+            input=name,
+            expected=most,
+            got=rows,
+        )
 
     def parse_raw(self, body: bytes | memoryview) -> InferRequest:
         """Parse a body that is nothing but the bytes of the only input.
@@ -142,7 +185,8 @@ class Parser:
         else:
             found = parse_raw(bytes(body), self._inputs)
             found = found._replace(inputs={name: _native(value) for name, value in found.inputs.items()})
-        check_rows(found.inputs, self._max_rows)
+        for name, value in found.inputs.items():
+            self._check_rows(name, value.shape)
         return found
 
     def _parse(self, body: bytes | memoryview, json_length: int | None) -> InferRequest | None:
@@ -160,6 +204,8 @@ class Parser:
             shape = entry.shape
             if not spec.accepts(shape) or min(shape, default=1) < 1:  # numpy does not take every empty shape
                 return None
+            if self._max_rows:
+                self._check_rows(entry.name, shape)
             size = entry.parameters.binary_data_size if entry.parameters is not None else msgspec.UNSET
             if size is msgspec.UNSET:
                 value = _numbers(entry.data, spec.dtype, shape)
@@ -203,25 +249,6 @@ class Parser:
 _ANY_NUMBERS = _FLOATS | _INTEGERS
 
 
-def check_rows(inputs: Mapping[str, Array], most: int) -> None:
-    """Refuse inputs of too many rows; 0 for any number.
-
-    Raises:
-        InputError: One has more than `most`.
-    """
-    if not most:
-        return
-    for name, value in inputs.items():
-        if value.shape[0] > most:
-            raise InputError(
-                f"Input `{name}` has {value.shape[0]} rows, the server takes {most} in one request",
-                hint=f"send at most {most} rows at once, or serve with a larger --max-rows",
-                input=name,
-                expected=most,
-                got=value.shape[0],
-            )
-
-
 def _row_bytes(specs: Sequence[TensorSpec]) -> int:
     """Return the bytes of a row where a model has one input of numbers whose first dimension alone is free, else 0."""
     if len(specs) != 1 or specs[0].dtype not in _ANY_NUMBERS or not specs[0].shape:
@@ -234,6 +261,8 @@ def _row_bytes(specs: Sequence[TensorSpec]) -> int:
 def _numbers(data: msgspec.Raw, dtype: DType, shape: list[int]) -> Array | None:
     if data is _ABSENT:
         return None
+    if len(data) >= LARGE_BYTES:
+        return _many_numbers(bytes(data), dtype, shape)
     if dtype in _FLOATS:
         flat: list[Any] = _decode_floats(data)
         if inf in flat or -inf in flat:
@@ -246,6 +275,51 @@ def _numbers(data: msgspec.Raw, dtype: DType, shape: list[int]) -> Array | None:
         return None
     packed = pack(f"<{len(flat)}{dtype.buffer_format}", *flat)
     return numpy.frombuffer(packed, dtype).reshape(shape)
+
+
+def _many_numbers(text: bytes, dtype: DType, shape: list[int]) -> Array | None:
+    """Read a long list, flat or nested, piece by piece: as it is read, a number of two bytes takes forty.
+
+    Args:
+        text: The list, which is known to be JSON.
+        dtype: That of the tensor.
+        shape: That of the tensor, no dimension of it 0.
+    """
+    count = prod(shape)
+    if dtype not in _ANY_NUMBERS or not text.startswith(b"[") or count > len(text) // 2:
+        return None
+    decode: Callable[[bytes], list[Any]] = _decode_floats if dtype in _FLOATS else _decode_integers
+    if text.find(b"[", 1) > 0:
+        if text.translate(None, _IN_NUMBERS) != _brackets(shape):
+            return None
+        text = b"[%b]" % text.translate(None, b"[]")
+    values = numpy.empty(count, dtype)
+    at, last, filled = 1, len(text) - 1, 0
+    while at < last:
+        end = last if last - at <= _PIECE else text.rfind(b",", at, at + _PIECE)
+        if end < 0:
+            return None
+        flat = decode(b"[%b]" % text[at:end])
+        if filled + len(flat) > count:
+            return None
+        values[filled : filled + len(flat)] = numpy.frombuffer(pack(f"<{len(flat)}{dtype.buffer_format}", *flat), dtype)
+        filled += len(flat)
+        at = end + 1
+    if filled < count or (dtype in _FLOATS and numpy.isinf(values).any()):
+        return None
+    return values.reshape(shape)
+
+
+def _brackets(shape: Sequence[int]) -> bytes:
+    """Return what is left of a nested list without its numbers.
+
+    >>> _brackets([2, 3])
+    b'[[,,],[,,]]'
+    """
+    found = b""
+    for dim in reversed(shape):
+        found = b"[%b]" % ((found + b",") * (dim - 1) + found)
+    return found
 
 
 def _native(value: Array) -> Array:

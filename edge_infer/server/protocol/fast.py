@@ -89,7 +89,7 @@ _MAX_PRIORITY = 255
 #: How much of a long list is read at once: 64 KiB take up to a millisecond, in which no other thread runs.
 _PIECE = 64 * 2**10
 _IN_NUMBERS = b"0123456789+-.eE \t\r\n"
-#: What else is large is read one at a time: the careful parser makes objects of up to 25 times the bytes.
+#: What else is large is read one at a time: the careful parser makes objects of up to thirty times the bytes.
 _careful = Lock()
 
 
@@ -141,7 +141,7 @@ class Parser:
         return found
 
     def _parse_carefully(self, body: bytes, json_length: int | None) -> InferRequest:
-        if len(body) < LARGE_BYTES:
+        if (len(body) if json_length is None else json_length) < LARGE_BYTES:  # maybe in the event loop: nothing waits
             found = parse_request(body, self._inputs, self._outputs, json_length)
         else:
             with _careful:

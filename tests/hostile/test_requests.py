@@ -278,6 +278,47 @@ def test_a_client_that_hangs_up(send: Client) -> None:
     assert_alive(send)
 
 
+def exchanged(send: Client, sent: bytes) -> bytes:
+    """What a server answers until it hangs up."""
+    host, _, port = send.url.removeprefix("http://").partition(":")
+    data = b""
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(sent)
+        while chunk := connection.recv(65536):
+            data += chunk
+    return data
+
+
+@pytest.mark.parametrize(
+    ("head", "more", "status", "message"),
+    [
+        (b"GET %b", b"Content-Length: 5\r\n\r\nhello", 400, "unsupported request body"),
+        (b"GET %b", b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "transfer codings"),
+        (b"GET %b", b"A: b\r\n" * 130 + b"\r\n", 431, "128 headers"),
+        (b"GET %b", b"Cookie: " + b"a" * 9000 + b"\r\n\r\n", 431, "8192 bytes"),
+        (b"GET %b?" + b"q" * 9000, b"\r\n", 431, "8192 bytes"),
+        (b"POST %b", b"Content-Length: 0\r\n\r\n", 400, "method"),
+        (b"HEAD %b", b"\r\n", 400, "method"),
+        (b"GET %b", b"Sec-WebSocket-Version: 8\r\n\r\n", 400, "Sec-WebSocket-Version"),
+    ],
+    ids=["length", "chunks", "many headers", "long header", "long path", "POST", "HEAD", "two versions"],
+)
+def test_a_handshake_that_is_wrong_is_one_clear_error(
+    send: Client, head: bytes, more: bytes, status: int, message: str
+) -> None:
+    lines = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    start = head % b"/v2/models/tiny/stream" + b" HTTP/1.1\r\n"
+    for sent, text in ((start + lines + key + more, message), (start + lines + more, "")):
+        answer, _, body = exchanged(send, sent).partition(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 %d " % status) or not text
+        document = json.loads(body)
+        assert set(document) == {"error", "code", "hint", "details"}
+        assert document["error"].startswith("The handshake of the WebSocket is refused: ")
+        assert text in document["error"]
+    assert_alive(send)
+
+
 INPUTS = [TensorSpec("x", DType.FLOAT32, ("batch", 3)), TensorSpec("n", DType.INT8, ())]
 OUTPUTS = [TensorSpec("y", DType.FLOAT32, ("batch", 3))]
 JSON_VALUES = st.recursive(

@@ -171,6 +171,10 @@ def test_no_key_is_counted_too(tmp_path: Path) -> None:
     assert b'edge_infer_refusals_total{code="unauthorized"} 2.0' in metrics
 
 
+HANDSHAKE = (
+    b"GET /v2/models/tiny/stream?key=secret HTTP/1.1\r\nX-Request-Id: seven\r\n"
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+)
 POST = b"POST /v2/models/tiny/infer%b HTTP/1.1\r\nHost: x\r\nX-Request-Id: seven\r\nContent-Length: 12\r\n\r\n"
 
 
@@ -181,12 +185,16 @@ POST = b"POST /v2/models/tiny/infer%b HTTP/1.1\r\nHost: x\r\nX-Request-Id: seven
         (b"GET /he%61lth?key=secret", "GET", "/health", 408, "request_timeout", ""),
         (b"nonsense\r\n\r\n", "-", "-", 400, "input_error", ""),
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n", "GET", "/" + "a" * 1023, 431, "headers_too_large", ""),
+        (HANDSHAKE, "GET", f"{PATH}/stream", 400, "input_error", "seven"),
         (POST % b"" + b"1234", "POST", f"{PATH}/infer", 408, "request_timeout", "seven"),
         (POST % b"?key=secret" + b"1234", "POST", f"{PATH}/infer", 408, "request_timeout", "seven"),
         (POST % b"" + b"1234", "POST", f"{PATH}/infer", 0, "client_left", "seven"),
         (POST % b"?key=secret" + b"1234", "POST", f"{PATH}/infer", 0, "client_left", "seven"),
     ],
-    ids=["nothing", "half a line", "no HTTP", "long", "direct", "application", "direct left", "application left"],
+    ids=[
+        *("nothing", "half a line", "no HTTP", "long", "handshake"),
+        *("direct", "application", "direct left", "application left"),
+    ],
 )
 def test_what_is_refused_at_the_door_or_left_has_one_line(
     tmp_path: Path,
@@ -216,6 +224,7 @@ def test_what_is_refused_at_the_door_or_left_has_one_line(
                     pass
         while not caplog.records:
             pass
+    assert app.refusals == ({code: 1} if code else {})
     (record,) = (record for record in caplog.records if record.name == "edge_infer.server.access")
     facts: dict[str, Any] = record.facts  # type: ignore[attr-defined]
     found = {name: facts.get(name, "") for name in ("method", "path", "status", "code", "request_id")}

@@ -7,17 +7,23 @@ from contextlib import suppress
 from http.client import HTTPException
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from edge_infer.codec import FRAME
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import engine
+from edge_infer.server.ingestion.guard import GuardedProtocol
+from edge_infer.server.ingestion.websocket import GuardedWebSocket
 from edge_infer.server.listener import Server, listen, url_of
 from edge_infer.server.repository import ServedModel
 from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
+from tests.server.test_door import UPGRADE, message, opened_by_who_never_reads
 from tests.server.test_serving import Gate, gate, row
 from tests.server.test_stream import raw, stream
 
@@ -72,3 +78,52 @@ def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
             connection.recv()
         gate.open.set()
         release.set()
+
+
+def test_a_client_that_said_farewell_and_reads_no_answers_ends_no_drain(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_left, is_closing = Event(), Event()
+    leave, shut = GuardedWebSocket.handle_close, GuardedProtocol.shutdown
+
+    def note_farewell(self: GuardedWebSocket, event: Any) -> None:
+        leave(self, event)
+        has_left.set()
+
+    def note_shutdown(self: GuardedProtocol) -> None:
+        shut(self)
+        is_closing.set()
+
+    monkeypatch.setattr(GuardedWebSocket, "handle_close", note_farewell)
+    monkeypatch.setattr(GuardedProtocol, "shutdown", note_shutdown)
+    app = create_app(
+        {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=Limits(batch=BatchLimits(max_rows=0))
+    )
+    gate.open.set()
+    with ThreadPoolExecutor(1) as threads, ServerThread(app) as server:
+        send = Client(server.url)
+        send("/v2/models/tiny/ready")
+        with opened_by_who_never_reads(server.url) as connection:
+            connection.settimeout(60)
+            connection.sendall(UPGRADE)
+            assert b" 101 " in connection.recv(4096)
+            connection.sendall(message(FRAME.pack(1, 0, 3_600_000) + row(1.0, 300_000)))
+            while not app.engine.active()[0].statistics.requests:
+                pass
+            connection.sendall(b"\x88\x82\0\0\0\0" + (1000).to_bytes(2, "big"))
+            assert has_left.wait(60)
+            gate.open.clear()
+            octets = {"content_type": "application/octet-stream"}
+            asked = threads.submit(send, "/v2/models/tiny/infer", "POST", row(2.0), **octets)
+            while 2.0 not in gate.values:
+                pass
+            server._server.should_exit = True
+            assert is_closing.wait(60)
+            gate.open.set()
+            assert asked.result().body == row(2.0)
+
+
+def test_a_stream_whose_closing_fails_ends_no_drain() -> None:
+    connection: Any = Mock(stop_keepalive=Mock(side_effect=AssertionError))
+    GuardedWebSocket.shutdown(connection)
+    connection.transport.abort.assert_called_once()

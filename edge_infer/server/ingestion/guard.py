@@ -23,6 +23,7 @@ from edge_infer.server.headers import REFUSED, access, echoed, facts_of, log_acc
 from edge_infer.server.ingestion.body_reader import MIN_BYTES, BodyReader
 from edge_infer.server.ingestion.direct import DirectRequest
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
+from edge_infer.server.ingestion.upgrade import head_of, refusal_of_handshake
 
 if TYPE_CHECKING:
     import asyncio
@@ -175,10 +176,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self.on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand over to the protocol of WebSockets, unless the request was refused."""
-        if not self._is_over:
-            self.flow.pause_reading()
-            self._end_with(self._hand_over)
+        """Hand over to the protocol of WebSockets, unless the request is refused."""
+        if self._is_over:
+            return
+        refusal = refusal_of_handshake(head_of(self.parser.get_method(), self.url, b"1.1", self.scope["headers"]))
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self.flow.pause_reading()
+        self._end_with(self._hand_over)
 
     def _hand_over(self) -> None:
         super().handle_websocket_upgrade()

@@ -6,6 +6,7 @@ hold a server's memory.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.body_memory import BodyMemory
     from edge_infer.server.ingestion.guard import DoorLimits
 
+log = logging.getLogger(__name__)
 #: WebSocket close codes: RFC 6455 section 7.4.1, and https://www.iana.org/assignments/websocket
 _POLICY, _TRY_AGAIN = 1008, 1013
 #: How long a client may take to answer a close, once the server stops.
@@ -73,14 +75,21 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         """Close, as the server stops; a client that was told to has a moment to answer.
 
-        To hang up while it sends would lose it what it has not read yet: the close code, even answers.
+        To hang up while it sends would lose it what it has not read yet: the close code, even answers. One connection
+        that cannot be closed in order harms no other.
         """
-        if self.close_timer is None:
-            super().shutdown()
-        else:
-            self.stop_keepalive()
-            self.close_timer.cancel()
-            self.close_timer = self.loop.call_later(_LAST_S, self.transport.close)
+        try:
+            if self.close_timer is not None:
+                self.stop_keepalive()
+                self.close_timer.cancel()
+                self.close_timer = self.loop.call_later(_LAST_S, self.transport.close)
+            elif self.transport.is_closing():  # its client said farewell, and has not read everything yet
+                self.stop_keepalive()
+            else:
+                super().shutdown()
+        except Exception:
+            log.exception("A WebSocket was not closed in order")
+            self.transport.abort()
 
     def keepalive_timeout(self) -> None:
         """Hang up on a client that answers no ping, whether it takes what is left or not."""

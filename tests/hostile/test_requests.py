@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.protocol.requests import parse_request
+from edge_infer.server.scheduling.shares import Tenant
+from edge_infer.server.settings import Settings
 from edge_infer.server.thread import ServerThread
 from edge_infer.tensors import TensorSpec
 from tests.server.bundles import bundle_files, write_bundle
@@ -23,6 +26,7 @@ from tests.server.conftest import Answer, Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 MAX_BODY_BYTES = 2**20
 JSON = "application/json"
@@ -317,6 +321,34 @@ def test_a_handshake_that_is_wrong_is_one_clear_error(
         assert document["error"].startswith("The handshake of the WebSocket is refused: ")
         assert text in document["error"]
     assert_alive(send)
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status", "code"),
+    [
+        ("infer", b"", 401, "unauthorized"),
+        ("infer?a=b", b"Authorization: Bearer wrong\r\n", 401, "unauthorized"),
+        ("unload", b"Authorization: Bearer guest\r\n", 403, "not_admin"),
+    ],
+)
+def test_what_comes_behind_a_chunked_body_is_no_header(
+    tmp_path: Path, path: str, header: bytes, status: int, code: str
+) -> None:
+    """RFC 9110 section 6.5.1: or a proxy that looks at the headers is passed by."""
+    tenants = {
+        Tenant("guest"): [sha256(b"guest").digest()],
+        Tenant("owner", is_admin=True): [sha256(b"owner").digest()],
+    }
+    app = create_app({"tiny": write_bundle(tmp_path, bundle_files())}, settings=Settings(tenants=tenants))
+    place = f"repository/models/tiny/{path}" if path == "unload" else f"models/tiny/{path}"
+    head = f"POST /v2/{place} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n".encode()
+    body = json.dumps(request()).encode()
+    behind = b"\r\n%x\r\n%b\r\n0\r\nX-Api-Key: owner\r\n\r\n" % (len(body), body)
+    with ServerThread(app) as server:
+        answer = exchanged(Client(server.url), head + header + behind)
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert f'"code": "{code}"'.encode() in answer
+        assert b" 200 " in exchanged(Client(server.url), head + b"Authorization: Bearer owner\r\n" + behind)
 
 
 INPUTS = [TensorSpec("x", DType.FLOAT32, ("batch", 3)), TensorSpec("n", DType.INT8, ())]

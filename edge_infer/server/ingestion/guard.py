@@ -268,6 +268,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.url, self.expect_100_continue = url, is_expecting
             self.headers += headers
             super().on_headers_complete()
+            self.headers = headers  # no more those of the scope: what comes behind the last chunk is no header of it
         else:
             self.cycle = request  # type: ignore[assignment]
 

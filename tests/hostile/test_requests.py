@@ -323,6 +323,59 @@ def test_a_handshake_that_is_wrong_is_one_clear_error(
     assert_alive(send)
 
 
+H2C = b"Host: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+@pytest.mark.parametrize("way", ["length", "chunks", "another protocol"])
+def test_a_request_that_would_rather_speak_http_2_is_answered(send: Client, path: str, way: str) -> None:
+    """So begin Java's own client and `curl --http2`; RFC 9110 section 7.8."""
+    body = json.dumps(request()).encode()
+    head = f"POST {path} HTTP/1.1\r\n".encode() + H2C
+    if way == "chunks":
+        whole = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        whole = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    if way == "another protocol":
+        whole = whole.replace(b"h2c", b"TLS/1.2, websocket")
+    host, _, port = send.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in (len(whole), whole.index(b"\r\n\r\n") + 4, whole.index(b"\r\n\r\n") + 2, 40, len(whole) - 3):
+            connection.sendall(whole[:cut])
+            send("/livez")  # the first part has come by itself
+            connection.sendall(whole[cut:])
+            data = b""
+            while not data.endswith(b"]}]}"):
+                data += connection.recv(65536)
+            assert data.startswith(b"HTTP/1.1 200 ")
+            assert data.count(b"HTTP/1.1 ") == 1
+
+
+def test_the_body_of_a_request_for_another_protocol_is_no_request(send: Client) -> None:
+    smuggled = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = b"POST /v2/models/tiny/infer HTTP/1.1\r\n" + H2C + b"Content-Length: %d\r\n\r\n" % len(smuggled)
+    close = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answers = exchanged(send, head + smuggled + close).split(b"HTTP/1.1 ")[1:]
+    assert [int(answer[:3]) for answer in answers] == [400, 200]
+
+
+def test_many_requests_for_another_protocol_at_once_are_answered(send: Client) -> None:
+    one = b"GET /livez HTTP/1.1\r\n" + H2C + b"\r\n"
+    last = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert exchanged(send, one * 1200 + last).count(b"HTTP/1.1 200 OK") == 1201
+
+
+@pytest.mark.parametrize("target", [b"example.com:443", b"/livez", b"http://x/livez"])
+@pytest.mark.parametrize("before", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["first", "later"])
+def test_a_tunnel_is_refused(send: Client, target: bytes, before: bytes) -> None:
+    smuggled = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    head = b"CONNECT %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (target, len(smuggled))
+    answers = exchanged(send, before + head + smuggled).split(b"HTTP/1.1 ")[1:]
+    assert [int(answer[:3]) for answer in answers] == ([200, 400] if before else [400])
+    assert_alive(send)
+
+
 @pytest.mark.parametrize(
     ("path", "header", "status", "code"),
     [

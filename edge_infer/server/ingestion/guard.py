@@ -23,7 +23,7 @@ from edge_infer.server.headers import REFUSED, access, echoed, facts_of, log_acc
 from edge_infer.server.ingestion.body_reader import MIN_BYTES, BodyReader
 from edge_infer.server.ingestion.direct import DirectRequest
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
-from edge_infer.server.ingestion.upgrade import head_of, refusal_of_handshake
+from edge_infer.server.ingestion.upgrade import head_of, refusal_of_handshake, without_upgrade
 
 if TYPE_CHECKING:
     import asyncio
@@ -142,7 +142,12 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         self._since_progress += len(data)
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._read_on(memoryview(data)[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if self._is_over:
             return
         if self._since_progress > self._door.max_header_bytes:  # of a head, or of what is behind the last chunk
@@ -171,9 +176,34 @@ class GuardedProtocol(HttpToolsProtocol):
     def take_back(self) -> None:
         """Go on behind a body that was read by `BodyReader`, of which the parser knows nothing."""
         self._read_by(self)
+        self._begin_anew()
+        self.on_message_complete()
+
+    def _begin_anew(self) -> None:
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-        self.on_message_complete()
+
+    def _read_on(self, rest: memoryview) -> None:
+        """Read what is behind the head of a request for another protocol, which the parser leaves alone.
+
+        A WebSocket is handed over. Any other request is read as if it did not ask, as RFC 9110 section 7.8 allows:
+        else its body would be taken for the next request.
+        """
+        while not self._is_over:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
+            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+            head = head_of(method, self.url, version, without_upgrade(self.headers))
+            self._begin_anew()
+            try:
+                self.parser.feed_data(head)
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
 
     def handle_websocket_upgrade(self) -> None:
         """Hand over to the protocol of WebSockets, unless the request is refused."""
@@ -194,6 +224,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP as every other error, not with uvicorn's plain text."""
+        self.logger.warning(msg)
         if not self._is_over:
             self._refuse(InputError(msg, hint="speak HTTP/1.1; over TLS, https://"))
 
@@ -262,15 +293,19 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_in_head, self._is_in_body = False, True
         self._unwatch()
         request = self._taken()
-        if request is None:
+        if request is not None:
+            self.cycle = request  # type: ignore[assignment]
+        elif self.parser.should_upgrade() and not self._should_upgrade():
+            self._is_in_body = False  # `_read_on` begins it
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse(InputError("The server is no proxy", hint="GET or POST, not CONNECT"))
+        else:
             url, headers, is_expecting = self.url, self.headers, self.expect_100_continue
             super().on_message_begin()
             self.url, self.expect_100_continue = url, is_expecting
             self.headers += headers
             super().on_headers_complete()
             self.headers = headers  # no more those of the scope: what comes behind the last chunk is no header of it
-        else:
-            self.cycle = request  # type: ignore[assignment]
 
     def _taken(self) -> DirectRequest | None:
         """Take the request if it is a common one that no other on this connection is before.
@@ -312,10 +347,12 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle: Any = self.cycle
         if cycle is not None and cycle.response_complete:  # it was refused before its body, which nobody waits for
             self._idle_since = self.loop.time()
-        elif type(cycle) is not DirectRequest:
-            super().on_message_complete()
-        elif cycle.more_body:  # an upgrade has no cycle: this is that of the one before
+        elif self.parser.should_upgrade():
+            return  # it has no cycle: this is that of the one before
+        elif type(cycle) is DirectRequest:
             cycle.run()
+        else:
+            super().on_message_complete()
 
     def _watch(self, seconds: float, what: str) -> None:
         self._watched_since = perf_counter()

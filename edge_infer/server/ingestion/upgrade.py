@@ -1,4 +1,4 @@
-"""Requests that ask for another protocol: a WebSocket's handshake is tried before it is handed over."""
+"""Requests that ask for another protocol: a WebSocket's handshake is tried, and what asks for others is left out."""
 
 from __future__ import annotations
 
@@ -12,18 +12,34 @@ from edge_infer.errors import InputError
 from edge_infer.server.errors import TooManyHeaders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from edge_infer.errors import EdgeInferError
 
 #: How much of a reason is told: it may quote the request.
 _MAX_REASON = 200
+#: The headers with which a request asks for another protocol; `Connection` names them too.
+_ASKING = (b"upgrade", b"http2-settings")
 
 
 def head_of(method: bytes, url: bytes, version: bytes, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Write the head of a request."""
     lines = b"".join([b"%b: %b\r\n" % pair for pair in headers])
     return b"%b %b HTTP/%b\r\n%b\r\n" % (method, url, version, lines)
+
+
+def without_upgrade(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Leave out of a request's headers what asks for another protocol.
+
+    >>> list(without_upgrade([(b"upgrade", b"h2c"), (b"connection", b"upgrade, close")]))
+    [(b'connection', b'close')]
+    """
+    for name, value in headers:
+        if name == b"connection":
+            tokens = [token.strip() for token in value.split(b",")]
+            yield name, b", ".join(token for token in tokens if token.lower() not in _ASKING)
+        elif name not in _ASKING:
+            yield name, value
 
 
 def refusal_of_handshake(head: bytes) -> EdgeInferError | None:

@@ -213,13 +213,13 @@ UPGRADE = (
 def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
     tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str, behind: bytes, status: int
 ) -> None:
-    late, too_slow = Event(), GuardedProtocol._too_slow
+    late, look = Event(), GuardedProtocol._look
 
     def note(self: GuardedProtocol, what: str) -> None:
-        too_slow(self, what)
+        look(self, what)
         late.set()
 
-    monkeypatch.setattr(GuardedProtocol, "_too_slow", note)
+    monkeypatch.setattr(GuardedProtocol, "_look", note)
     app = create_app({"tiny": tiny}, limits=Limits(workers=1, door=LIMITS))
     head = POST.replace(b"/v2/models/tiny/infer", path.encode()) + b"Content-Length: 12\r\n\r\n"
     with ServerThread(app) as server:
@@ -243,13 +243,13 @@ def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
 def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
     tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late, too_slow = Event(), GuardedProtocol._too_slow
+    late, look = Event(), GuardedProtocol._look
 
     def note(self: GuardedProtocol, what: str) -> None:
-        too_slow(self, what)
+        look(self, what)
         late.set()
 
-    monkeypatch.setattr(GuardedProtocol, "_too_slow", note)
+    monkeypatch.setattr(GuardedProtocol, "_look", note)
     app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=DoorLimits(body_timeout_s=2, min_body_rate=1e9)))
     body = row(2.0, 300_000)
     behind = POST.replace(b"/infer", b"/infer?a=b") + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -265,6 +265,63 @@ def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
                 data += connection.recv(1 << 20)
             sent.result()
         assert [int(one[:3]) for one in data.split(b"HTTP/1.1 ")[1:]] == [200, 200]
+
+
+def watched(server: ServerThread) -> GuardedProtocol:
+    """The connection whose body is waited for."""
+    while True:
+        for found in list(server._server.server_state.connections):
+            if isinstance(found, GuardedProtocol) and found._is_in_body and found._timer is not None:
+                return found
+
+
+def look(guard: GuardedProtocol) -> None:
+    """Let its timer ring now."""
+    timer = guard._timer
+    guard.loop.call_soon_threadsafe(guard._look, "body")
+    while guard._timer is timer:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "size"),
+    [("/infer", 1200), ("/infer", 120_000), ("/infer?a=b", 1200), ("/infer?a=b", 0)],
+    ids=["direct", "direct and large", "application", "chunks"],
+)
+@pytest.mark.parametrize("end", ["arrives", "stops", "is too slow"])
+def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, end: str) -> None:
+    how = b"Content-Length: %d\r\n\r\n" % size if size else b"Transfer-Encoding: chunked\r\n\r\n"
+    rows = row(1.0, 25)
+    piece, last = (rows, b"") if size else (b"12c\r\n%b\r\n" % rows, b"0\r\n\r\n")
+    door = DoorLimits(body_timeout_s=60.0, min_body_rate=100.0 if end == "is too slow" else 1e-3)
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=door))
+    with ServerThread(app) as server, opened(server) as connection:
+        Client(server.url)("/v2/models/tiny/ready")
+        connection.sendall(POST.replace(b"/infer", path.encode()) + how + piece)
+        guard = watched(server)
+        for count in (1, 2):
+            connection.sendall(piece)
+            while guard.received < count * len(piece):
+                pass
+            look(guard)
+            if end == "is too slow":
+                break
+        if end == "arrives":
+            left = (size or 1200) // 300 - 3
+            connection.sendall(piece * left + last)
+            data = b""
+            while not data.endswith(row(1.0, 25 * (left + 3))):
+                data += connection.recv(65536)
+            return
+        if end == "is too slow":
+            connection.sendall(piece)
+            while guard.received < 2 * len(piece):
+                pass
+        look(guard)
+        assert answer(connection) == (408, "request_timeout")
+        assert refusals(server) == {"request_timeout": 1}
+        while app.direct.desk.memory.taken or any(model.in_flight for model in app.engine.active()):
+            pass
 
 
 def test_slow_clients_hold_up_nobody(server: ServerThread) -> None:

@@ -53,6 +53,7 @@ class BodyReader(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of what came."""
         self.left -= nbytes
+        self._protocol.received += nbytes
         if self.left:
             return
         if self._body is not None:

@@ -51,8 +51,8 @@ class DoorLimits(NamedTuple):
         max_connections: How many connections there may be.
         max_header_bytes: How long the path and the names and values of a request's headers may be together.
         header_timeout_s: How long they may take to come.
-        body_timeout_s: How long a body may take to come, beside what its length takes at `min_body_rate`.
-        min_body_rate: The slowest body, in bytes a second.
+        body_timeout_s: How long nothing of a body may come.
+        min_body_rate: The slowest body, in bytes a second, but for its first `body_timeout_s`.
         read_timeout_s: How long its client may read nothing of an answer.
     """
 
@@ -68,6 +68,9 @@ class GuardedProtocol(HttpToolsProtocol):
     """Uvicorn's protocol with limits, those of the application: `app.limits.door`.
 
     A request that comes in one piece, as almost all do, costs no timer.
+
+    Attributes:
+        received: How many bytes of a body have come since it is watched.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -81,7 +84,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._since_progress = 0  # the bytes that came since the last head began, or the last piece of a body was read
         self._is_over = False  # what comes is for this protocol no more
         self._last: Callable[[], None] | None = None
-        self._idle_since = self._watched_since = 0.0
+        self._idle_since = self._watched_since = self._due = 0.0
+        self.received = self._seen = 0  # of a body: now, and when it was looked at last
         self.url, self.headers = b"", []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -157,9 +161,9 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._watch(self._door.header_timeout_s, "headers")
         elif self._is_in_body:
             if self._timer is None:
-                declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
-                size = int(declared) if declared.isdigit() and len(declared) < 16 else 0
-                self._watch(self._door.body_timeout_s + size / self._door.min_body_rate, "body")
+                self._watch(self._door.body_timeout_s, "body")
+            else:
+                self.received += len(data)
             cycle: Any = self.cycle
             if type(cycle) is DirectRequest and cycle.left >= MIN_BYTES:
                 self._read_by(BodyReader(self, cycle))
@@ -356,18 +360,26 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _watch(self, seconds: float, what: str) -> None:
         self._watched_since = perf_counter()
-        self._timer = self.loop.call_later(seconds, self._too_slow, what)
+        self.received = self._seen = 0
+        self._due = 0.0
+        self._timer = self.loop.call_later(seconds, self._look, what)
 
     def _unwatch(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _too_slow(self, what: str) -> None:
+    def _look(self, what: str) -> None:
+        """Hang up on headers that did not come, and on a body that stopped or comes too slowly."""
+        door = self._door
         if self.flow.read_paused:  # it is we who take no more for now
-            self._watch(self._door.body_timeout_s, what)
-            return
-        self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
+            self._watch(door.body_timeout_s, what)
+        elif what == "body" and self.received > self._seen and self.received >= self._due:
+            self._seen = self.received
+            self._due += door.body_timeout_s * door.min_body_rate
+            self._timer = self.loop.call_later(door.body_timeout_s, self._look, what)
+        else:
+            self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
 
     def _too_long(self) -> TooManyHeaders:
         most = self._door.max_header_bytes

@@ -24,6 +24,7 @@ from edge_infer.errors import FetchError, InputError, QueueFull, ServingError
 from edge_infer.notify import answers
 from edge_infer.server import listener
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.ingestion.body_memory import BodyMemory
 from edge_infer.server.ingestion.guard import DoorLimits, GuardedProtocol
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
@@ -353,7 +354,7 @@ class Line:
 
 def test_a_slow_client_is_let_go_only_when_it_takes_nothing() -> None:
     line: Any = Line()
-    watch = ReaderWatch(line, line, 60.0)
+    watch = ReaderWatch(line, line, BodyMemory(), 60.0, 1.0)
     watch.begin()
     for unsent in (99, 50, 49):
         line.unsent = unsent
@@ -365,15 +366,60 @@ def test_a_slow_client_is_let_go_only_when_it_takes_nothing() -> None:
 
 def test_a_client_that_has_taken_all_is_watched_no_more() -> None:
     line: Any = Line()
-    watch = ReaderWatch(line, line, 60.0)
+    memory = BodyMemory()
+    watch = ReaderWatch(line, line, memory, 60.0, 1.0)
     watch.begin()
+    assert memory.taken == 100
     watch.end()
     line.timer.cancel.assert_called_once()
+    assert memory.taken == 0
     watch.begin()
     line.unsent = 0
     last = line.timer
     last.ring()
-    assert (line.is_cut, line.timer) == (False, last)
+    assert (line.is_cut, line.timer, memory.taken) == (False, last, 0)
+
+
+@pytest.mark.parametrize(
+    ("unsent", "most", "is_cut"),
+    [((1000, 999), 1000, True), ((1000, 999), 10_000, False), ((1000, 900), 1000, False), ((50, 49), 60, False)],
+    ids=["slow where memory is short", "slow", "quicker", "little"],
+)
+def test_a_slow_client_is_let_go_where_memory_is_short(unsent: tuple[int, int], most: int, is_cut: bool) -> None:
+    line: Any = Line()
+    watch = ReaderWatch(line, line, BodyMemory(most), 60.0, 1.0)
+    line.unsent, left = unsent
+    watch.begin()
+    line.unsent = left
+    line.timer.ring()
+    assert (line.is_cut, watch._memory.taken) == (is_cut, 0 if is_cut else left)
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_an_answer_that_nobody_reads_takes_memory_until_it_is_read_or_let_go(
+    tiny: Path, path: str, is_read: bool
+) -> None:
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(max_bodies_bytes=100_000))
+    body = row(1.0, 300_000)
+    head = POST.replace(b"/v2/models/tiny/infer", path.encode()) + b"Content-Length: %d\r\n\r\n" % len(body)
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened_by_who_never_reads(server.url) as connection:
+            connection.settimeout(60)
+            connection.sendall(head + body)  # alone it is more than all may have together
+            (model,) = app.engine.active()
+            while not model.statistics.requests:
+                pass
+            while ask(server).status != 503:  # it was sent in the meantime
+                pass
+            if is_read:
+                data = bytearray()
+                while not data.endswith(body):
+                    data += connection.recv(1 << 20)
+        while app.direct.desk.memory.taken:
+            pass
+        assert ask(server).status == 200
 
 
 @pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])

@@ -1,4 +1,4 @@
-"""How much memory the bodies of all requests take together, from when they are begun to be read until the answer."""
+"""How much memory the bodies of all requests take together, and the answers that their clients have not taken yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_BODIES_BYTES = 512 * 2**20
 
 
 class BodyMemory:
-    """Counts the bytes of bodies that are read, wait or run; it belongs to the event loop's thread.
+    """Counts the bytes of bodies that are read, wait or run, and of unsent answers, in the event loop's thread.
 
     Args:
         most: The most bytes. A body that is alone is taken though it has more: its own limit is another.
@@ -27,10 +27,15 @@ class BodyMemory:
         if not self.taken or self.taken + size <= self._most:
             return None
         return QueueFull(
-            f"The bodies of requests that wait fill the {self._most} bytes that the server has for them",
+            f"Requests that wait and answers that nobody reads fill the {self._most} bytes that there are for them",
             hint="come back after `Retry-After`, or send smaller batches",
             expected=self._most,
         )
+
+    @property
+    def is_short(self) -> bool:
+        """Whether more than half of the bytes are taken."""
+        return 2 * self.taken > self._most
 
     def is_over(self, part: int) -> bool:
         """Tell whether so many of the bytes that are taken are beyond the most; who is alone never is."""

@@ -52,7 +52,8 @@ class DoorLimits(NamedTuple):
         max_header_bytes: How long the path and the names and values of a request's headers may be together.
         header_timeout_s: How long they may take to come.
         body_timeout_s: How long nothing of a body may come.
-        min_body_rate: The slowest body, in bytes a second, but for its first `body_timeout_s`.
+        min_body_rate: The slowest body, in bytes a second, but for its first `body_timeout_s`; and the slowest reading
+            of answers where memory is short.
         read_timeout_s: How long its client may read nothing of an answer.
     """
 
@@ -91,7 +92,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; one too many is refused."""
         super().connection_made(transport)
-        self._reader = ReaderWatch(transport, self.loop, self._door.read_timeout_s)
+        door, memory = self._door, self._direct.desk.memory
+        self._reader = ReaderWatch(transport, self.loop, memory, door.read_timeout_s, door.min_body_rate)
         if len(self.connections) > self._door.max_connections:
             most = self._door.max_connections
             self._refuse(

@@ -7,22 +7,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
+    from edge_infer.server.ingestion.body_memory import BodyMemory
+
 
 class ReaderWatch:
-    """Cuts a connection whose client takes nothing of what was written for it.
+    """Counts what a client has not taken of what was written for it, and cuts one that takes nothing.
 
-    One that reads slowly is not cut: each time it is given as long again.
+    One that reads slowly is not cut: each time it is given as long again. Only where memory is short it must read at
+    a least rate, else a few that read a byte now and then would keep all of it.
 
     Args:
         transport: The connection's.
         loop: The event loop.
+        memory: Counts what is not taken.
         timeout_s: How long nothing may be taken.
+        min_rate: The slowest reading where memory is short, in bytes a second.
     """
 
-    def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        loop: asyncio.AbstractEventLoop,
+        memory: BodyMemory,
+        timeout_s: float,
+        min_rate: float,
+    ) -> None:
         self._transport = transport
         self._loop = loop
+        self._memory = memory
         self._timeout_s = timeout_s
+        self._least = timeout_s * min_rate
         self._timer: asyncio.TimerHandle | None = None
         self._unsent = 0
 
@@ -31,17 +45,22 @@ class ReaderWatch:
         self.end()
         self._unsent = self._transport.get_write_buffer_size()
         if self._unsent:
+            self._memory.taken += self._unsent
             self._timer = self._loop.call_later(self._timeout_s, self._look)
 
     def end(self) -> None:
         """Watch no more."""
+        self._memory.taken -= self._unsent
+        self._unsent = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        self._timer = None
-        if self._transport.get_write_buffer_size() < self._unsent:
-            self.begin()
-        else:
+        left = self._transport.get_write_buffer_size()
+        is_slow = left > max(self._least, self._unsent - self._least)  # one that has taken all but little is not
+        if left >= self._unsent or (is_slow and self._memory.is_short):
+            self.end()
             self._transport.abort()
+        else:
+            self.begin()

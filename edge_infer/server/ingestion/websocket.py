@@ -50,7 +50,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: BaseTransport) -> None:
         """Watch that the client reads."""
         super().connection_made(transport)
-        self._reader = ReaderWatch(self.transport, self.loop, self._door.read_timeout_s)
+        door = self._door
+        self._reader = ReaderWatch(self.transport, self.loop, self._memory, door.read_timeout_s, door.min_body_rate)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""

@@ -28,6 +28,7 @@ from edge_infer.server.ingestion.body_memory import BodyMemory
 from edge_infer.server.ingestion.guard import DoorLimits, GuardedProtocol
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
+from edge_infer.server.ingestion.sender_watch import SenderWatch
 from edge_infer.server.ingestion.websocket import GuardedWebSocket
 from edge_infer.server.listener import Tls
 from edge_infer.server.scheduling.batcher import BatchLimits
@@ -214,13 +215,13 @@ UPGRADE = (
 def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
     tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str, behind: bytes, status: int
 ) -> None:
-    late, look = Event(), GuardedProtocol._look
+    late, look = Event(), SenderWatch.look
 
-    def note(self: GuardedProtocol, what: str) -> None:
+    def note(self: SenderWatch, what: str) -> None:
         look(self, what)
         late.set()
 
-    monkeypatch.setattr(GuardedProtocol, "_look", note)
+    monkeypatch.setattr(SenderWatch, "look", note)
     app = create_app({"tiny": tiny}, limits=Limits(workers=1, door=LIMITS))
     head = POST.replace(b"/v2/models/tiny/infer", path.encode()) + b"Content-Length: 12\r\n\r\n"
     with ServerThread(app) as server:
@@ -244,13 +245,13 @@ def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
 def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
     tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late, look = Event(), GuardedProtocol._look
+    late, look = Event(), SenderWatch.look
 
-    def note(self: GuardedProtocol, what: str) -> None:
+    def note(self: SenderWatch, what: str) -> None:
         look(self, what)
         late.set()
 
-    monkeypatch.setattr(GuardedProtocol, "_look", note)
+    monkeypatch.setattr(SenderWatch, "look", note)
     app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=DoorLimits(body_timeout_s=2, min_body_rate=1e9)))
     body = row(2.0, 300_000)
     behind = POST.replace(b"/infer", b"/infer?a=b") + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -268,19 +269,19 @@ def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
         assert [int(one[:3]) for one in data.split(b"HTTP/1.1 ")[1:]] == [200, 200]
 
 
-def watched(server: ServerThread) -> GuardedProtocol:
-    """The connection whose body is waited for."""
+def watched(server: ServerThread) -> SenderWatch:
+    """What watches the connection whose body is waited for."""
     while True:
         for found in list(server._server.server_state.connections):
-            if isinstance(found, GuardedProtocol) and found._is_in_body and found._timer is not None:
-                return found
+            if isinstance(found, GuardedProtocol) and found._is_in_body and found._sender.timer is not None:
+                return found._sender
 
 
-def look(guard: GuardedProtocol) -> None:
+def look(sender: SenderWatch) -> None:
     """Let its timer ring now."""
-    timer = guard._timer
-    guard.loop.call_soon_threadsafe(guard._look, "body")
-    while guard._timer is timer:
+    timer = sender.timer
+    sender._loop.call_soon_threadsafe(sender.look, "body")
+    while sender.timer is timer:
         pass
 
 
@@ -299,12 +300,12 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
     with ServerThread(app) as server, opened(server) as connection:
         Client(server.url)("/v2/models/tiny/ready")
         connection.sendall(POST.replace(b"/infer", path.encode()) + how + piece)
-        guard = watched(server)
+        sender = watched(server)
         for count in (1, 2):
             connection.sendall(piece)
-            while guard.received < count * len(piece):
+            while sender.received < count * len(piece):
                 pass
-            look(guard)
+            look(sender)
             if end == "is too slow":
                 break
         if end == "arrives":
@@ -316,9 +317,9 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
             return
         if end == "is too slow":
             connection.sendall(piece)
-            while guard.received < 2 * len(piece):
+            while sender.received < 2 * len(piece):
                 pass
-        look(guard)
+        look(sender)
         assert answer(connection) == (408, "request_timeout")
         assert refusals(server) == {"request_timeout": 1}
         while app.direct.desk.memory.taken or any(model.in_flight for model in app.engine.active()):

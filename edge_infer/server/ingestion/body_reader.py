@@ -15,6 +15,7 @@ import numpy
 if TYPE_CHECKING:
     from edge_infer.server.ingestion.direct import DirectRequest
     from edge_infer.server.ingestion.guard import GuardedProtocol
+    from edge_infer.server.ingestion.sender_watch import SenderWatch
 
 #: A shorter rest stays with the parser: two changes of protocol cost as much as copying it.
 MIN_BYTES = 32 * 2**10
@@ -28,14 +29,16 @@ class BodyReader(asyncio.BufferedProtocol):
     Args:
         protocol: The connection's own.
         request: Whose body it is.
+        sender: Watches that it comes.
 
     Attributes:
         left: How many bytes are to come.
     """
 
-    def __init__(self, protocol: GuardedProtocol, request: DirectRequest) -> None:
+    def __init__(self, protocol: GuardedProtocol, request: DirectRequest, sender: SenderWatch) -> None:
         self._protocol = protocol
         self._request = request
+        self._sender = sender
         self.left = request.left
         self._body: memoryview | None = None
         if not request.response_complete:
@@ -53,7 +56,7 @@ class BodyReader(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of what came."""
         self.left -= nbytes
-        self._protocol.received += nbytes
+        self._sender.received += nbytes
         if self.left:
             return
         if self._body is not None:

@@ -6,24 +6,22 @@ body may come: a few hundred such connections (slow loris) would hold a server's
 
 from __future__ import annotations
 
-import json
-import logging
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from edge_infer.errors import InputError, QueueFull
-from edge_infer.server.errors import RequestTooSlow, TooManyHeaders, status_of
-from edge_infer.server.headers import REFUSED, access, echoed, facts_of, log_access, note
+from edge_infer.server.errors import RequestTooSlow, TooManyHeaders
+from edge_infer.server.headers import REFUSED, note
 from edge_infer.server.ingestion.body_reader import MIN_BYTES, BodyReader
 from edge_infer.server.ingestion.direct import DirectRequest
 from edge_infer.server.ingestion.reader_watch import ReaderWatch
-from edge_infer.server.ingestion.upgrade import head_of, refusal_of_handshake, without_upgrade
+from edge_infer.server.ingestion.refusal import line_of, refusal_of
+from edge_infer.server.ingestion.sender_watch import SenderWatch
+from edge_infer.server.ingestion.upgrade import error_of_handshake, head_of, without_upgrade
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,15 +31,6 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.ingestion.direct import DirectEndpoint
-
-_REASONS = {
-    400: "Bad Request",
-    408: "Request Timeout",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
-#: How much of the path of a refused request is logged.
-_MAX_LOGGED = 1024
 
 
 class DoorLimits(NamedTuple):
@@ -69,9 +58,6 @@ class GuardedProtocol(HttpToolsProtocol):
     """Uvicorn's protocol with limits, those of the application: `app.limits.door`.
 
     A request that comes in one piece, as almost all do, costs no timer.
-
-    Attributes:
-        received: How many bytes of a body have come since it is watched.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -79,14 +65,12 @@ class GuardedProtocol(HttpToolsProtocol):
         app: Any = self.config.app
         self._door: DoorLimits = app.limits.door
         self._direct: DirectEndpoint = app.direct
-        self._timer: asyncio.TimerHandle | None = None
         self._is_in_head = self._is_in_body = False
         self._header_bytes = 0
         self._since_progress = 0  # the bytes that came since the last head began, or the last piece of a body was read
         self._is_over = False  # what comes is for this protocol no more
         self._last: Callable[[], None] | None = None
-        self._idle_since = self._watched_since = self._due = 0.0
-        self.received = self._seen = 0  # of a body: now, and when it was looked at last
+        self._idle_since = 0.0
         self.url, self.headers = b"", []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -94,17 +78,18 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         door, memory = self._door, self._direct.desk.memory
         self._reader = ReaderWatch(transport, self.loop, memory, door.read_timeout_s, door.min_body_rate)
+        self._sender = SenderWatch(self.loop, self.flow, door, self._too_slow)
         if len(self.connections) > self._door.max_connections:
             most = self._door.max_connections
             self._refuse(
                 QueueFull(f"The server takes {most} connections", hint="keep connections alive and share them")
             )
         else:
-            self._watch(self._door.header_timeout_s, "headers")
+            self._sender.await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        self._unwatch()
+        self._sender.end()
         self._reader.end()
         self._forget_idle()
         super().connection_lost(exc)
@@ -159,16 +144,16 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._since_progress > self._door.max_header_bytes:  # of a head, or of what is behind the last chunk
             self._refuse(self._too_long())
         elif self._is_in_head:
-            if self._timer is None:
-                self._watch(self._door.header_timeout_s, "headers")
+            if self._sender.timer is None:
+                self._sender.await_headers()
         elif self._is_in_body:
-            if self._timer is None:
-                self._watch(self._door.body_timeout_s, "body")
+            if self._sender.timer is None:
+                self._sender.await_body()
             else:
-                self.received += len(data)
+                self._sender.received += len(data)
             cycle: Any = self.cycle
             if type(cycle) is DirectRequest and cycle.left >= MIN_BYTES:
-                self._read_by(BodyReader(self, cycle))
+                self._read_by(BodyReader(self, cycle, self._sender))
 
     def _read_by(self, protocol: GuardedProtocol | BodyReader) -> None:
         """Let a protocol have what comes next. Only while it does not read does a transport take another kind."""
@@ -215,9 +200,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Hand over to the protocol of WebSockets, unless the request is refused."""
         if self._is_over:
             return
-        refusal = refusal_of_handshake(head_of(self.parser.get_method(), self.url, b"1.1", self.scope["headers"]))
-        if refusal is not None:
-            self._refuse(refusal)
+        error = error_of_handshake(head_of(self.parser.get_method(), self.url, b"1.1", self.headers))
+        if error is not None:
+            self._refuse(error)
             return
         self.flow.pause_reading()
         self._end_with(self._hand_over)
@@ -237,7 +222,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _end_with(self, last: Callable[[], None]) -> None:
         """Do the last thing that this protocol does, once all earlier requests of the connection are answered."""
         self._is_over = True
-        self._unwatch()
+        self._sender.end()
         cycle: Any = self.cycle
         if cycle is None or cycle.response_complete or (cycle.more_body and not self.pipeline):
             self._end(last)
@@ -297,7 +282,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(self._too_long())
             return
         self._is_in_head, self._is_in_body = False, True
-        self._unwatch()
+        if self._sender.timer is not None:
+            self._sender.end()
         request = self._taken()
         if request is not None:
             self.cycle = request  # type: ignore[assignment]
@@ -349,7 +335,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         self._is_in_body = False
-        self._unwatch()
+        if self._sender.timer is not None:
+            self._sender.end()
         cycle: Any = self.cycle
         if cycle is not None and cycle.response_complete:  # it was refused before its body, which nobody waits for
             self._idle_since = self.loop.time()
@@ -360,28 +347,8 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
-    def _watch(self, seconds: float, what: str) -> None:
-        self._watched_since = perf_counter()
-        self.received = self._seen = 0
-        self._due = 0.0
-        self._timer = self.loop.call_later(seconds, self._look, what)
-
-    def _unwatch(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self, what: str) -> None:
-        """Hang up on headers that did not come, and on a body that stopped or comes too slowly."""
-        door = self._door
-        if self.flow.read_paused:  # it is we who take no more for now
-            self._watch(door.body_timeout_s, what)
-        elif what == "body" and self.received > self._seen and self.received >= self._due:
-            self._seen = self.received
-            self._due += door.body_timeout_s * door.min_body_rate
-            self._timer = self.loop.call_later(door.body_timeout_s, self._look, what)
-        else:
-            self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
+    def _too_slow(self, what: str) -> None:
+        self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
 
     def _too_long(self) -> TooManyHeaders:
         most = self._door.max_header_bytes
@@ -411,24 +378,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if cycle is not None and not self.pipeline:
             cycle.scope[REFUSED] = True
             return lambda status, size: note(cycle.scope, status=status, bytes=size, code=error.code)
-        if not access.isEnabledFor(logging.INFO):
-            return lambda *_: None
-        method = path = "-"
-        if self.url:
-            method = self.parser.get_method().decode("ascii")
-            with suppress(httptools.HttpParserInvalidURLError):
-                path = unquote((httptools.parse_url(self.url).path or b"-")[:_MAX_LOGGED].decode("latin-1"))
-        start = perf_counter() if self._timer is None else self._watched_since
-        facts = facts_of(echoed(self.headers), None, "", error.code)
-        return partial(log_access, method, path, start=start, facts=facts)
+        start = perf_counter() if self._sender.timer is None else self._sender.since
+        return line_of(self.parser.get_method() if self.url else b"", self.url, self.headers, start, error.code)
 
     def _write_refusal(self, error: EdgeInferError, log: Callable[[int, int], None]) -> None:
         app: Any = self.config.app
         app.refusals[error.code] += 1
-        status = status_of(error)
-        body = json.dumps(error.to_json()).encode()
-        log(status, len(body))
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        retry = "retry-after: 1\r\n" if status == 503 else ""
-        self.transport.write(f"{head}{retry}content-length: {len(body)}\r\n\r\n".encode() + body)
+        refusal = refusal_of(error)
+        log(refusal.status, refusal.size)
+        self.transport.write(refusal.data)
         self.transport.close()

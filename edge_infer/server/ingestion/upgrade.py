@@ -42,7 +42,7 @@ def without_upgrade(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[by
             yield name, value
 
 
-def refusal_of_handshake(head: bytes) -> EdgeInferError | None:
+def error_of_handshake(head: bytes) -> EdgeInferError | None:
     """Return the error for a handshake that is none; else None.
 
     Uvicorn answers one that `websockets` cannot parse with nothing, for ever, and others in plain text.

@@ -190,11 +190,12 @@ class GuardedProtocol(HttpToolsProtocol):
             try:
                 self.parser.feed_data(head)
                 self.parser.feed_data(rest)
-                return
             except httptools.HttpParserUpgrade as upgrade:
                 rest = rest[upgrade.args[0] :]
+                continue
             except httptools.HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
+            return
 
     def handle_websocket_upgrade(self) -> None:
         """Hand over to the protocol of WebSockets, unless the request is refused."""

@@ -224,7 +224,7 @@ def test_what_is_refused_at_the_door_or_left_has_one_line(
                     pass
         while not caplog.records:
             pass
-    assert app.refusals == ({code: 1} if code else {})
+    assert app.refusals == ({code: 1} if status else {})
     (record,) = (record for record in caplog.records if record.name == "edge_infer.server.access")
     facts: dict[str, Any] = record.facts  # type: ignore[attr-defined]
     found = {name: facts.get(name, "") for name in ("method", "path", "status", "code", "request_id")}

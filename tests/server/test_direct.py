@@ -161,6 +161,29 @@ def test_a_refusal_comes_before_the_body_which_is_thrown_away(tmp_path: Path, ga
     assert 'edge_infer_rejections_total{code="queue_full",model="tiny",pool="default",version="1"} 1.0' in metrics
 
 
+def test_a_flood_lets_the_threads_of_models_on_while_one_runs(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(direct, "sleep", naps.append)
+    monkeypatch.setattr(direct, "_LET_ON_EVERY_S", 0.0)
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=limits(max_queue_size=1))
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
+    with ServerThread(app) as server:
+        address, ask = ("127.0.0.1", int(server.url.rpartition(":")[2])), Client(server.url)
+        ask("/v2/models/tiny/ready")
+        with socket.create_connection(address, 30) as one, socket.create_connection(address, 30) as two:
+            one.sendall(head + row(1.0))
+            assert gate.entered.wait(60)
+            assert naps == []  # nothing ran when it came
+            two.sendall(head + row(2.0))
+            wait_until_queued(server, 1)
+            assert [ask(PATH, "POST", row(3.0), content_type=OCTETS).status for _ in range(3)] == [503] * 3
+            gate.open.set()
+            assert two.recv(65536).endswith(row(2.0))
+    assert naps == [0] * 4
+
+
 def test_a_client_that_leaves_before_its_body_gives_the_model_back(server: ServerThread) -> None:
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n1234".encode()
     send = Client(server.url)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, ClassVar
 
 from edge_infer.errors import EdgeInferError
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: Longer bodies are read through the application, which slows the client down where they pile up.
 _MAX_BYTES = 4 * 2**20
+#: How often the event loop lets threads that run models on, while requests come.
+_LET_ON_EVERY_S = 0.001
 #: How many refusals are remembered as they are sent.
 _MAX_REFUSALS = 1024
 _STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
@@ -290,6 +292,7 @@ class DirectEndpoint:
         self._checks_origin = checks_origin
         self._most = min(_MAX_BYTES, application.max_body_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._let_on_at = 0.0
 
     def begin(self, protocol: GuardedProtocol, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectRequest | None:
         """Take a POST whose headers are complete, or refuse it.
@@ -302,6 +305,9 @@ class DirectEndpoint:
         Returns:
             The request, which holds its model; None where the application must answer.
         """
+        now = perf_counter()
+        if now > self._let_on_at:
+            self._let_workers_on(now)
         engine, _, keys, memory, _ = self.desk
         if engine.is_draining or self._is_cached:
             return None
@@ -319,7 +325,7 @@ class DirectEndpoint:
         model = engine.current(*target, tenant.name)
         if model is None:
             return None
-        request = DirectRequest(self, protocol, path, model, head, tenant, perf_counter())
+        request = DirectRequest(self, protocol, path, model, head, tenant, now)
         refusal = model.dispatcher.refusal(model, head.priority, tenant)
         refusal = refusal or memory.refusal(head.content_length)
         if refusal is not None:
@@ -329,6 +335,18 @@ class DirectEndpoint:
         else:
             memory.taken += head.content_length
         return request
+
+    def _let_workers_on(self, now: float) -> None:
+        """Sleep for no time at all while models run: a thread that has run one needs the interpreter to go on.
+
+        In a flood of small requests it would wait for up to 20 ms. The loop lets go of the interpreter at each read,
+        which wakes the thread, but too late to take it; and a thread that is woken begins to wait anew, so it never
+        comes to ask for the interpreter, as it does after `sys.getswitchinterval()` (CPython, `take_gil`).
+        """
+        if any(dispatcher.scheduler.running for dispatcher in self.desk.engine.dispatchers.values()):
+            sleep(0)
+            now = perf_counter()
+        self._let_on_at = now + _LET_ON_EVERY_S
 
     def _takes(self, head: RequestHead) -> bool:
         """Tell whether a request is common: short, of known length, not compressed, nothing to be careful with."""

@@ -414,8 +414,8 @@ import pyodide.http
 
 fetch = pyodide.http.pyfetch
 
-async def fetch_and_break(address):
-    response = await fetch(address)
+async def fetch_and_break(address, **options):
+    response = await fetch(address, **options)
     await fetch(f"{url}/now")
     return response
 

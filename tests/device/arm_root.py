@@ -11,9 +11,11 @@ are those that this machine's apt and pip are set up with.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -196,16 +198,21 @@ def _python_version(root: Path) -> str:
 
 
 def _install_wheels(arm: Arm, version: str, site: Path) -> None:
-    """Let this machine's pip unpack the wheels of the other platform."""
+    """Let this machine's pip unpack the wheels of the other platform, the engine's in this machine's version."""
+    # What constrains this machine is not for another one: `backports-strenum`, say, is of Python 3.10 by its own word.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     tags = [argument for tag in arm.platforms for argument in ("--platform", tag)]
     command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(site), "--no-compile", "--upgrade"]
     command += ["--python-version", version, "--implementation", "cp", "--only-binary=:all:", *tags]
     is_whole = arm.debian == "arm64"
     names = list(arm.wheels) if is_whole else [name for name in arm.wheels if not name.startswith("tflite")]
-    run = subprocess.run([*command, *names], capture_output=True, text=True, check=False)
+    engines = [f"{name}=={metadata.version(name)}" if name == "onnxruntime" else name for name in names]
+    run = subprocess.run([*command, *engines], capture_output=True, text=True, check=False, env=environment)
     if run.returncode == 0 and not is_whole:  # its numpy is Debian's
         rest = [name for name in arm.wheels if name not in names]
-        run = subprocess.run([*command, "--no-deps", *rest], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [*command, "--no-deps", *rest], capture_output=True, text=True, check=False, env=environment
+        )
     if run.returncode:
         raise CannotBuildError(f"pip for {arm.debian}, Python {version}: {run.stderr.strip()[-600:]}")
 

@@ -146,7 +146,7 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   const image = openKept();
   const options = { threads, onProgress };
   const starters = {
-    ort: async () => startOrt({ ...options, base: new URL("vendor/onnxruntime-web/", root) }, image),
+    ort: async () => startOrt({ ...options, base: new URL("vendor/onnxruntime-web/", root) }, image, booting),
     litert: async () => {
       const { sharedLiteRtEngine } = await import("./litert.js");
       return sharedLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) });
@@ -156,9 +156,10 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   if (unknown !== undefined || engines.length === 0) {
     throw new InferError(`Engine \`${unknown}\` is not known; choose from \`ort\`, \`litert\``, "input_error");
   }
+  const booting = bootPyodide(new URL("vendor/pyodide/", root), image, onProgress, onOutput);
   const [started, { pyodide, isFromImage }, package_] = await Promise.all([
     Promise.all(engines.map((name) => starters[name]())),
-    bootPyodide(new URL("vendor/pyodide/", root), image, onProgress, onOutput),
+    booting,
     wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
   ]);
   const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
@@ -187,8 +188,9 @@ async function openKept() {
  *
  * @param {import("./ort.js").EngineOptions} options
  * @param {Promise<PythonImage | null>} keeping
+ * @param {Promise<unknown>} booting Python's start, which reads its own parts of what was kept.
  */
-async function startOrt(options, keeping) {
+async function startOrt(options, keeping, booting) {
   const { sharedOrtEngine } = await import("./ort.js");
   const image = await keeping;
   if (!image) return sharedOrtEngine(options);
@@ -196,6 +198,7 @@ async function startOrt(options, keeping) {
     const kept = { wasm: () => image.read("engine-wasm"), memory: () => image.read("engine-memory") };
     return await sharedOrtEngine({ ...options, kept });
   } catch (error) {
+    await booting.catch(() => {});
     await dropKept("the engine", error);
     return sharedOrtEngine(options);
   }

@@ -36,11 +36,11 @@ from browser_start import sample_starts  # noqa: E402  beside this file
 from networks import mobilenet_v2  # noqa: E402  beside this file
 from table import publish  # noqa: E402  beside this file
 
-from edge_infer.browser.chromium import chromium  # noqa: E402
 from edge_infer.server.app import create_app  # noqa: E402
-from edge_infer.server.files.pages import find_web_root  # noqa: E402
-from edge_infer.server.thread import ServerThread  # noqa: E402
-from edge_infer_converters.targets import tflite  # noqa: E402
+from edge_infer.server.http.in_thread import ServerThread  # noqa: E402
+from edge_infer.server.static.pages import find_web_root  # noqa: E402
+from edge_infer.tools.browser.chromium import chromium  # noqa: E402
+from edge_infer_converters.writers import tflite  # noqa: E402
 from tests import zoo  # noqa: E402
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from edge_infer.browser.chromium import chromium_with_profile
+from edge_infer.tools.browser.chromium import chromium_with_profile
 
 _OURS = """async () => {
     const { loadPython } = await import("/src/index.js");

@@ -110,7 +110,7 @@ def models(folder: Path) -> dict[str, Path]:
     import onnx
 
     from benchmarks.convert_models import keyword_spotter
-    from edge_infer_converters.targets.tflite import write
+    from edge_infer_converters.writers.tflite import write
     from tests import zoo
 
     made = {"dscnn": folder / "dscnn.onnx", "mlp": folder / "mlp.onnx", "tflite": folder / "dscnn.tflite"}

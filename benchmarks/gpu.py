@@ -50,7 +50,7 @@ from table import publish  # noqa: E402  beside this file
 
 import edge_infer  # noqa: E402
 from edge_infer import OnnxRuntimeOptions  # noqa: E402
-from edge_infer_converters.steps.fp16 import to_fp16  # noqa: E402
+from edge_infer_converters.passes.fp16 import to_fp16  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from sync_tensors import half, int8, read, safetensors, scales
 
-from edge_infer.sync.spans import Span, find_spans
+from edge_infer.formats.spans import Span, find_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

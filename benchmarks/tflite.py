@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import convert_models
 from table import publish
 
-from edge_infer import parity
-from edge_infer_converters.targets import tflite
+from edge_infer.parity import comparison
+from edge_infer_converters.writers import tflite
 from tests import zoo
 from tests.converters import onnx_nodes, small_models
 
@@ -110,7 +110,7 @@ def measured(name: str, model: bytes, feeds: dict[str, Any], rounds: int) -> lis
         between = time.perf_counter()
         got = runner(**feeds)
         pairs.append((time.perf_counter() - between, between - before))
-    one = parity.compare([dict(zip(names, wanted, strict=True))], [got])
+    one = comparison.compare([dict(zip(names, wanted, strict=True))], [got])
     ratios = [ours / peer for ours, peer in pairs[1:]]
     found = collections.Counter(written.operators)
     rows = [
@@ -129,7 +129,7 @@ def measured(name: str, model: bytes, feeds: dict[str, Any], rounds: int) -> lis
         plain = onnxruntime.SessionOptions()
         plain.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         other = onnxruntime.InferenceSession(model, plain).run(names, feeds)
-        both = parity.compare([dict(zip(names, wanted, strict=True))], [dict(zip(names, other, strict=True))])
+        both = comparison.compare([dict(zip(names, wanted, strict=True))], [dict(zip(names, other, strict=True))])
         rows.append(row(f"{name}: parity", "of onnxruntime, fused and plain", both.sqnr_db, "-", None, ">=", None))
         rows.append(row(f"{name}: operators", "count", count, "onnx2tf 2.6.9, 2026-11-20", 121, "<=", 66))
         rows.append(against_onnx2tf(model, written.data, feeds, rounds))
@@ -173,7 +173,7 @@ def networks() -> list[dict[str, Any]]:
         wanted = [dict(zip(names, session.run(names, call), strict=True)) for call in calls]
         runner = Interpreter(model_content=written.data, num_threads=1).get_signature_runner()
         got = [{key: np.array(value) for key, value in runner(**call).items()} for call in calls]
-        one = parity.compare(wanted, got)
+        one = comparison.compare(wanted, got)
         rows += [
             row(f"{name}: parity", "SQNR dB", one.sqnr_db, "target", 115.0, ">=", 115.0),
             row(f"{name}: parity", "max err/rms", one.max_err, "target", 1e-5, "<=", 1e-5),
@@ -244,7 +244,7 @@ def quantized(rounds: int) -> list[dict[str, Any]]:
         for word in ("int8", "int8x16"):
             small, what = graph.write(word, ranges).data, f"{name}: static {word}"
             got = outputs(small, calls)
-            figures = parity.compare([{"y": want}], [{"y": got}])
+            figures = comparison.compare([{"y": want}], [{"y": got}])
             ratio, spread = cpu_ratio(small, plain, calls[0], rounds)
             floor, theirs = (least, peer) if word == "int8" else (None, (None, "-"))
             if word == "int8x16" and name == "digits CNN":

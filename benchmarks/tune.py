@@ -28,7 +28,7 @@ from overhead import call_us
 from table import publish
 
 import edge_infer
-from edge_infer.values import present
+from edge_infer.tensors.arrays import present
 from edge_infer_converters import convert
 from edge_infer_converters.recipe import Recipe
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edge_infer import cli, errors
-from edge_infer.registry import backend_names, get_backend
+from edge_infer.backends.registry import backend_names, get_backend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,8 +89,8 @@ def tflite_page() -> str:
     """Return which ONNX operators the TFLite writer writes, and how."""
     import onnx
 
-    from edge_infer_converters.targets.tflite.decompose import is_written_out
-    from edge_infer_converters.targets.tflite.rules import RULES
+    from edge_infer_converters.writers.tflite.decompose import is_written_out
+    from edge_infer_converters.writers.tflite.rules import RULES
 
     latest = {one.name: one for one in onnx.defs.get_all_schemas() if one.domain == ""}
     parts = [

@@ -13,9 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from edge_infer.backends.onnxruntime_options import OnnxRuntimeOptions
-    from edge_infer.bundle import Bundle
-    from edge_infer.dtypes import DType
+    from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.bundle.manifest import Manifest, Variant
     from edge_infer.errors import (
         BackendError,
         BackendUnavailable,
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
         UnsupportedError,
         UnsupportedModel,
     )
-    from edge_infer.loading import load, load_async
-    from edge_infer.manifest import Manifest, Variant
-    from edge_infer.session import PreparedCall, Report, Session, Stream
-    from edge_infer.tensors import Tensor, TensorSpec
-    from edge_infer.tuning import tune
+    from edge_infer.runtime.load import load, load_async
+    from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
+    from edge_infer.runtime.tuning import tune
+    from edge_infer.tensors.dtypes import DType
+    from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 __version__ = "0.1.0"
 
@@ -72,20 +72,20 @@ __all__ = [
 # Where each of the names is. A module is imported when one of its names is first asked for: `load` begins the start of
 # the engine before it needs most of them.
 _PLACES = {
-    "Bundle": "bundle",
-    "DType": "dtypes",
-    "Manifest": "manifest",
-    "OnnxRuntimeOptions": "backends.onnxruntime_options",
-    "PreparedCall": "session",
-    "Report": "session",
-    "Session": "session",
-    "Stream": "session",
-    "Tensor": "tensors",
-    "TensorSpec": "tensors",
-    "Variant": "manifest",
-    "load": "loading",
-    "load_async": "loading",
-    "tune": "tuning",
+    "Bundle": "bundle.bundle",
+    "DType": "tensors.dtypes",
+    "Manifest": "bundle.manifest",
+    "OnnxRuntimeOptions": "backends.onnxruntime.options",
+    "PreparedCall": "runtime.session",
+    "Report": "runtime.session",
+    "Session": "runtime.session",
+    "Stream": "runtime.session",
+    "Tensor": "tensors.tensor",
+    "TensorSpec": "tensors.tensor",
+    "Variant": "bundle.manifest",
+    "load": "runtime.load",
+    "load_async": "runtime.load",
+    "tune": "runtime.tuning",
 }
 
 

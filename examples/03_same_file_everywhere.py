@@ -19,10 +19,10 @@ from typing import Any
 
 import digits_app
 
-from edge_infer.browser.page import PagePython
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from edge_infer.tools.browser.page import PagePython
 from edge_infer_converters import convert
 
 DIGITS = Path(__file__).parent / "digits"

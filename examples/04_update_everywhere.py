@@ -24,16 +24,16 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from edge_infer.browser.chromium import chromium
-from edge_infer.live import LiveSession, trial
+from edge_infer.runtime.live import LiveSession, trial
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
 from edge_infer.server.store.routes import HostedStore
-from edge_infer.server.thread import ServerThread
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
+from edge_infer.tools.browser.chromium import chromium
 from edge_infer_converters import convert
 
 DIGITS = Path(__file__).parent / "digits"

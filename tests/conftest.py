@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from edge_infer.manifest import FileEntry, Manifest, Variant
-from edge_infer.registry import backend_names, get_backend
+from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 
 try:
     from hypothesis import HealthCheck, settings

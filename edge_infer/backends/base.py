@@ -1,13 +1,13 @@
 """The contract between a session and an engine.
 
-A backend is found by `edge_infer.registry`, says whether it can work here, and prepares a model as a `Runnable`.
+A backend is found by `backends.registry`, says whether it can work here, and prepares a model as a `Runnable`.
 `Session` has checked names, dtypes and shapes before it calls one; each input arrives as a `numpy.ndarray` or an
 `edge_infer.Tensor`, each output leaves as either, whichever is natural to the engine.
 """
 
 from __future__ import annotations
 
-from edge_infer.records import Record
+from edge_infer.platform.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, Protocol, TypeGuard
 
+    from edge_infer.bundle.manifest import Variant
     from edge_infer.errors import BackendUnavailable
-    from edge_infer.manifest import Variant
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.tensors.tensor import Array, TensorSpec
 else:  # what the classes below are for is done before a program runs
     Any, Protocol = object, object
-
-#: A `numpy.ndarray` or an `edge_infer.Tensor`; numpy is optional, so the type cannot be named.
-Array = Any
 
 
 class Availability(Record):

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.backends.base import Availability, Placement
-from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, OutOfMemory, UnsupportedModel, listed
-from edge_infer.platform import available_cpus, installed_version
-from edge_infer.tensors import Tensor, TensorSpec
-from edge_infer.tflite_file import is_whole
-from edge_infer.values import fill, to_numpy
+from edge_infer.formats.tflite_check import is_whole
+from edge_infer.platform.host import available_cpus
+from edge_infer.platform.installed import installed_version
+from edge_infer.tensors.arrays import fill, to_numpy
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from edge_infer.backends.base import Array
-    from edge_infer.manifest import Variant
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer.tensors.tensor import Array
 
 # The successor first. tflite-runtime has wheels for 32-bit ARM and Python up to 3.11 only.
 _PACKAGES = (("ai_edge_litert", "ai-edge-litert"), ("tflite_runtime", "tflite-runtime"))

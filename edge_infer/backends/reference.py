@@ -11,17 +11,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability, Placement
-from edge_infer.dtypes import DType
 from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
-from edge_infer.platform import installed_version
-from edge_infer.tensors import Tensor, TensorSpec
-from edge_infer.values import fill, to_numpy
+from edge_infer.platform.installed import installed_version
+from edge_infer.tensors.arrays import fill, to_numpy
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from edge_infer.backends.base import Array
-    from edge_infer.manifest import Variant
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer.tensors.tensor import Array
 
 
 class ReferenceBackend:

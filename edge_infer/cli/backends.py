@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.cli import options, output
-from edge_infer.registry import backend_names, get_backend
 
 
 @click.command()

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edge_infer.bundle import Bundle
+from edge_infer.backends.registry import get_backend
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
-from edge_infer.opening import takes_threads
-from edge_infer.processors import is_emulated
-from edge_infer.registry import get_backend
-from edge_infer.remembered import machine
-from edge_infer.select import Choice, worth_measuring
+from edge_infer.platform.cpu import is_emulated
+from edge_infer.runtime.measurements import machine
+from edge_infer.runtime.open_session import takes_threads
+from edge_infer.runtime.selection import Choice, worth_measuring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer.bench.compare import Change
-    from edge_infer.bench.native import Failure
-    from edge_infer.bench.rows import Row
-    from edge_infer.doctor.heat import Heat
+    from edge_infer.tools.bench.compare import Change
+    from edge_infer.tools.bench.native import Failure
+    from edge_infer.tools.bench.rows import Row
+    from edge_infer.tools.doctor.heat import Heat
 
 FORMAT = 1
 
@@ -120,10 +120,10 @@ def bench(
     """  # noqa: D301  click reads the \b
     if fail_above is not None and compare is None:
         raise click.UsageError("--fail-above needs --compare")
-    from edge_infer.bench.compare import compare_rows
-    from edge_infer.bench.in_page import measure_in_page
-    from edge_infer.bench.native import measure_native
-    from edge_infer.doctor.heat import read_heat
+    from edge_infer.tools.bench.compare import compare_rows
+    from edge_infer.tools.bench.in_page import measure_in_page
+    from edge_infer.tools.bench.native import measure_native
+    from edge_infer.tools.doctor.heat import read_heat
 
     bundle = Bundle.open(source)
     older = None if compare is None else _read(compare)
@@ -218,7 +218,7 @@ def _cpus(pin: str | None) -> list[int]:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """Read what `--json` wrote."""
-    from edge_infer.bench.rows import row_from_json
+    from edge_infer.tools.bench.rows import row_from_json
 
     try:
         document = json.loads(path.read_bytes())

@@ -7,20 +7,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer import bisection
+from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest, Variant
 from edge_infer.cli import output
-from edge_infer.codec import write_examples
 from edge_infer.errors import InputError, UnsupportedModel, listed
-from edge_infer.loading import load
-from edge_infer.manifest import MANIFEST_NAME, FileEntry, Manifest, Variant
-from edge_infer.registry import backend_names, get_backend
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.runtime.load import load
+from edge_infer.verify import bisection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer.bisection import Finding, Runs, Tap
-    from edge_infer.bundle import Bundle
-    from edge_infer.codec import Example
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.formats.safetensors import Example
+    from edge_infer.verify.bisection import Finding, Runs, Tap
 
 #: More examples than this change nothing: a node that differs does so on each.
 MAX_EXAMPLES = 4
@@ -202,9 +202,9 @@ class _Runner:
 
 
 def _in_page(folder: Path, way: Way) -> Runs:
-    from edge_infer.browser.page import PagePython
     from edge_infer.server.app import create_app
-    from edge_infer.server.thread import ServerThread
+    from edge_infer.server.http.in_thread import ServerThread
+    from edge_infer.tools.browser.page import PagePython
 
     app = create_app({folder.stem: folder})
     with ServerThread(app) as server, PagePython(server.url, webgpu=way.device == "webgpu") as page:

@@ -16,7 +16,7 @@ from edge_infer.cli import output
 from edge_infer.errors import EdgeInferError, InputError
 
 if TYPE_CHECKING:
-    from edge_infer.device.drop_folder import Taken
+    from edge_infer.tools.device.drop_folder import Taken
 
 
 @click.group()
@@ -76,7 +76,7 @@ def install_service(
     edge-infer device install-service digits.bundle --dry-run
     sudo edge-infer device install-service /srv/models/current --user pi --host 0.0.0.0
     """  # noqa: D301  click reads the \b
-    from edge_infer.device.service import Service, unit_text
+    from edge_infer.tools.device.service import Service, unit_text
 
     arguments = _arguments(source, host, port)
     short = name or _short_name(source)
@@ -85,7 +85,7 @@ def install_service(
     if dry_run:
         output.data(text.rstrip("\n"))
         return
-    from edge_infer.files import write_file
+    from edge_infer.platform.atomic_write import write_file
 
     path = unit_dir / service.unit
     if not unit_dir.is_dir():
@@ -116,7 +116,7 @@ def _arguments(source: str, host: str, port: int) -> tuple[str, ...]:
 
 def _short_name(source: str) -> str:
     """Return a name for the unit: the bundle's, or the last piece of the address."""
-    from edge_infer.bundle import Bundle
+    from edge_infer.bundle.bundle import Bundle
 
     if Path(source).exists():
         return Bundle.open(source).manifest.name
@@ -132,7 +132,7 @@ def status(folders: tuple[Path, ...], root: Path) -> None:
     A DIR is a folder that `pull` or `watch` fills, a drop folder, or a bundle. Without one: those in
     /var/lib/edge-infer.
     """
-    from edge_infer.device.status import read_status
+    from edge_infer.tools.device.status import read_status
 
     known = Path("/var/lib/edge-infer")
     if not folders and known.is_dir():
@@ -164,8 +164,8 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
     edge-infer device watch-folder /srv/models &
     edge-infer serve /srv/models/current     # serves the new version from the next request on
     """  # noqa: D301  click reads the \b
-    from edge_infer.device.drop_folder import DropFolder
-    from edge_infer.notify import Watchdog, notify
+    from edge_infer.platform.systemd import Watchdog, notify
+    from edge_infer.tools.device.drop_folder import DropFolder
 
     drop = DropFolder(folder)
     if once:

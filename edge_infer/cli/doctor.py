@@ -11,7 +11,7 @@ import click
 from edge_infer.cli import options, output
 
 if TYPE_CHECKING:
-    from edge_infer.doctor.findings import Finding
+    from edge_infer.tools.doctor.findings import Finding
 
 
 @click.command()
@@ -33,7 +33,7 @@ def doctor(url: str | None, root: Path | None, as_json: bool) -> None:
     if url is not None:
         if root is not None:
             raise click.UsageError("--root is about a disk, not about a server")
-        from edge_infer.doctor.live_server import examine_server
+        from edge_infer.tools.doctor.live_server import examine_server
 
         findings = examine_server(url)
     else:
@@ -49,14 +49,14 @@ def doctor(url: str | None, root: Path | None, as_json: bool) -> None:
 
 
 def _examine(root: Path | None) -> list[Finding]:
-    from edge_infer.doctor.machine import examine_machine
+    from edge_infer.tools.doctor.machine import examine_machine
 
     if root is not None:
         return examine_machine(root.resolve())
-    from edge_infer.doctor.browser import examine_browser
-    from edge_infer.doctor.cuda import examine_cuda
-    from edge_infer.doctor.engines import examine_engines
-    from edge_infer.doctor.imports import examine_imports
+    from edge_infer.tools.doctor.browser import examine_browser
+    from edge_infer.tools.doctor.cuda import examine_cuda
+    from edge_infer.tools.doctor.engines import examine_engines
+    from edge_infer.tools.doctor.imports import examine_imports
 
     return [*examine_machine(), *examine_engines(), *examine_cuda(), *examine_imports(), *examine_browser()]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from edge_infer.bundle import Bundle
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output, tflite_info
-from edge_infer.loading import load
+from edge_infer.runtime.load import load
 
 
 @click.command()

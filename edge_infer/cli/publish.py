@@ -32,7 +32,7 @@ def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Pat
     """
     require_sync()
     from edge_infer.sync.publish import publish as publish_bundle
-    from edge_infer.sync.remote import published
+    from edge_infer.sync.publisher import published
     from edge_infer.sync.stage import WHOLE, parse_share
 
     part = parse_share(stage)

@@ -13,7 +13,7 @@ import click
 
 from edge_infer.cli import options, output
 from edge_infer.cli.store import require_sync
-from edge_infer.notify import Watchdog, notify
+from edge_infer.platform.systemd import Watchdog, notify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,8 @@ def pull(
     """Bring a device's folder to the newest version of a model in a store.
 
     STORE is a URL or a folder. What is here already is not fetched again; the new version runs its golden examples
-    before it becomes the active one. Load it from `edge-infer store status DIR`, or by `edge_infer.live.LiveSession`.
+    before it becomes the active one. Load it from `edge-infer store status DIR`, or by
+    `edge_infer.runtime.live.LiveSession`.
     """
     require_sync()
     _rename(into, name)
@@ -174,7 +175,7 @@ def _pull(
     choice: dict[str, Any],
     is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False,
 ) -> Pulled:
-    from edge_infer.live import trial
+    from edge_infer.runtime.live import trial
     from edge_infer.sync.client import pull as pull_model
     from edge_infer.sync.client import split_address
     from edge_infer.sync.device import DeviceStore

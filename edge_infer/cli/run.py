@@ -10,16 +10,16 @@ from zipfile import BadZipFile
 
 import click
 
-from edge_infer import codec
 from edge_infer.cli import options, output
-from edge_infer.dtypes import DType
 from edge_infer.errors import InputError
-from edge_infer.files import write_file
-from edge_infer.loading import load
+from edge_infer.formats import safetensors
+from edge_infer.platform.atomic_write import write_file
+from edge_infer.runtime.load import load
+from edge_infer.tensors.dtypes import DType
 
 if TYPE_CHECKING:
-    from edge_infer.session import Session
-    from edge_infer.tensors import Tensor
+    from edge_infer.runtime.session import Session
+    from edge_infer.tensors.tensor import Tensor
 
 _READABLE = ".npy, .npz, .json, .safetensors or .bin"
 _WRITABLE = ".npz, .json or .safetensors"
@@ -105,7 +105,7 @@ def _read(path: Path, name: str) -> Any:
         if path.suffix == ".bin":
             return path.read_bytes()
         if path.suffix == ".safetensors":
-            return _member(codec.read_tensors(path.read_bytes()), name, path)
+            return _member(safetensors.read_tensors(path.read_bytes()), name, path)
         if path.suffix in (".npy", ".npz"):
             import numpy
 
@@ -135,13 +135,13 @@ def _write(path: Path, results: dict[str, Tensor]) -> None:
         document = output.finite({name: value.tolist() for name, value in results.items()})
         data = json.dumps(document, allow_nan=False).encode()
     elif path.suffix == ".safetensors":
-        data = codec.write_tensors(results)
+        data = safetensors.write_tensors(results)
     else:
         import io
 
         import numpy
 
-        from edge_infer.values import EXTENDED, to_numpy
+        from edge_infer.tensors.arrays import EXTENDED, to_numpy
 
         arrays: dict[str, Any] = {}
         for name, value in results.items():

@@ -13,8 +13,8 @@ import click
 
 from edge_infer.cli import output
 from edge_infer.errors import BundleError, ServingError
-from edge_infer.notify import Watchdog, answers, notify
-from edge_infer.platform import cache_folder
+from edge_infer.platform.host import cache_folder
+from edge_infer.platform.systemd import Watchdog, answers, notify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -274,13 +274,13 @@ def serve(
     _require_server()
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
-    from edge_infer.server.files.pages import find_web_root
-    from edge_infer.server.ingestion.guard import DoorLimits
-    from edge_infer.server.listener import Tls, is_local, listen, url_from_outside, url_of
-    from edge_infer.server.listener import serve as serve_on
-    from edge_infer.server.repository import name_models
+    from edge_infer.server.config import Settings, check_device, read_settings
+    from edge_infer.server.execution.repository import name_models
+    from edge_infer.server.http.limits import DoorLimits
+    from edge_infer.server.http.listener import Tls, is_local, listen, url_from_outside, url_of
+    from edge_infer.server.http.listener import serve as serve_on
     from edge_infer.server.scheduling.batcher import BatchLimits
-    from edge_infer.server.settings import Settings, check_device, read_settings
+    from edge_infer.server.static.pages import find_web_root
     from edge_infer.server.store.routes import HostedStore
 
     models: dict[str, list[Path]] = {}
@@ -303,7 +303,7 @@ def serve(
         settings = settings._replace(fast_variants={"*": fast_variant, **settings.fast_variants})
     provider = None
     if otel:
-        from edge_infer.server.response.spans import otlp_provider
+        from edge_infer.server.metrics.tracing import otlp_provider
 
         provider = otlp_provider()
     batch = BatchLimits(max_batch_size, max_delay_ms, max_queue_size, max_wait_ms, refuse_nan, max_rows)

@@ -42,8 +42,8 @@ def slim(
     python3 -I -S digits-device inputs.json
     python3 -I -S digits-device --self-test
     """  # noqa: D301  click reads the \b
-    from edge_infer.slim.engine import find_library, this_platform
-    from edge_infer.slim.folder import write_slim
+    from edge_infer.tools.slim.engine import find_library, this_platform
+    from edge_infer.tools.slim.folder import write_slim
 
     target = platform or this_platform()
     library = find_library(target, wheel)

@@ -54,7 +54,7 @@ def init(location: str, keys: Path) -> None:
 
     Keep root.pem offline: it is needed only to replace the others.
     """
-    from edge_infer.sync.remote import published
+    from edge_infer.sync.publisher import published
 
     with published(location) as repository:
         if keys.resolve().is_relative_to(repository.folder.resolve()):
@@ -73,7 +73,7 @@ def rotate(location: str, role: str, keys: Path) -> None:
 
     Needs the root keys. The files of the old keys are kept under another name. Rotating `root` also extends its year.
     """
-    from edge_infer.sync.remote import published
+    from edge_infer.sync.publisher import published
 
     with published(location) as repository:
         keyid = repository.rotate(role, keys)
@@ -92,7 +92,7 @@ def add(location: str, role: str, threshold: int | None, keys: Path) -> None:
 
     All of them are needed in --keys when something is signed; keep them apart in between.
     """
-    from edge_infer.sync.remote import published
+    from edge_infer.sync.publisher import published
 
     with published(location) as repository:
         keyid = repository.add_key(role, keys, threshold)
@@ -110,7 +110,7 @@ def stage(location: str, model: str, share: str, keys: Path) -> None:
 
     SHARE is 50%, all or halt. With halt no more devices take it; those that have it keep it.
     """
-    from edge_infer.sync.remote import published
+    from edge_infer.sync.publisher import published
     from edge_infer.sync.stage import WHOLE, parse_share
 
     part = parse_share(share)
@@ -125,7 +125,7 @@ def stage(location: str, model: str, share: str, keys: Path) -> None:
 @keys_option
 def refresh(location: str, keys: Path) -> None:
     """Sign a STORE again, so that it does not expire: at least once a week."""
-    from edge_infer.sync.remote import published
+    from edge_infer.sync.publisher import published
 
     with published(location) as repository:
         until = repository.refresh(keys)

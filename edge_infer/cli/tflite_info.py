@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from edge_infer import tflite_model
 from edge_infer.cli import output
+from edge_infer.formats import tflite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.tflite_model import TFLiteFile, TFLiteTensor
+    from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
 
 
 def show(path: Path, *, as_json: bool) -> None:
@@ -25,7 +25,7 @@ def show(path: Path, *, as_json: bool) -> None:
         UnsupportedModel: It is no TFLite file, or contradicts itself.
     """
     content = path.read_bytes()
-    file = tflite_model.read(content, path.name)
+    file = tflite.read(content, path.name)
     found = described(file, len(content))
     if as_json:
         output.data_json({"name": path.stem, **found})

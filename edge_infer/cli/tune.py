@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from edge_infer.cli import options, output
-from edge_infer.tuning import tune as tune_bundle
+from edge_infer.runtime.tuning import tune as tune_bundle
 
 if TYPE_CHECKING:
-    from edge_infer.tuning import Tuning
+    from edge_infer.runtime.tuning import Tuning
 
 
 @click.command()

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from edge_infer.bundle import Bundle
+from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
-from edge_infer.integer_parity import steps_apart
-from edge_infer.loading import load
-from edge_infer.parity import compare, judge
-from edge_infer.platform import is_url
-from edge_infer.registry import backend_names, get_backend
-from edge_infer.select import check_device
+from edge_infer.parity.comparison import compare, judge
+from edge_infer.parity.quantization_steps import steps_apart
+from edge_infer.platform.fetch import is_url
+from edge_infer.runtime.load import load
+from edge_infer.runtime.selection import check_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from edge_infer.bundle.manifest import Variant
     from edge_infer.cli.bisect import Bisection
-    from edge_infer.codec import Example
-    from edge_infer.manifest import Variant
-    from edge_infer.parity import Verdict
-    from edge_infer.tensors import Tensor
+    from edge_infer.formats.safetensors import Example
+    from edge_infer.parity.comparison import Verdict
+    from edge_infer.tensors.tensor import Tensor
 
     Outputs = list[dict[str, Tensor]]
 
@@ -230,9 +230,9 @@ def _run_here(
 def _run_in_page(
     bundle: Bundle, name: str, device: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
 ) -> list[Row]:
-    from edge_infer.browser.page import PagePython
     from edge_infer.server.app import create_app
-    from edge_infer.server.thread import ServerThread
+    from edge_infer.server.http.in_thread import ServerThread
+    from edge_infer.tools.browser.page import PagePython
 
     rows = []
     model = bundle.manifest.name

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from edge_infer.errors import InputError
-from edge_infer.platform import in_browser
+from edge_infer.platform.host import in_browser
 
 __all__ = ["install", "start"]
 
@@ -80,11 +80,11 @@ async def start(engine: str = "onnxruntime") -> None:
         InputError: There is no such engine.
     """
     if engine == "onnxruntime":
-        from edge_infer.backends.ort_web import OrtWebBackend
+        from edge_infer.backends.web.ort import OrtWebBackend
 
         await OrtWebBackend().start()
     elif engine == "litert":
-        from edge_infer.backends.litert_web import LiteRTWebBackend
+        from edge_infer.backends.web.litert import LiteRTWebBackend
 
         await LiteRTWebBackend().start()
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from edge_infer.onnx_file import fields, text_of
+from edge_infer.formats.onnx import fields, text_of
 
 #: What the native package gives as the version of a model that states none.
 NO_VERSION = 2**63 - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge_infer.backends.ort_web import OrtWebBackend
+from edge_infer.backends.web.ort import OrtWebBackend
 from edge_infer.compat.model_file import ModelMetadata
 from edge_infer.compat.ort_errors import (
     EngineError,

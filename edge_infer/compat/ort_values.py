@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.backends.ort_web import OrtWebBackend
+from edge_infer.backends.web.ort import OrtWebBackend
 from edge_infer.compat.ort_errors import NativeErrors, ort_error
-from edge_infer.dtypes import DType, dtype_of_buffer
-from edge_infer.tensors import Tensor
-from edge_infer.values import has_numpy, to_numpy, to_tensor
+from edge_infer.tensors.arrays import has_numpy, to_numpy, to_tensor
+from edge_infer.tensors.dtypes import DType, dtype_of_buffer
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from edge_infer.backends.page_call import PageTensor
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.backends.web.call import PageTensor
+    from edge_infer.tensors.tensor import TensorSpec
 
 # The spelling of `tensor(...)`, and ONNX's numbers: TensorProto.DataType.
 _TYPE_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double"}

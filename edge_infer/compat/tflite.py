@@ -10,19 +10,19 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.backends.litert_web import LiteRTWebBackend
+from edge_infer.backends.web.litert import LiteRTWebBackend
 from edge_infer.compat.ort_errors import absent
 from edge_infer.compat.ort_values import as_tensor, presented
 from edge_infer.compat.tflite_tables import TfliteSignature, read_tables
-from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, UnsupportedModel
-from edge_infer.tensors import Tensor
-from edge_infer.values import has_numpy
+from edge_infer.tensors.arrays import has_numpy
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edge_infer.backends.page_model import PageCall
+    from edge_infer.backends.web.model import PageCall
 
 __all__ = ["Interpreter", "InterpreterWithCustomOps", "OpResolverType", "SignatureRunner", "load_delegate"]
 

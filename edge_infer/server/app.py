@@ -13,34 +13,35 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from edge_infer.errors import BundleError, EdgeInferError
-from edge_infer.server.dashboard import DashboardRoutes
-from edge_infer.server.documentation import DocumentationRoutes
-from edge_infer.server.execution.engine import Engine, default_workers
-from edge_infer.server.files.assets import Assets
-from edge_infer.server.files.encodings import EncodedFiles
-from edge_infer.server.files.models import ModelRoutes
-from edge_infer.server.files.packages import PackageRoutes
-from edge_infer.server.files.pages import PageRoutes, find_web_root
-from edge_infer.server.headers import AccessLog, ResponseHeaders, standard_headers
-from edge_infer.server.inference import InferenceRoutes
-from edge_infer.server.ingestion.body_memory import MAX_BODIES_BYTES, BodyMemory
-from edge_infer.server.ingestion.direct import DirectEndpoint
-from edge_infer.server.ingestion.endpoint import InferEndpoint
-from edge_infer.server.ingestion.entry import Desk
-from edge_infer.server.ingestion.events import EventEndpoint
-from edge_infer.server.ingestion.guard import DoorLimits
-from edge_infer.server.ingestion.handshake import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
-from edge_infer.server.ingestion.keys import ApiKeys, KeyGuard
+from edge_infer.server.config import Settings, check_device, check_names, check_variants, check_versions
+from edge_infer.server.execution.lifecycle import Engine, default_workers
+from edge_infer.server.execution.repository import ModelRepository
+from edge_infer.server.headers import ResponseHeaders, standard_headers
+from edge_infer.server.http.fast_path import DirectEndpoint
+from edge_infer.server.http.limits import DoorLimits
+from edge_infer.server.ingestion.admission import Desk
+from edge_infer.server.ingestion.api_keys import ApiKeys, KeyGuard
+from edge_infer.server.ingestion.infer import InferEndpoint
+from edge_infer.server.ingestion.infer_steps import EventEndpoint
+from edge_infer.server.ingestion.memory_budget import MAX_BODIES_BYTES, BodyMemory
+from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import Parsers
-from edge_infer.server.ingestion.targets import Targets, route_path
-from edge_infer.server.problems import Problems, handle_error, handle_http_error
-from edge_infer.server.repository import ModelRepository
-from edge_infer.server.response.ledger import Ledger
-from edge_infer.server.response.metrics import Metrics
-from edge_infer.server.response.spans import Spans
+from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
+from edge_infer.server.metrics.access_log import AccessLog
+from edge_infer.server.metrics.prometheus import Metrics
+from edge_infer.server.metrics.recorder import Ledger
+from edge_infer.server.metrics.tracing import Spans
+from edge_infer.server.responses import Problems, handle_error, handle_http_error
+from edge_infer.server.rest import InferenceRoutes
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.settings import Settings, check_device, check_names, check_variants, check_versions
+from edge_infer.server.static.assets import Assets
+from edge_infer.server.static.dashboard import DashboardRoutes
+from edge_infer.server.static.docs_page import DocumentationRoutes
+from edge_infer.server.static.encodings import EncodedFiles
+from edge_infer.server.static.models import ModelRoutes
+from edge_infer.server.static.packages import PackageRoutes
+from edge_infer.server.static.pages import PageRoutes, find_web_root
 from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Limits(NamedTuple):
         cache_ttl_s: How long an answer is kept.
         max_streams: How many WebSockets may be open.
         max_in_flight: How many requests of one WebSocket may be in flight.
-        door: What a connection may take before a request is one; kept where `edge_infer.server.listener` listens.
+        door: What a connection may take before a request is one; kept where `edge_infer.server.http.listener` listens.
         is_lazy: Whether a model is loaded when it is first asked for, and not at the start. It takes the application's
             lifespan to load them at the start; the server is not ready until each has loaded or failed.
     """
@@ -98,7 +99,7 @@ class Application:
         engine: The models that are in memory.
         limits: What it takes.
         refusals: Counts by code the requests that no model was given.
-        direct: Answers common requests without ASGI, where `edge_infer.server.listener` listens.
+        direct: Answers common requests without ASGI, where `edge_infer.server.http.listener` listens.
     """
 
     def __init__(

@@ -39,8 +39,8 @@ def application() -> Application:
         ServingError: No bundle is named.
     """
     from edge_infer.server.app import create_app
-    from edge_infer.server.repository import name_models
-    from edge_infer.server.settings import read_settings
+    from edge_infer.server.config import read_settings
+    from edge_infer.server.execution.repository import name_models
 
     places = [Path(place) for place in os.environ.get(_VARIABLE, "").split(os.pathsep) if place]
     if not places:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 from edge_infer.errors import BackendError, EdgeInferError, InputError, SyncError
-from edge_infer.platform import cache_folder
+from edge_infer.platform.host import cache_folder
 from edge_infer.sync.device import DeviceStore
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pathlib import Path
 from re import fullmatch
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.bundle.manifest import MANIFEST_NAME, check_path
 from edge_infer.errors import InputError, IntegrityError, StoreError
-from edge_infer.manifest import MANIFEST_NAME, check_path
 from edge_infer.sync.disk import Disk
 from edge_infer.sync.revision import File
 from edge_infer.sync.trust import Floor

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from edge_infer.bundle.manifest import PART_SIZE
 from edge_infer.errors import FetchError
-from edge_infer.manifest import PART_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,6 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from edge_infer import platform
 from edge_infer.errors import (
     EdgeInferError,
     FetchError,
@@ -22,6 +21,7 @@ from edge_infer.errors import (
     SignatureError,
     TrialError,
 )
+from edge_infer.platform import fetch
 from edge_infer.sync.watch import in_words, watch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _PASSING = (429, 500, 502, 503, 504)
 
 def server_of(store: str) -> str:
     """Return the server that has events and takes reports for a store: its origin; empty for a folder."""
-    if not platform.is_url(store):
+    if not fetch.is_url(store):
         return ""
     parts = urlsplit(store)
     return f"{parts.scheme}://{parts.netloc}"

@@ -23,8 +23,8 @@ import struct
 from collections import deque
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from edge_infer.bundle.manifest import check_path
 from edge_infer.errors import DeltaError, ManifestError
-from edge_infer.manifest import check_path
 from edge_infer.sync.transforms import CODECS, DIFFERENCES, decode
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
 
+from edge_infer.formats.spans import Span, find_spans
 from edge_infer.sync.chunks import cut
 from edge_infer.sync.pack import COPY, MAGIC, MAX_PREFIX, MAX_STEP, Frame, Step
-from edge_infer.sync.spans import Span, find_spans
 from edge_infer.sync.transforms import (
     CODECS,
     DIFFERENCES,

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Manifest
 from edge_infer.errors import BundleError, DeltaError, IntegrityError, StoreError
-from edge_infer.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, PART_SIZE, Manifest
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File, Object, Revision

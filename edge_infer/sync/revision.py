@@ -6,8 +6,8 @@ import json
 from re import fullmatch
 from typing import Any, NamedTuple
 
+from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, check_path
 from edge_infer.errors import ManifestError, StoreError
-from edge_infer.manifest import MANIFEST_NAME, PART_SIZE, check_path
 
 FORMAT = 1
 #: A larger document is refused unread.

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
-from edge_infer import platform
 from edge_infer.errors import FetchError
+from edge_infer.platform import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ class Source(Protocol):
 
 def open_source(location: str, *, stall_timeout_s: float = _STALL_TIMEOUT_S) -> Source:
     """Return the store at a URL, in a folder, in a bucket or a registry."""
-    if platform.is_url(location):
+    if fetch.is_url(location):
         return _Http(location, stall_timeout_s)
     if "://" in location:
         from edge_infer.sync.remote import open_place

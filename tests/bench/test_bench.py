@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from edge_infer.bench.compare import compare_rows
-from edge_infer.bench.energy import read_energy_uj, used_uj
-from edge_infer.bench.rows import Round, Row, make_row
 from edge_infer.cli import cli
+from edge_infer.tools.bench.compare import compare_rows
+from edge_infer.tools.bench.energy import read_energy_uj, used_uj
+from edge_infer.tools.bench.rows import Round, Row, make_row
 from tests import zoo
 
 #: One that this process may use.

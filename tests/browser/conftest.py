@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from edge_infer.browser.chromium import chromium
 from edge_infer.errors import error_from_json
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from edge_infer.tools.browser.chromium import chromium
 from tests.browser.digits import make_digits_bundle
 
 if TYPE_CHECKING:

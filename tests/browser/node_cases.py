@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import InputError
-from edge_infer.tensors import Tensor
-from edge_infer.values import to_numpy, to_tensor
+from edge_infer.tensors.arrays import to_numpy, to_tensor
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

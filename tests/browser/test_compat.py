@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edge_infer.compat
 from edge_infer.compat.model_file import read_metadata
-from edge_infer.onnx_file import external_locations
+from edge_infer.formats.onnx import external_locations
 from tests import zoo
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from edge_infer_converters.targets.tflite import write
+from edge_infer_converters.writers.tflite import write
 from tests import zoo
 
 if TYPE_CHECKING:

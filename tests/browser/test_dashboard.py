@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.server.app import create_app
-from edge_infer.server.settings import parse_settings
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.config import parse_settings
+from edge_infer.server.http.in_thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.test_operations import digest
 from tests.server.test_serving import ask

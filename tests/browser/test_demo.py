@@ -11,9 +11,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.listener import listen, url_of
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.listener import listen, url_of
+from edge_infer.server.static.pages import find_web_root
 from tests.browser.digits import digits_app
 
 if TYPE_CHECKING:

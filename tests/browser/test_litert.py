@@ -46,7 +46,7 @@ def tflite(model: bytes) -> bytes:
     """Write an ONNX model of the tests as TFLite."""
     import onnx
 
-    from edge_infer_converters.targets.tflite import write
+    from edge_infer_converters.writers.tflite import write
 
     return write(onnx.load_from_string(model), "test").data
 
@@ -245,7 +245,7 @@ def test_python_runs_it_synchronously_without_jspi(python: PagePython, server: s
 import edge_infer
 with await edge_infer.load_async(url, variant="tflite/fp32") as session:
     results = [session.run({"image": [image]})["logits"].tolist()[0] for image in images]
-    found = [results, session.report().engine, session.report().engine_version, edge_infer.platform.can_suspend()]
+    found = [results, session.report().engine, session.report().engine_version, edge_infer.platform.host.can_suspend()]
 found
 """,
         url=f"{server}/models/digits",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable

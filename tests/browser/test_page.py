@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer.browser import page
-from edge_infer.browser.page import PagePython
 from edge_infer.errors import BackendUnavailable, BundleError, ExecutionError
 from edge_infer.server import app
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.tools.browser import page
+from edge_infer.tools.browser.page import PagePython
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 
 import edge_infer
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
 from tests.browser.conftest import BrowserPage, PagePython
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import pytest
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
 from edge_infer.server.store.routes import HostedStore
-from edge_infer.server.thread import ServerThread
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
 from edge_infer.sync.stage import WHOLE
-from edge_infer_converters.targets import tflite
+from edge_infer_converters.writers import tflite
 from tests.sync.conftest import Publisher, write_version
 
 if TYPE_CHECKING:

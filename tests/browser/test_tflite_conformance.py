@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from edge_infer.errors import ConversionError, EdgeInferError
-from edge_infer_converters.targets.tflite import FloatGraph
+from edge_infer_converters.writers.tflite import FloatGraph
 from tests.converters.engines import random_feeds, run_tflite
 from tests.converters.small_models import MODELS, calls_of
 from tests.converters.test_tflite_lstm import SAYABLE, recurrent

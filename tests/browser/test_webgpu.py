@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import edge_infer
-from edge_infer.browser.chromium import SOFTWARE_WEBGPU
 from edge_infer.cli import cli
 from edge_infer.errors import UnsupportedError
 from edge_infer.server.app import create_app
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from edge_infer.tools.browser.chromium import SOFTWARE_WEBGPU
 from tests import zoo
 from tests.browser.conftest import BrowserPage, BrowserThread, PagePython, without_jspi
 
@@ -229,7 +229,7 @@ awaited = (await session.run_async({"x": x}))["logits"].tolist()[0]
 with session.prepare({"x": (1, 64)}) as call:
     prepared = call({"x": x})["logits"].tolist()[0]
 report = session.report()
-[edge_infer.platform.can_suspend(), report.device, list(report.fallbacks), blocking, awaited, prepared]
+[edge_infer.platform.host.can_suspend(), report.device, list(report.fallbacks), blocking, awaited, prepared]
 """,
         url=f"{server}/models/mlp",
     )

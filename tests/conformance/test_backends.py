@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import edge_infer
-from edge_infer.registry import get_backend
+from edge_infer.backends.registry import get_backend
 from tests.conformance.cases import CASES, Case
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import TensorProto, numpy_helper
 
 from edge_infer.errors import EdgeInferError
-from edge_infer_converters.targets import tflite
+from edge_infer_converters.writers import tflite
 from tests.converters.engines import run_tflite
 
 _TYPES = {int(one) for one in (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)}

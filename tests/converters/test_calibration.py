@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from edge_infer import Tensor, TensorSpec, codec
+from edge_infer import Tensor, TensorSpec
 from edge_infer.errors import InputError
-from edge_infer_converters.calibration import RANDOM_CALLS, random_set, read_set
+from edge_infer.formats import safetensors
+from edge_infer_converters.data.calibration import RANDOM_CALLS, random_set, read_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ def test_an_npy_is_the_only_input(tmp_path: Path) -> None:
 
 def test_safetensors_are_read(tmp_path: Path) -> None:
     path = tmp_path / "data.safetensors"
-    path.write_bytes(codec.write_tensors({"image": Tensor(floats(2, 1, 4).tobytes(), "float32", (2, 1, 4))}))
+    path.write_bytes(safetensors.write_tensors({"image": Tensor(floats(2, 1, 4).tobytes(), "float32", (2, 1, 4))}))
 
     found = read_set(path, [IMAGE])
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from edge_infer.errors import InputError
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters import Recipe, convert
-from edge_infer_converters.calibration import MAX_FUNCTION_CALLS, read_set
+from edge_infer_converters.data.calibration import MAX_FUNCTION_CALLS, read_set
+from edge_infer_converters.passes.int8_static import to_int8
 from edge_infer_converters.ranges import Histogram, activation_ranges
-from edge_infer_converters.steps.int8_static import to_int8
 from tests import zoo
 from tests.converters.test_pipeline import Told
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer import Bundle
-from edge_infer.server.repository import name_models
+from edge_infer.server.execution.repository import name_models
 from tests import zoo
 
 if TYPE_CHECKING:

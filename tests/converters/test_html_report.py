@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edge_infer.bundle import Bundle
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import BundleError
-from edge_infer.select import choices
+from edge_infer.runtime.selection import choices
 from edge_infer_converters import Budget, Recipe, convert
-from edge_infer_converters.report_charts import Point, front
-from edge_infer_converters.thumbnails import data_url
+from edge_infer_converters.data.thumbnails import data_url
+from edge_infer_converters.report.charts import Point, front
 from tests.converters.test_cli import edge_infer
 from tests.converters.test_search import data, net
 

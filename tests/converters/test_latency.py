@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from edge_infer.bundle.manifest import Variant
 from edge_infer.errors import InputError
-from edge_infer.manifest import Variant
-from edge_infer.parity import Parity, Verdict
-from edge_infer.processors import Processor
-from edge_infer_converters import Budget, Recipe, convert, saturation
+from edge_infer.parity.comparison import Parity, Verdict
+from edge_infer.platform.cpu import Processor
+from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.conversion import ConvertedVariant
 from edge_infer_converters.engine import fast_session
-from edge_infer_converters.latency import Latency, compare
-from edge_infer_converters.saturation import Saturation
+from edge_infer_converters.measure import saturation
+from edge_infer_converters.measure.latency import Latency, compare
+from edge_infer_converters.measure.quality import Quality
+from edge_infer_converters.measure.saturation import Saturation
 from edge_infer_converters.selection import choose
-from edge_infer_converters.validate import Quality
 from tests import zoo
 
 if TYPE_CHECKING:

@@ -13,12 +13,13 @@ from click.testing import CliRunner
 from onnx import helper
 
 import edge_infer
-from edge_infer import Bundle, parity
+from edge_infer import Bundle
 from edge_infer.cli import cli
 from edge_infer.errors import InputError
+from edge_infer.parity import comparison
 from edge_infer_converters import convert
 from edge_infer_converters.sources.layout import to_channels_last
-from edge_infer_converters.targets.tflite import FloatGraph
+from edge_infer_converters.writers.tflite import FloatGraph
 from tests import zoo
 from tests.converters.engines import run_onnx, run_tflite
 from tests.converters.small_models import MODELS, Net, calls_of
@@ -65,7 +66,7 @@ def test_a_network_gives_the_same_numbers_with_its_images_turned(name: str) -> N
     for output, wanted in run_onnx(model, call).items():
         is_image = got[output].shape != wanted.shape
         assert is_image == (name == "u_net")
-        figures = parity.compare([{"y": turned(wanted) if is_image else wanted}], [{"y": got[output]}])
+        figures = comparison.compare([{"y": turned(wanted) if is_image else wanted}], [{"y": got[output]}])
         assert figures.sqnr_db >= 115
     if name in WITHOUT_TRANSPOSES:
         assert "TRANSPOSE" not in written.operators

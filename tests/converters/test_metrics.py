@@ -10,9 +10,9 @@ from onnx import helper
 
 from edge_infer.errors import InputError
 from edge_infer_converters import Budget, Recipe, convert
-from edge_infer_converters.answers import answers_to
-from edge_infer_converters.calibration import CalibrationSet, read_set
-from edge_infer_converters.metrics import Metric, choose_metric, cosines
+from edge_infer_converters.data.calibration import CalibrationSet, read_set
+from edge_infer_converters.data.reference_outputs import answers_to
+from edge_infer_converters.measure.metrics import Metric, choose_metric, cosines
 from edge_infer_converters.sources import onnx as source
 from tests import zoo
 from tests.converters.test_cli import edge_infer
@@ -224,7 +224,7 @@ def test_labels_that_cannot_be_used_are_named() -> None:
 
 
 def test_as_many_answers_are_kept_as_memory_is_there_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_infer_converters.answers.MAX_BYTES", 2 * SCORES[0].nbytes)
+    monkeypatch.setattr("edge_infer_converters.data.reference_outputs.MAX_BYTES", 2 * SCORES[0].nbytes)
     told = Told()
 
     data, found = answers_to(calls([0, 1, 5]), lambda call: {"y": call["x"]}, told)

@@ -18,9 +18,9 @@ from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.cli import convert as command
 from edge_infer_converters.graphs import opset_of
+from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.options import SourceOptions, parse_shapes
-from edge_infer_converters.steps.opset import to_opset
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 

@@ -15,14 +15,15 @@ from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
 import edge_infer
-from edge_infer import Bundle, TensorSpec, parity
+from edge_infer import Bundle, TensorSpec
+from edge_infer.bundle.manifest import PART_SIZE
 from edge_infer.errors import AccuracyError, BundleError, ConversionError, InputError
-from edge_infer.manifest import PART_SIZE
+from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.bundle_writer import BundleWriter
-from edge_infer_converters.targets.tflite.formulas import Formula
-from edge_infer_converters.targets.tflite.rules import RULES
-from edge_infer_converters.trial import crashing
+from edge_infer_converters.measure.crash_test import crashing
+from edge_infer_converters.writers.tflite.formulas import Formula
+from edge_infer_converters.writers.tflite.rules import RULES
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from edge_infer_converters.targets.tflite.lowering import Node
+    from edge_infer_converters.writers.tflite.lowering import Node
     from tests.conftest import WriteModel
 
 MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
@@ -100,8 +101,8 @@ def test_every_variant_runs_and_agrees_with_its_golden_examples(
 
     assert len(examples) == 32
     assert examples[0][0]["x"].shape == (1, 64)
-    figures = parity.compare([outputs for _, outputs in examples], results)
-    assert parity.judge(figures, id_.partition("/")[2]).word == "ok"
+    figures = comparison.compare([outputs for _, outputs in examples], results)
+    assert comparison.judge(figures, id_.partition("/")[2]).word == "ok"
 
 
 def test_golden_outputs_are_those_of_the_source(write_model: WriteModel, tmp_path: Path) -> None:
@@ -371,8 +372,8 @@ def test_a_failure_leaves_the_old_bundle_and_nothing_else(
         raise KeyboardInterrupt
 
     places = {
-        "encode": "edge_infer_converters.pipeline.encode",
-        "measure": "edge_infer_converters.validate.measure",
+        "encode": "edge_infer_converters.convert_run.encode",
+        "measure": "edge_infer_converters.measure.quality.measure",
         "commit": "edge_infer_converters.bundle_writer.BundleWriter.commit",
     }
     monkeypatch.setattr(places[stage], fail)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from edge_infer_converters import Recipe, convert
-from edge_infer_converters.steps.prune_channels import prune_channels
+from edge_infer_converters.passes.prune_channels import prune_channels
 from tests import zoo
 from tests.converters.engines import run_onnx
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from edge_infer.platform import cache_folder
-from edge_infer_converters import Budget, Recipe, convert, remembered_trials, sensitivity
-from edge_infer_converters.remembered_trials import Outcome, RememberedTrials, key_of
+from edge_infer.platform.host import cache_folder
+from edge_infer_converters import Budget, Recipe, convert
+from edge_infer_converters.search import sensitivity, trial_cache
+from edge_infer_converters.search.trial_cache import Outcome, RememberedTrials, key_of
 from tests import zoo
 from tests.converters.test_pipeline import Told, files_of, mlp_data
 
@@ -102,7 +103,7 @@ def test_a_folder_that_cannot_be_written_is_no_failure(folder: Path) -> None:
 
 
 def test_the_oldest_files_make_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered_trials, "MAX_BYTES", 400)
+    monkeypatch.setattr(trial_cache, "MAX_BYTES", 400)
     for age, name in enumerate(["new", "middle", "old"]):
         trials = RememberedTrials(name)
         trials.add_noise("w" * 100, "int4", 0.25)

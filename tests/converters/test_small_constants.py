@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.steps.int8_static import to_int8
-from edge_infer_converters.steps.small_constants import halve, share_scalars
+from edge_infer_converters.passes.int8_static import to_int8
+from edge_infer_converters.passes.small_constants import halve, share_scalars
 from tests import zoo
 from tests.converters.engines import run_onnx
 

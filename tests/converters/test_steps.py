@@ -9,14 +9,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from edge_infer import integer_parity, parity
 from edge_infer.errors import ConversionError
-from edge_infer_converters.steps.clean_up import clean_up
-from edge_infer_converters.steps.fold_batch_norm import fold_batch_norm
-from edge_infer_converters.steps.fold_constants import fold_constants
-from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
-from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
-from edge_infer_converters.steps.shorten_names import shorten_names
+from edge_infer.parity import comparison, quantization_steps
+from edge_infer_converters.passes.clean_up import clean_up
+from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.passes.fold_constants import fold_constants
+from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
+from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
+from edge_infer_converters.passes.shorten_names import shorten_names
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx
 
@@ -90,7 +90,7 @@ def test_a_batch_normalization_becomes_part_of_its_convolution() -> None:
     assert [node.op_type for node in folded.graph.node][:2] == ["Conv", "Relu"]
     assert {tensor.name for tensor in folded.graph.initializer} == {"norm/weight", "norm/bias", "v", "c"}
     wanted, got = run_onnx(model.SerializeToString(), feeds), run_onnx(folded.SerializeToString(), feeds)
-    assert parity.judge(parity.compare([wanted], [got]), "fp32").word == "ok"
+    assert comparison.judge(comparison.compare([wanted], [got]), "fp32").word == "ok"
 
 
 def test_a_convolution_with_two_readers_keeps_its_batch_normalization() -> None:
@@ -113,7 +113,7 @@ def test_fp16_halves_the_weights_and_keeps_float32_at_both_ends() -> None:
     assert ends == [onnx.TensorProto.FLOAT] * 2
     assert {tensor.data_type for tensor in half.graph.initializer} == {onnx.TensorProto.FLOAT16}
     wanted, got = run_onnx(model.SerializeToString(), feeds), run_onnx(half.SerializeToString(), feeds)
-    assert parity.judge(parity.compare([wanted], [got]), "fp16").word == "ok"
+    assert comparison.judge(comparison.compare([wanted], [got]), "fp16").word == "ok"
 
 
 def test_fp16_leaves_integer_tensors_alone() -> None:
@@ -148,7 +148,7 @@ def test_int8_keeps_float_ends_and_30_decibels(opset: int) -> None:
     assert ends == [onnx.TensorProto.FLOAT] * 2
     wanted = run_onnx(model.SerializeToString(), feeds)
     got = run_onnx(small.SerializeToString(), feeds, optimize=True)
-    assert parity.judge(parity.compare([wanted], [got]), "int8").word == "ok"
+    assert comparison.judge(comparison.compare([wanted], [got]), "int8").word == "ok"
 
 
 def test_int8_weights_are_signed_full_range_and_per_channel() -> None:
@@ -173,7 +173,7 @@ def test_int8_is_the_same_with_and_without_fusions_in_precise_mode() -> None:
     fused = [run_onnx(small, call, optimize=True, precise=True) for call in calls]
     as_written = [run_onnx(small, call) for call in calls]
 
-    assert integer_parity.steps_apart(as_written, fused) <= 1
+    assert quantization_steps.steps_apart(as_written, fused) <= 1
 
 
 def test_int8_is_the_same_each_time() -> None:
@@ -210,7 +210,7 @@ def test_weights_that_two_nodes_share_load_in_precise_mode() -> None:
 
     feeds = random_feeds(small)
     wanted = run_onnx(model.SerializeToString(), feeds)
-    assert parity.compare([wanted], [run_onnx(small, feeds, optimize=True, precise=True)]).sqnr_db > 30
+    assert comparison.compare([wanted], [run_onnx(small, feeds, optimize=True, precise=True)]).sqnr_db > 30
 
 
 def test_constants_are_computed_and_what_would_grow_is_not() -> None:

@@ -12,7 +12,7 @@ from onnx import helper
 from edge_infer.errors import ConversionError, UnsupportedModel, UnsupportedOperator
 from edge_infer_converters import convert
 from edge_infer_converters.sources import onnx as source
-from edge_infer_converters.targets import tflite
+from edge_infer_converters.writers import tflite
 from tests import zoo
 
 if TYPE_CHECKING:

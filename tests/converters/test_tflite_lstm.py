@@ -11,10 +11,11 @@ from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
 import edge_infer
-from edge_infer import parity, tflite_model
 from edge_infer.errors import UnsupportedOperator
+from edge_infer.formats import tflite
+from edge_infer.parity import comparison
 from edge_infer_converters import convert
-from edge_infer_converters.targets.tflite import FloatGraph
+from edge_infer_converters.writers.tflite import FloatGraph
 from tests import zoo
 from tests.converters.engines import run_onnx
 
@@ -112,7 +113,7 @@ def test_the_operator_gives_what_onnx_runtime_gives_call_after_call(settings: di
     assert BUILTIN in written.operators
     wanted = [run_onnx(model, call) for call in calls]
     for one, other in zip(wanted, answers(written.data, calls), strict=True):
-        assert parity.compare([one], [other]).sqnr_db >= 115
+        assert comparison.compare([one], [other]).sqnr_db >= 115
 
 
 def test_batch_first_is_the_same_layer() -> None:
@@ -126,8 +127,8 @@ def test_batch_first_is_the_same_layer() -> None:
     (got,) = answers(written.data, [{"x": np.ascontiguousarray(call["x"].swapaxes(0, 1))}])
     wanted = run_onnx(model, call)
     assert BUILTIN in written.operators
-    assert parity.compare([{"y": wanted["y"].transpose(2, 0, 1, 3)}], [{"y": got["y"]}]).sqnr_db >= 115
-    assert parity.compare([{"h": wanted["h"].swapaxes(0, 1)}], [{"h": got["h"]}]).sqnr_db >= 115
+    assert comparison.compare([{"y": wanted["y"].transpose(2, 0, 1, 3)}], [{"y": got["y"]}]).sqnr_db >= 115
+    assert comparison.compare([{"h": wanted["h"].swapaxes(0, 1)}], [{"h": got["h"]}]).sqnr_db >= 115
 
 
 def test_a_free_batch_is_written_out() -> None:
@@ -161,7 +162,7 @@ def test_what_the_operator_cannot_say_or_would_not_shrink_is_written_out(setting
 
     assert BUILTIN not in written.operators
     wanted = [run_onnx(model, call) for call in calls]
-    assert parity.compare(wanted, answers(written.data, calls)).sqnr_db >= 115
+    assert comparison.compare(wanted, answers(written.data, calls)).sqnr_db >= 115
 
 
 def test_a_long_layer_is_little_more_than_its_weights() -> None:
@@ -179,7 +180,7 @@ def test_half_precision_reaches_its_weights() -> None:
 
     assert len(written.data) < 0.6 * graph.nbytes
     wanted = [run_onnx(model, call) for call in calls]
-    assert parity.judge(parity.compare(wanted, answers(written.data, calls)), "fp16").word == "ok"
+    assert comparison.judge(comparison.compare(wanted, answers(written.data, calls)), "fp16").word == "ok"
 
 
 def test_a_file_for_the_page_has_no_variable_tensor() -> None:
@@ -200,7 +201,7 @@ def test_the_target_decides(tmp_path: Path, targets: list[str], is_builtin: bool
     with edge_infer.load(tmp_path / "lstm.bundle", self_test=True):
         pass
     data = (tmp_path / "lstm.bundle/tflite/model.tflite").read_bytes()
-    assert (BUILTIN in {one.code for one in tflite_model.read(data, "lstm").operators}) == is_builtin
+    assert (BUILTIN in {one.code for one in tflite.read(data, "lstm").operators}) == is_builtin
 
 
 @pytest.mark.parametrize("op", ["GRU", "RNN"])

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 from ai_edge_litert.interpreter import Interpreter
 
-from edge_infer import tflite_model
+from edge_infer.formats import tflite
 from edge_infer_converters import Recipe, convert
-from edge_infer_converters.targets.tflite import FloatGraph, reading
+from edge_infer_converters.writers.tflite import FloatGraph, reading
 from tests import zoo
 from tests.converters.engines import random_feeds, run_tflite
 
@@ -55,7 +55,7 @@ class Fields:
 
 
 def test_the_metadata_name_model_tensors_and_labels() -> None:
-    data = tflite_model.read(described()).metadata["TFLITE_METADATA"]
+    data = tflite.read(described()).metadata["TFLITE_METADATA"]
 
     assert data[4:8] == b"M001"
     model = Fields(data, int.from_bytes(data[:4], "little"))
@@ -82,7 +82,7 @@ def test_a_file_that_is_read_back_keeps_metadata_and_files() -> None:
 
     again = reading.read(data, "mlp.tflite").write("fp16").data
 
-    assert tflite_model.read(again).metadata == tflite_model.read(data).metadata
+    assert tflite.read(again).metadata == tflite.read(data).metadata
     with zipfile.ZipFile(io.BytesIO(again)) as archive:
         assert archive.namelist() == ["labels.txt"]
 
@@ -110,7 +110,7 @@ def test_names_inside_are_kept_where_that_is_asked_for(write_model: WriteModel, 
     for keep_names in (False, True):
         recipe = Recipe(("tflite",), ("fp32",), keep_names=keep_names)
         convert(write_model(zoo.mlp()), tmp_path / "m.bundle", recipe=recipe, force=True)
-        file = tflite_model.read((tmp_path / "m.bundle/tflite/model.tflite").read_bytes())
+        file = tflite.read((tmp_path / "m.bundle/tflite/model.tflite").read_bytes())
         sizes.append(len("".join(tensor.name for tensor in file.tensors)))
         assert ("w1" in {tensor.name for tensor in file.tensors}) is keep_names
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import edge_infer
-from edge_infer import Bundle, parity
+from edge_infer import Bundle
+from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
-from edge_infer_converters.budget import Budget
-from edge_infer_converters.targets.tflite.quantize.weights import weights_of
+from edge_infer_converters.search.budget import Budget
+from edge_infer_converters.writers.tflite.quantize.weights import weights_of
 from tests.converters.engines import run_onnx
 from tests.converters.test_tflite_quantized import graph_of, ids, image_net, language_net
 
@@ -41,7 +42,7 @@ def test_the_file_keeps_the_budget(least: int, write_model: WriteModel, tmp_path
     with edge_infer.load(tmp_path / "net.bundle", variant="tflite/mixed", arrays="numpy") as session:
         wanted = [run_onnx(language_net(), call) for call in ids(24)]
         got = [session.run(call) for call in ids(24)]
-    assert parity.compare(wanted, got).sqnr_db >= least
+    assert comparison.compare(wanted, got).sqnr_db >= least
     assert size_of(result) < 0.7 * len(graph_of(language_net()).write().data)
 
 

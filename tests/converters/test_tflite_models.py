@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from edge_infer import parity
-from edge_infer_converters.targets.tflite import FloatGraph
+from edge_infer.parity import comparison
+from edge_infer_converters.writers.tflite import FloatGraph
 from tests.converters.engines import run_onnx, run_tflite
 from tests.converters.small_models import MODELS, calls_of
 
@@ -19,7 +19,7 @@ def test_a_network_gives_what_onnx_runtime_gives(name: str) -> None:
     for batch in (1,) if written.is_batch_fixed else (1, 2):
         calls = calls_of(model, 2, batch)
         wanted = [run_onnx(model, call) for call in calls]
-        figures = parity.compare(wanted, [run_tflite(written.data, call) for call in calls])
+        figures = comparison.compare(wanted, [run_tflite(written.data, call) for call in calls])
         assert figures.sqnr_db >= 115
         assert figures.max_err <= 1e-5
 
@@ -33,5 +33,5 @@ def test_a_network_in_8_bits_stays_near(name: str, word: str) -> None:
     written = graph.write(word, calls)
 
     wanted = [run_onnx(model, call) for call in calls[:4]]
-    figures = parity.compare(wanted, [run_tflite(written.data, call) for call in calls[:4]])
-    assert figures.sqnr_db >= parity.INTEGER_MIN_SQNR_DB
+    figures = comparison.compare(wanted, [run_tflite(written.data, call) for call in calls[:4]])
+    assert figures.sqnr_db >= comparison.INTEGER_MIN_SQNR_DB

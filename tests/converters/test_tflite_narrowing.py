@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from edge_infer.errors import UnsupportedOperator
-from edge_infer_converters.targets import tflite
-from edge_infer_converters.targets.tflite.intervals import Interval, intervals_of
-from edge_infer_converters.targets.tflite.specialise import specialise
+from edge_infer_converters.writers import tflite
+from edge_infer_converters.writers.tflite.intervals import Interval, intervals_of
+from edge_infer_converters.writers.tflite.specialise import specialise
 from tests import zoo
 from tests.converters.engines import run_tflite
 

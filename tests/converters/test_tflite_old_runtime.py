@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.targets import tflite
+from edge_infer_converters.writers import tflite
 from tests.converters.engines import random_feeds, run_tflite
 from tests.converters.small_models import MODELS, calls_of
 from tests.converters.test_tflite_lstm import SAYABLE, recurrent

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from edge_infer import parity
-from edge_infer_converters.targets import tflite
+from edge_infer.parity import comparison
+from edge_infer_converters.writers import tflite
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 
@@ -21,8 +21,8 @@ def checked(nodes: list[onnx.NodeProto], shape: list[int | str], weights: dict[s
     model = zoo.model(nodes, [zoo.value("x", shape)], [zoo.value("y", None)], weights)
     feeds = random_feeds(model, batch=2)
     written = tflite.write(onnx.load_from_string(model))
-    figures = parity.compare([run_onnx(model, feeds)], [run_tflite(written.data, feeds)])
-    assert parity.judge(figures, "fp32").word == "ok"
+    figures = comparison.compare([run_onnx(model, feeds)], [run_tflite(written.data, feeds)])
+    assert comparison.judge(figures, "fp32").word == "ok"
     return Counter(written.operators)
 
 

@@ -11,10 +11,10 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from onnx import helper
 
-from edge_infer import parity
 from edge_infer.errors import ConversionError
-from edge_infer_converters.targets.tflite import FloatGraph
-from edge_infer_converters.targets.tflite.quantize import encodings
+from edge_infer.parity import comparison
+from edge_infer_converters.writers.tflite import FloatGraph
+from edge_infer_converters.writers.tflite.quantize import encodings
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 
@@ -37,7 +37,7 @@ def feeds_of(model: bytes, count: int = 16) -> list[Arrays]:
 
 def sqnr(model: bytes, written: bytes, calls: list[Arrays]) -> float:
     wanted = [run_onnx(model, call) for call in calls]
-    return parity.compare(wanted, [run_tflite(written, call) for call in calls]).sqnr_db
+    return comparison.compare(wanted, [run_tflite(written, call) for call in calls]).sqnr_db
 
 
 def types_in(data: bytes) -> Counter[str]:
@@ -173,7 +173,7 @@ def test_an_integer_interface_has_no_float_tensor_and_keeps_the_names() -> None:
     interpreter.invoke()
     scale, zero = score["quantization"]
     got = {"score": (interpreter.get_tensor(score["index"]).astype("f") - zero) * np.float32(scale)}
-    assert parity.compare([run_onnx(model, call)], [got]).sqnr_db >= 25
+    assert comparison.compare([run_onnx(model, call)], [got]).sqnr_db >= 25
 
 
 def test_an_integer_interface_quantizes_what_only_float_operators_read_and_give() -> None:

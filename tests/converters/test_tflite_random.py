@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from edge_infer import parity
 from edge_infer.errors import ConversionError
-from edge_infer_converters.targets import tflite
+from edge_infer.parity import comparison
+from edge_infer_converters.writers import tflite
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 
@@ -79,7 +79,7 @@ def test_random_graphs_give_what_onnx_runtime_gives(model: bytes, batch: int) ->
     written = tflite.write(onnx.load_from_string(model))
 
     wanted, got = run_onnx(model, feeds), run_tflite(written.data, feeds)
-    assert parity.judge(parity.compare([wanted], [got]), "fp32") == ("ok", "")
+    assert comparison.judge(comparison.compare([wanted], [got]), "fp32") == ("ok", "")
 
 
 @pytest.mark.parametrize("word", ["int8", "int8x16"])

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from edge_infer import parity
-from edge_infer_converters.targets import tflite
+from edge_infer.parity import comparison
+from edge_infer_converters.writers import tflite
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 
@@ -404,7 +404,7 @@ def test_a_rule_gives_what_onnx_runtime_gives(case: Case) -> None:
         feeds = random_feeds(model, batch)
         wanted, got = run_onnx(model, feeds), run_tflite(written.data, feeds)
         assert wanted["y"].shape == got["y"].shape
-        assert parity.judge(parity.compare([wanted], [got]), "fp32") == ("ok", "")
+        assert comparison.judge(comparison.compare([wanted], [got]), "fp32") == ("ok", "")
 
 
 PLACES = np.array([[0, 2, 1, -1]], np.int64)

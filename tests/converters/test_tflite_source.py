@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
-from edge_infer import Bundle, parity
+from edge_infer import Bundle
 from edge_infer.errors import ConversionError, InputError
+from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
-from edge_infer_converters.targets import tflite
-from edge_infer_converters.targets.tflite import reading
+from edge_infer_converters.writers import tflite
+from edge_infer_converters.writers.tflite import reading
 from tests import zoo
 from tests.converters.engines import run_tflite
 from tests.converters.test_tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
@@ -49,7 +50,7 @@ def test_a_float_file_becomes_a_bundle_of_all_precisions(tmp_path: Path) -> None
     for variant in bundle.manifest.variants[1:]:
         written = (tmp_path / "net.bundle" / variant.file).read_bytes()
         assert len(written) < 0.6 * len(data)
-        figures = parity.compare([run_tflite(data, calls[0])], [run_tflite(written, calls[0])])
+        figures = comparison.compare([run_tflite(data, calls[0])], [run_tflite(written, calls[0])])
         assert figures.sqnr_db >= 25
 
 

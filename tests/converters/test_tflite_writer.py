@@ -11,9 +11,9 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from onnx import TensorProto, helper
 
-from edge_infer import parity
 from edge_infer.errors import ConversionError, UnsupportedOperator
-from edge_infer_converters.targets import tflite
+from edge_infer.parity import comparison
+from edge_infer_converters.writers import tflite
 from tests import zoo
 from tests.converters.engines import random_feeds, run_onnx, run_tflite
 
@@ -48,7 +48,7 @@ def test_a_free_batch_can_be_resized() -> None:
     got = run_tflite(written.data, feeds)
 
     assert got["score"].shape == (5, 3)
-    assert parity.compare([run_onnx(convolution(), feeds)], [got]).sqnr_db >= 100
+    assert comparison.compare([run_onnx(convolution(), feeds)], [got]).sqnr_db >= 100
 
 
 def test_two_inputs_and_two_outputs_keep_their_names() -> None:

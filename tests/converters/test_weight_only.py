@@ -10,12 +10,12 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from edge_infer_converters.sensitivity import WeightSession, decibels, noise
-from edge_infer_converters.steps import packing
-from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
-from edge_infer_converters.steps.int8_static import to_int8
-from edge_infer_converters.steps.weight import Weight
-from edge_infer_converters.steps.weight_only import engine_options, prepare, rewrite, weights_of
+from edge_infer_converters.passes import packing
+from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
+from edge_infer_converters.passes.int8_static import to_int8
+from edge_infer_converters.passes.weight import Weight
+from edge_infer_converters.passes.weight_only import engine_options, prepare, rewrite, weights_of
+from edge_infer_converters.search.sensitivity import WeightSession, decibels, noise
 from tests import zoo
 from tests.converters.engines import run_onnx
 from tests.converters.test_steps import calibration, small_cnn

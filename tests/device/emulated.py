@@ -134,8 +134,8 @@ def edge_infer(*arguments: object) -> None:
 def computed_here(bundle: Path) -> list[dict[str, object]]:
     """Run the golden examples of a bundle by each engine that reads a variant."""
     from edge_infer import load
-    from edge_infer.bundle import Bundle
-    from edge_infer.registry import get_backend
+    from edge_infer.backends.registry import get_backend
+    from edge_infer.bundle.bundle import Bundle
 
     opened = Bundle.open(bundle)
     found: list[dict[str, object]] = []

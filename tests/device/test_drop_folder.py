@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.cli import cli
-from edge_infer.codec import write_examples
-from edge_infer.device.drop_folder import DropFolder
-from edge_infer.server.repository import ServedModel
-from edge_infer.values import to_tensor
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.tensors.arrays import to_tensor
+from edge_infer.tools.device.drop_folder import DropFolder
 from tests import zoo
 
 if TYPE_CHECKING:

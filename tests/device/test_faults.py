@@ -16,8 +16,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import edge_infer
-from edge_infer.backends.onnxruntime_api import Api
-from edge_infer.backends.onnxruntime_entries import session_entries, sums_exactly
+from edge_infer.backends.onnxruntime.api import Api
+from edge_infer.backends.onnxruntime.entries import session_entries, sums_exactly
 from edge_infer.errors import OutOfMemory, UnsupportedModel
 from tests import zoo
 
@@ -199,7 +199,7 @@ def test_what_convert_writes_loads_on_every_cpu(tmp_path: Path) -> None:
 def test_the_parity_switch_reaches_the_engine(
     wish: str | None, write_model: WriteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edge_infer.backends.onnxruntime_c import load_model
+    from edge_infer.backends.onnxruntime.c import load_model
 
     entries: dict[str, str] = {}
     call = Api.call
@@ -210,7 +210,7 @@ def test_the_parity_switch_reaches_the_engine(
         call(api, name, *arguments)
 
     monkeypatch.setattr(Api, "call", recorded)
-    monkeypatch.setattr("edge_infer.backends.onnxruntime_entries.sums_exactly", lambda: False)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime.entries.sums_exactly", lambda: False)
     options = {"session.x64quantprecision": "1"}
     if wish is not None:
         options |= edge_infer.OnnxRuntimeOptions(session_settings={"session.x64quantprecision": wish}).settings()
@@ -224,7 +224,7 @@ def test_the_switch_is_left_out_where_the_processor_needs_none(monkeypatch: pyte
     bundles = {"session.x64quantprecision": "1"}
     programs = edge_infer.OnnxRuntimeOptions(session_settings=bundles).settings()
 
-    monkeypatch.setattr("edge_infer.backends.onnxruntime_entries.sums_exactly", lambda: True)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime.entries.sums_exactly", lambda: True)
 
     assert session_entries(bundles) == {}
     assert session_entries(bundles | programs) == bundles  # who asks for it gets it

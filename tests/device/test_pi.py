@@ -14,12 +14,12 @@ import pytest
 
 import edge_infer
 from edge_infer import Tensor
-from edge_infer.bundle import Bundle
+from edge_infer.backends.registry import get_backend
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import BackendUnavailable
-from edge_infer.integer_parity import steps_apart
-from edge_infer.parity import compare, judge
-from edge_infer.processors import is_emulated
-from edge_infer.registry import get_backend
+from edge_infer.parity.comparison import compare, judge
+from edge_infer.parity.quantization_steps import steps_apart
+from edge_infer.platform.cpu import is_emulated
 
 MACHINE = os.environ.get("PI_MACHINE", "")
 #: Of each machine: its name in Python, the bits of a pointer, the part number in /proc/cpuinfo.

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from edge_infer.cli import cli
-from edge_infer.device.service import Service, unit_text
 from edge_infer.errors import InputError
-from edge_infer.notify import Watchdog, answers, notify, watchdog_s
+from edge_infer.platform.systemd import Watchdog, answers, notify, watchdog_s
+from edge_infer.tools.device.service import Service, unit_text
 from tests import zoo
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer.cuda import Driver, Machine
-from edge_infer.doctor.cuda import examine_cuda
+from edge_infer.platform.cuda import Driver, Machine
+from edge_infer.tools.doctor.cuda import examine_cuda
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from edge_infer.backends.base import Availability
 from edge_infer.cli import cli
-from edge_infer.doctor import engines
+from edge_infer.tools.doctor import engines
 
 if TYPE_CHECKING:
     import pytest

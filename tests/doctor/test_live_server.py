@@ -16,14 +16,14 @@ from click.testing import CliRunner
 
 from edge_infer.cli import cli
 from edge_infer.cli.serve import serve
-from edge_infer.doctor import live_server, live_target
-from edge_infer.doctor.live_server import examine_server
-from edge_infer.doctor.live_target import Reply, Target, Trial, quantile, trial
 from edge_infer.errors import FetchError, InputError
 from edge_infer.server.app import create_app
+from edge_infer.server.config import Settings
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.shares import Tenant
-from edge_infer.server.settings import Settings
-from edge_infer.server.thread import ServerThread
+from edge_infer.tools.doctor import live_server, live_target
+from edge_infer.tools.doctor.live_server import examine_server
+from edge_infer.tools.doctor.live_target import Reply, Target, Trial, quantile, trial
 from tests.server.bundles import bundle_files, write_bundle
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.cli import cli
-from edge_infer.doctor.clock import examine_clock
-from edge_infer.doctor.imports import examine_imports
-from edge_infer.doctor.machine import examine_machine
-from edge_infer.doctor.processor import examine_processor
-from edge_infer.doctor.room import examine_room
+from edge_infer.tools.doctor.clock import examine_clock
+from edge_infer.tools.doctor.imports import examine_imports
+from edge_infer.tools.doctor.machine import examine_machine
+from edge_infer.tools.doctor.processor import examine_processor
+from edge_infer.tools.doctor.room import examine_room
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.doctor.findings import Finding
+    from edge_infer.tools.doctor.findings import Finding
 
 SITE = "usr/lib/python3.11/site-packages"
 VENV = "home/pi/edge/lib/python3.11/site-packages"

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from edge_infer import cuda
+from edge_infer.platform import cuda
 
 WHY_NOT = cuda.why_not(Path(onnxruntime.__file__).parent / "capi")
 

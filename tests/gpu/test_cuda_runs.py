@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edge_infer
 from edge_infer import OnnxRuntimeOptions
-from edge_infer.backends.onnxruntime_placement import executed_nodes
-from edge_infer.parity import compare, judge
+from edge_infer.backends.onnxruntime.placement import executed_nodes
+from edge_infer.parity.comparison import compare, judge
 
 DIGITS = Path("examples/digits/digits.onnx")
 GRAPH = OnnxRuntimeOptions(provider="cuda", cuda_graph=True)

@@ -12,8 +12,8 @@ import pytest
 from starlette.routing import Route
 
 from edge_infer.server.app import create_app
-from edge_infer.server.openapi import openapi
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.openapi import openapi
 from tests.server.bundles import bundle_files, write_bundle
 
 OWN = Path(__file__).parents[2] / ".bench/schemathesis/bin/schemathesis"

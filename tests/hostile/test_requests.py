@@ -13,14 +13,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.config import Settings
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.protocol.requests import parse_request
 from edge_infer.server.scheduling.shares import Tenant
-from edge_infer.server.settings import Settings
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Answer, Client
 

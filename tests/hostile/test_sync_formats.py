@@ -18,15 +18,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tuf.api.metadata import TargetFile
 
+from edge_infer.bundle.manifest import PART_SIZE
 from edge_infer.errors import DeltaError, EdgeInferError, NotReleasedError, SignatureError, StoreError
-from edge_infer.manifest import PART_SIZE
+from edge_infer.formats.spans import find_spans
 from edge_infer.sync.chunks import MAX_CHUNK, cut
 from edge_infer.sync.pack import MAGIC, MAX_STEP, unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.repository import Repository
 from edge_infer.sync.revision import File, Revision
 from edge_infer.sync.source import open_source
-from edge_infer.sync.spans import find_spans
 from edge_infer.sync.stage import offered
 from edge_infer.sync.transforms import CODECS, DIFFERENCES, decode, encode
 from edge_infer.sync.trust import Floor, newest

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from edge_infer import tflite_model
 from edge_infer.errors import EdgeInferError, UnsupportedModel, UnsupportedOperator
+from edge_infer.formats import tflite as tflite_model
 from edge_infer_converters import convert
-from edge_infer_converters.targets import tflite
-from edge_infer_converters.targets.tflite import flatbuffer, reading
-from edge_infer_converters.targets.tflite.graph import Graph, Operator, Tensor
+from edge_infer_converters.writers import tflite
+from edge_infer_converters.writers.tflite import flatbuffer, reading
+from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
 from tests import zoo
 
 if TYPE_CHECKING:

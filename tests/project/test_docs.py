@@ -47,7 +47,8 @@ def test_the_readmes_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    "name", ["edge_infer.tensors", "edge_infer.session", "edge_infer.loading", "edge_infer.tuning"]
+    "name",
+    ["edge_infer.tensors.tensor", "edge_infer.runtime.session", "edge_infer.runtime.load", "edge_infer.runtime.tuning"],
 )
 def test_the_examples_in_docstrings_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

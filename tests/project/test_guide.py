@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import edge_infer
-from edge_infer.browser.chromium import chromium
+from edge_infer.tools.browser.chromium import chromium
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,13 +13,13 @@ from onnx import helper, numpy_helper
 
 from edge_infer import Bundle, load
 from edge_infer.backends.base import Availability
-from edge_infer.bisection import taps_of
-from edge_infer.browser.page import PagePython
+from edge_infer.backends.registry import get_backend
 from edge_infer.cli import bisect, main
 from edge_infer.cli.bisect import judged_way, other_way
-from edge_infer.codec import write_examples
-from edge_infer.registry import get_backend
-from edge_infer.tensors import Tensor
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.tensors.tensor import Tensor
+from edge_infer.tools.browser.page import PagePython
+from edge_infer.verify.bisection import taps_of
 from tests import zoo
 from tests.converters.engines import run_onnx
 
@@ -209,9 +209,9 @@ def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path,
 
 
 def test_int8_values_are_found_by_what_they_are_computed_from(tmp_path: Path) -> None:
-    from edge_infer_converters.calibration import random_set
+    from edge_infer_converters.data.calibration import random_set
+    from edge_infer_converters.passes.int8_static import to_int8
     from edge_infer_converters.sources import onnx as source
-    from edge_infer_converters.steps.int8_static import to_int8
 
     (tmp_path / "net.onnx").write_bytes(net())
     model = source.load(tmp_path / "net.onnx")

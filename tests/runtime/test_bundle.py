@@ -13,8 +13,8 @@ import pytest
 
 import edge_infer
 from edge_infer import Bundle, IntegrityError, Tensor
-from edge_infer.codec import write_examples
 from edge_infer.errors import FetchError
+from edge_infer.formats.safetensors import write_examples
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_url_that_answers_404_or_not_at_all(url: str) -> None:
 
 def test_a_server_of_ours_says_why_it_refuses(folder: Path) -> None:
     from edge_infer.server.app import create_app
-    from edge_infer.server.thread import ServerThread
+    from edge_infer.server.http.in_thread import ServerThread
 
     with ServerThread(create_app({"model": folder})) as server:
         with pytest.raises(FetchError, match="status 404: Model `modle` is not served") as caught:

@@ -17,9 +17,9 @@ from onnx import helper
 
 from edge_infer import Tensor, cli
 from edge_infer.backends.base import Availability
-from edge_infer.codec import read_tensors, write_examples, write_tensors
-from edge_infer.registry import get_backend
-from edge_infer.values import to_tensor
+from edge_infer.backends.registry import get_backend
+from edge_infer.formats.safetensors import read_tensors, write_examples, write_tensors
+from edge_infer.tensors.arrays import to_tensor
 from tests import zoo
 
 if TYPE_CHECKING:

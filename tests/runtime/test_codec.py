@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from edge_infer import BundleError, DType, Tensor
-from edge_infer.codec import read_examples, read_tensors, write_examples, write_tensors
 from edge_infer.errors import EdgeInferError
-from edge_infer.values import to_tensor
+from edge_infer.formats.safetensors import read_examples, read_tensors, write_examples, write_tensors
+from edge_infer.tensors.arrays import to_tensor
 
 STORED = [dtype for dtype in DType if dtype.bits >= 8 and dtype != "bfloat16"]
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer import cuda
-from edge_infer.cuda import Driver, Machine
 from edge_infer.errors import CudaUnavailable
+from edge_infer.platform import cuda
+from edge_infer.platform.cuda import Driver, Machine
 
 if TYPE_CHECKING:
     from pathlib import Path

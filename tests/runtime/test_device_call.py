@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 
 import edge_infer
-from edge_infer.backends.onnxruntime_device_call import DeviceCall
-from edge_infer.backends.onnxruntime_errors import translate
+from edge_infer.backends.onnxruntime.device_call import DeviceCall
+from edge_infer.backends.onnxruntime.errors import translate
 from edge_infer.errors import DeviceLost, ExecutionError, OutOfMemory, UnsupportedError
 
 DIGITS = Path("examples/digits/digits.onnx")

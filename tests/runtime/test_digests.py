@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer import digests
+from edge_infer.platform import hashing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,12 +22,13 @@ def test_both_ways_give_the_digest_of_hashlib(tmp_path: Path, size: int) -> None
     (tmp_path / "file").write_bytes(data)
     right = hashlib.sha256(data).hexdigest()
 
-    assert digests.sha256(data) == digests.sha256_of_file(str(tmp_path / "file")) == right
+    assert hashing.sha256(data) == hashing.sha256_of_file(str(tmp_path / "file")) == right
 
 
 @pytest.mark.parametrize(("size", "loads"), [(2**20, False), (2**20 + 1, True)], ids=["small", "large"])
 def test_openssl_is_loaded_for_large_files_only(size: int, loads: bool) -> None:
-    code = f"import sys; from edge_infer.digests import sha256; sha256(bytes({size})); print('hashlib' in sys.modules)"
+    code = "import sys; from edge_infer.platform.hashing import sha256"
+    code += f"; sha256(bytes({size})); print('hashlib' in sys.modules)"
 
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

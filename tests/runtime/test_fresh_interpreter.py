@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import edge_infer
-from edge_infer.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ def test_import_loads_no_numpy_no_engine_no_server_no_command_line() -> None:
 
 
 def test_asking_which_engines_are_here_loads_none_of_them() -> None:
-    code = "from edge_infer.registry import *\nfor name in backend_names(): get_backend(name).availability()"
+    code = "from edge_infer.backends.registry import *\nfor name in backend_names(): get_backend(name).availability()"
 
     assert loaded(code).isdisjoint({"numpy", "onnxruntime", "ai_edge_litert", "onnx"})
 
 
 def test_the_version_of_an_engine_is_known_without_importing_it_or_its_metadata() -> None:
-    code = "from edge_infer.registry import get_backend\nassert get_backend('onnxruntime').version().count('.') >= 1"
+    code = "from edge_infer.backends.registry import get_backend\n"
+    code += "assert get_backend('onnxruntime').version().count('.') >= 1"
 
     assert loaded(code).isdisjoint({"onnxruntime", "importlib.metadata"})
 
@@ -67,7 +68,7 @@ def test_a_run_on_one_engine_loads_no_other(write_model: WriteModel) -> None:
         f"import edge_infer; edge_infer.load({str(path)!r}, arrays='tensor').run({{'x': [[1.0, 2.0, 3.0]]}})"
     )
 
-    assert "edge_infer.backends.onnxruntime" in names
+    assert "edge_infer.backends.onnxruntime.backend" in names
     assert names.isdisjoint({"ai_edge_litert", "onnx", "starlette", "click"})
 
 
@@ -88,29 +89,26 @@ STANDARD = {
 OF_JSON = {"json", "_json", "re", "_sre", "enum", "copyreg", "functools", "_functools", "collections", "_collections"}
 OF_JSON |= {"itertools", "keyword", "operator", "_operator", "reprlib", "_sha2", "_sha256"}
 OWN = {
-    "attempts",
-    "bundle",
-    "digests",
-    "dtypes",
-    "elements",
     "errors",
-    "loading",
-    "manifest",
-    "opening",
-}
-OWN |= {
-    "platform",
-    "processors",
-    "records",
-    "registry",
-    "remembered",
-    "select",
-    "session",
-    "tensors",
-    "values",
     "backends",
+    "backends.registry",
+    "backends.base",
+    "bundle",
+    "bundle.bundle",
+    "bundle.manifest",
+    "tensors",
 }
-OWN_BACKEND = {"", "_api", "_c", "_c_call", "_c_values", "_entries", "_errors", "_shapes"}
+OWN |= {f"platform{part}" for part in ("", ".cpu", ".fetch", ".hashing", ".host", ".installed", ".records")}
+OWN |= {f"runtime{part}" for part in ("", ".load", ".loader", ".measurements", ".open_session", ".options")}
+OWN |= {
+    "runtime.selection",
+    "runtime.session",
+    "tensors.arrays",
+    "tensors.dtypes",
+    "tensors.elements",
+    "tensors.tensor",
+}
+OWN_BACKEND = {"", ".api", ".backend", ".c", ".c_call", ".c_values", ".entries", ".errors", ".shapes"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the C interface is used on Linux only")
@@ -137,7 +135,7 @@ def test_the_package_has_each_name_that_it_promises() -> None:
         "import edge_infer\nfor name in edge_infer.__all__: getattr(edge_infer, name)\nassert 'load' in dir(edge_infer)"
     )
 
-    assert "edge_infer.tuning" in loaded(code)
+    assert "edge_infer.runtime.tuning" in loaded(code)
 
 
 @pytest.mark.parametrize("source", ["nothing.onnx", "damaged.onnx"])

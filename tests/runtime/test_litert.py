@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer import InputError, UnsupportedModel
-from edge_infer.tflite_file import is_whole
-from edge_infer_converters.targets.tflite import write
+from edge_infer.formats.tflite_check import is_whole
+from edge_infer_converters.writers.tflite import write
 from tests import zoo
 
 if TYPE_CHECKING:

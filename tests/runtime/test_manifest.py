@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from edge_infer import Manifest, ManifestError
-from edge_infer.manifest import MAX_MANIFEST_BYTES, PART_SIZE
+from edge_infer.bundle.manifest import MAX_MANIFEST_BYTES, PART_SIZE
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/manifest.schema.json").read_text("utf-8"))
 DIGEST = "ab" * 32

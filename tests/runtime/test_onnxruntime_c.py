@@ -14,10 +14,10 @@ import onnxruntime
 import pytest
 
 import edge_infer
-from edge_infer.backends import onnxruntime_api
-from edge_infer.backends.onnxruntime import OnnxRuntimeBackend
-from edge_infer.backends.onnxruntime_api import Api, library_path
-from edge_infer.backends.onnxruntime_c import OrtCModel, load_model
+from edge_infer.backends.onnxruntime import api as onnxruntime_api
+from edge_infer.backends.onnxruntime.api import Api, library_path
+from edge_infer.backends.onnxruntime.backend import OnnxRuntimeBackend
+from edge_infer.backends.onnxruntime.c import OrtCModel, load_model
 from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
 from tests import zoo
 from tests.conformance.cases import CASES, Case
@@ -169,8 +169,8 @@ def test_without_the_library_the_python_binding_takes_over(write_model: WriteMod
     path = write_model(zoo.identity())
     code = (
         "import sys, edge_infer\n"
-        "from edge_infer.backends import onnxruntime_api\n"
-        "onnxruntime_api.library_path = lambda: None\n"
+        "from edge_infer.backends.onnxruntime import api\n"
+        "api.library_path = lambda: None\n"
         f"result = edge_infer.load({str(path)!r}, arrays='tensor').run({{'x': [[1.0, 2.0, 3.0]]}})\n"
         "print(result['y'].tolist(), 'onnxruntime' in sys.modules)"
     )

@@ -96,8 +96,8 @@ def test_a_bundle_may_set_no_path_and_no_provider(key: str, write_bundle: WriteB
 def test_a_provider_that_does_not_start_is_an_error_and_no_silent_run_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from edge_infer import cuda
-    from edge_infer.backends.onnxruntime_session import open_session
+    from edge_infer.backends.onnxruntime.session import open_session
+    from edge_infer.platform import cuda
 
     monkeypatch.setattr(cuda, "check", lambda *_, **__: None)  # as where all looks well, and it fails all the same
 
@@ -149,8 +149,8 @@ def test_settings_of_the_gpu_s_providers_reach_the_engine(
     """The engine here has no such provider and starts on the CPU, which is an error as anywhere."""
     import onnxruntime
 
-    from edge_infer import cuda
-    from edge_infer.backends.onnxruntime_session import open_session
+    from edge_infer.backends.onnxruntime.session import open_session
+    from edge_infer.platform import cuda
 
     given: list[Any] = []
     real = onnxruntime.InferenceSession

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edge_infer import Tensor
-from edge_infer.integer_parity import steps_apart
-from edge_infer.parity import Parity, compare, judge
+from edge_infer.parity.comparison import Parity, compare, judge
+from edge_infer.parity.quantization_steps import steps_apart
 
 
 def outputs(*rows: Any, dtype: str = "float32") -> list[dict[str, Tensor]]:

@@ -12,8 +12,8 @@ import pytest
 
 import edge_infer
 from edge_infer import OnnxRuntimeOptions
-from edge_infer.backends import onnxruntime_options
-from edge_infer.backends.onnxruntime_placement import executed_nodes, named, strays
+from edge_infer.backends.onnxruntime import options
+from edge_infer.backends.onnxruntime.placement import executed_nodes, named, strays
 from edge_infer.errors import BackendUnavailable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ IDLE = "AzureExecutionProvider"
 
 @pytest.fixture
 def idle_provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[OnnxRuntimeOptions]:
-    monkeypatch.setitem(onnxruntime_options.PROVIDERS, "idle", (IDLE, "cpu", "onnxruntime"))
+    monkeypatch.setitem(options.PROVIDERS, "idle", (IDLE, "cpu", "onnxruntime"))
     yield OnnxRuntimeOptions(provider="idle")
 
 

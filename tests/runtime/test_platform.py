@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer import platform
-from edge_infer.bundle import Bundle
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import FetchError, Unauthorized
+from edge_infer.platform import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,13 +68,13 @@ def servers() -> Iterator[list[str]]:
 def test_a_key_goes_with_a_redirect_of_the_same_server_and_to_no_other(servers: list[str]) -> None:
     key = {"Authorization": "Bearer SECRET"}
 
-    assert platform.fetch(f"{servers[0]}/near", headers=key) == b"Bearer SECRET"
-    assert platform.fetch(f"{servers[0]}/away", headers=key) == b"nothing"
+    assert fetch.fetch(f"{servers[0]}/near", headers=key) == b"Bearer SECRET"
+    assert fetch.fetch(f"{servers[0]}/away", headers=key) == b"nothing"
 
 
 def test_an_answer_that_breaks_off_is_refused(servers: list[str]) -> None:
     with pytest.raises(FetchError, match=r"cannot be reached: .*7 bytes read, 500 more expected"):
-        platform.fetch(f"{servers[0]}/short")
+        fetch.fetch(f"{servers[0]}/short")
 
 
 def test_the_key_of_the_environment_goes_to_no_server_but_one_of_ours_that_asks_for_it(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer import platform, processors
-from edge_infer.processors import is_emulated, read_affinity, read_processor, read_quota
+from edge_infer.platform import cpu, host
+from edge_infer.platform.cpu import is_emulated, read_affinity, read_processor, read_quota
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +65,9 @@ def test_without_proc_and_sys_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_a_quota_of_half_a_core_leaves_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processors, "read_quota", lambda: 0.5)
+    monkeypatch.setattr(cpu, "read_quota", lambda: 0.5)
 
-    assert platform.available_cpus() == 1
+    assert host.available_cpus() == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux has affinity")
@@ -75,7 +75,7 @@ def test_the_affinity_of_this_process_counts() -> None:
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        assert platform.available_cpus() == 1
+        assert host.available_cpus() == 1
         assert read_affinity() == 1
     finally:
         os.sched_setaffinity(0, before)

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from edge_infer.records import Record
-from edge_infer.session import Report
+from edge_infer.platform.records import Record
+from edge_infer.runtime.session import Report
 
 
 class Point(Record):

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer import cuda
 from edge_infer.backends.base import Availability
+from edge_infer.backends.registry import get_backend
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.errors import BackendUnavailable, CudaUnavailable
-from edge_infer.manifest import FileEntry, Manifest, Variant
-from edge_infer.registry import get_backend
-from edge_infer.remembered import Measurement
-from edge_infer.select import Choice, choices
+from edge_infer.platform import cuda
+from edge_infer.runtime.measurements import Measurement
+from edge_infer.runtime.selection import Choice, choices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +99,8 @@ def test_what_cuda_lacks_is_said_with_the_thing_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: set[str], fault: str, hint: str
 ) -> None:
     origin = str(tmp_path / "onnxruntime" / "__init__.py") if installed else None
-    monkeypatch.setattr("edge_infer.backends.onnxruntime.origin_of", lambda _: origin)
-    monkeypatch.setattr("edge_infer.backends.onnxruntime_api.library_path", lambda: None)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime.backend.origin_of", lambda _: origin)
+    monkeypatch.setattr("edge_infer.backends.onnxruntime.api.library_path", lambda: None)
     monkeypatch.setattr(cuda.Machine, "distributions", lambda _: installed)
     for device in ("cuda", "cuda:1"):
         with pytest.raises(CudaUnavailable) as caught:

@@ -15,8 +15,8 @@ import pytest
 
 import edge_infer
 from edge_infer import InputError, Session, Tensor
-from edge_infer.codec import write_examples
 from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedError, UnsupportedModel
+from edge_infer.formats.safetensors import write_examples
 from tests import zoo
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from onnx import helper
 
 import edge_infer
 from edge_infer import OnnxRuntimeOptions
-from edge_infer.backends import onnxruntime_arena
+from edge_infer.backends.onnxruntime import arena
 from edge_infer.errors import InputError, ManifestError
 from tests import zoo
 
@@ -104,10 +104,10 @@ def test_the_arena_of_a_gpu_is_made_once_for_each_device_with_the_bound(monkeypa
         def create_and_register_allocator_v2(*arguments: Any) -> None:
             made.append(arguments)
 
-    monkeypatch.setattr(onnxruntime_arena, "_MADE", {})
+    monkeypatch.setattr(arena, "_MADE", {})
 
     for index in (0, 1, 1, 0):
-        onnxruntime_arena.share(Engine, "cuda", index, 256 * MIB)
+        arena.share(Engine, "cuda", index, 256 * MIB)
 
     assert made == [
         (
@@ -119,7 +119,7 @@ def test_the_arena_of_a_gpu_is_made_once_for_each_device_with_the_bound(monkeypa
         for index in (0, 1)
     ]
     with pytest.raises(InputError, match="`cuda:1` was made with a bound of 256 MiB, without a bound"):
-        onnxruntime_arena.share(Engine, "cuda", 1, 0)
+        arena.share(Engine, "cuda", 1, 0)
 
 
 def test_a_bundle_may_not_ask_for_it(tmp_path: Path, growing: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from edge_infer import DType, InputError, Tensor, TensorSpec
-from edge_infer.values import to_numpy, to_tensor
+from edge_infer.tensors.arrays import to_numpy, to_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

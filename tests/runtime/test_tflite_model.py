@@ -12,8 +12,8 @@ import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from edge_infer import tflite_model
-from edge_infer_converters.targets import tflite
+from edge_infer.formats import tflite as tflite_model
+from edge_infer_converters.writers import tflite
 from tests import zoo
 from tests.converters.test_tflite_quantized import feeds_of, graph_of, image_net, language_net
 

@@ -7,7 +7,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from edge_infer.compat.tflite_tables import read_tables
-from edge_infer_converters.targets.tflite import write
+from edge_infer_converters.writers.tflite import write
 from tests import zoo
 
 

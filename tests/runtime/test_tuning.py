@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer.cli import cli
-from edge_infer.codec import write_examples
 from edge_infer.errors import InputError, UnsupportedModel
-from edge_infer.platform import available_cpus
-from edge_infer.remembered import Measurement, file_of, remember, remembered
-from edge_infer.values import to_tensor
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.platform.host import available_cpus
+from edge_infer.runtime.measurements import Measurement, file_of, remember, remembered
+from edge_infer.tensors.arrays import to_tensor
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -182,7 +182,9 @@ def test_numbers_of_threads_are_not_measured_on_an_engine_that_takes_none(write_
 
 
 def test_a_load_that_measures_nothing_loads_nothing_that_measures(bundle: Path) -> None:
-    code = f"import edge_infer, sys; edge_infer.load({str(bundle)!r}); print('edge_infer.tuning' in sys.modules)"
+    code = (
+        f"import edge_infer, sys; edge_infer.load({str(bundle)!r}); print('edge_infer.runtime.tuning' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"

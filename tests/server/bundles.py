@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto, helper
 
-from edge_infer.dtypes import DType
-from edge_infer.manifest import FileEntry, Manifest, Variant
-from edge_infer.tensors import TensorSpec
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from edge_infer.tensors import Dim
+    from edge_infer.tensors.tensor import Dim
 
 _ONNX_TYPES = {
     DType.FLOAT32: TensorProto.FLOAT,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from edge_infer.server.app import create_app
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle, zip_bundle
 
 if TYPE_CHECKING:

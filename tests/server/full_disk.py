@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import edge_infer
 from edge_infer.errors import SyncError
 from edge_infer.server.app import create_app
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.store import followed as following
 from edge_infer.server.store.fleet import Fleet
 from edge_infer.server.store.followed import Followed
 from edge_infer.server.store.routes import HostedStore
-from edge_infer.server.thread import ServerThread
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
 from tests.server.bundles import bundle_files, write_bundle

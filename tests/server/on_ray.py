@@ -13,8 +13,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from edge_infer.codec import FRAME
 from edge_infer.errors import DeviceLost
+from edge_infer.formats.safetensors import FRAME
 
 #: A value whose request loses the replica's device.
 FATAL = 666.0
@@ -25,7 +25,7 @@ PATIENCE_S = 200.0
 def lose_device_when_told() -> None:
     """Change the engine of this process: Ray calls it in each of its workers."""
     from edge_infer.server.execution import job
-    from edge_infer.server.execution.running import run_batch
+    from edge_infer.server.execution.run_batch import run_batch
 
     def run_or_fail(session: Any, batch: Any) -> Any:
         if any(float(request.inputs["x"][0, 0]) == FATAL for request in batch.requests):

@@ -16,11 +16,11 @@ from websockets.exceptions import InvalidStatus
 
 from edge_infer.cli.serve import _log_to_output
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.config import Settings
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
-from edge_infer.server.settings import Settings
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serve import started

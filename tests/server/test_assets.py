@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from edge_infer.server.app import create_app
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
 from tests.server.bundles import write_bundle
 from tests.server.conftest import MODULE, Client
 

@@ -18,9 +18,9 @@ import pytest
 from edge_infer.errors import ExecutionError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import job
-from edge_infer.server.ingestion import endpoint
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.ingestion import infer
 from edge_infer.server.response.cache import ENTRY_BYTES, ResultCache
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serving import OCTETS, Gate, ask, gate, limits, row, wait_until_queued
@@ -103,13 +103,13 @@ def test_identical_requests_run_once_where_there_is_a_cache(tiny: Path, gate: Ga
 def following(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """An entry for each time that a request begins to wait for an identical one."""
     seen: list[bool] = []
-    led = endpoint._led
+    led = infer._led
 
     async def note(*arguments: Any) -> Any:
         seen.append(True)
         return await led(*arguments)
 
-    monkeypatch.setattr(endpoint, "_led", note)
+    monkeypatch.setattr(infer, "_led", note)
     return seen
 
 

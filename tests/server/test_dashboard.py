@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from edge_infer.server.app import create_app
-from edge_infer.server.settings import parse_settings
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.config import parse_settings
+from edge_infer.server.http.in_thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_operations import digest

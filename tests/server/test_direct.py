@@ -11,12 +11,12 @@ import pytest
 
 from edge_infer.errors import DeviceLost
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion import direct
-from edge_infer.server.ingestion.body_reader import BodyReader
-from edge_infer.server.ingestion.endpoint import InferEndpoint
-from edge_infer.server.ingestion.guard import DoorLimits
+from edge_infer.server.http import fast_path
+from edge_infer.server.http.body_reader import BodyReader
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.limits import DoorLimits
+from edge_infer.server.ingestion.infer import InferEndpoint
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Answer, Client
 from tests.server.test_serving import Gate, gate, limits, queued, row, wait_until_queued
@@ -165,8 +165,8 @@ def test_a_flood_lets_the_threads_of_models_on_while_one_runs(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     naps: list[float] = []
-    monkeypatch.setattr(direct, "sleep", naps.append)
-    monkeypatch.setattr(direct, "_LET_ON_EVERY_S", 0.0)
+    monkeypatch.setattr(fast_path, "sleep", naps.append)
+    monkeypatch.setattr(fast_path, "_LET_ON_EVERY_S", 0.0)
     app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=limits(max_queue_size=1))
     head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: {OCTETS}\r\nContent-Length: 12\r\n\r\n".encode()
     with ServerThread(app) as server:
@@ -351,7 +351,7 @@ def test_a_log_that_fails_loses_no_request_and_gives_back_each_once(
     with caplog.at_level(logging.INFO, "edge_infer.server.access"), ServerThread(app) as server:
         send = Client(server.url)
         assert send(PATH, "POST", row(1.0), content_type=OCTETS).status == 200
-        monkeypatch.setattr(direct, "log_access", fail)
+        monkeypatch.setattr(fast_path, "log_access", fail)
         for body, status in ((row(1.0), 200), (b"1", 400)):
             assert [send(PATH, "POST", body, content_type=OCTETS).status for _ in range(3)] == [status] * 3
         send("/livez")  # the loop is done with them

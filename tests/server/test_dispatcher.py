@@ -18,13 +18,13 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import dispatcher as dispatcher_module
 from edge_infer.server.execution import job
 from edge_infer.server.execution.dispatcher import Dispatcher
-from edge_infer.server.execution.loaded import Fast
-from edge_infer.server.execution.running import run_batch
-from edge_infer.server.repository import ServedModel
+from edge_infer.server.execution.loaded_model import Fast
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.execution.run_batch import run_batch
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling import request as request_module
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.request import HIGHEST_PRIORITY, Answer, Request
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serving import Gate, ask, gate, row, workers_alive
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.errors import EdgeInferError
-    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.execution.loaded_model import LoadedModel
 
 __all__ = ["gate"]
 

@@ -19,20 +19,21 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 import edge_infer
-from edge_infer.codec import FRAME
 from edge_infer.errors import FetchError, InputError, QueueFull, ServingError
-from edge_infer.notify import answers
-from edge_infer.server import listener
+from edge_infer.formats.safetensors import FRAME
+from edge_infer.platform.systemd import answers
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion.body_memory import BodyMemory
-from edge_infer.server.ingestion.guard import DoorLimits, GuardedProtocol
+from edge_infer.server.http import listener
+from edge_infer.server.http.connection import GuardedProtocol
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.limits import DoorLimits
+from edge_infer.server.http.listener import Tls
+from edge_infer.server.http.read_timeouts import SenderWatch
+from edge_infer.server.http.websocket import GuardedWebSocket
+from edge_infer.server.http.write_timeouts import ReaderWatch
+from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.ingestion.origins import parse_origin
-from edge_infer.server.ingestion.reader_watch import ReaderWatch
-from edge_infer.server.ingestion.sender_watch import SenderWatch
-from edge_infer.server.ingestion.websocket import GuardedWebSocket
-from edge_infer.server.listener import Tls
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_access_log import refusals

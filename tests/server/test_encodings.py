@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import brotli
 
-from edge_infer.server.files import encodings
-from edge_infer.server.files.encodings import EncodedFiles
+from edge_infer.server.static import encodings
+from edge_infer.server.static.encodings import EncodedFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,12 +13,12 @@ from onnx import TensorProto, helper
 
 from edge_infer.errors import InputError
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.ingestion import events
-from edge_infer.server.ingestion.events import parse_plan
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.ingestion import infer_steps
+from edge_infer.server.ingestion.infer_steps import parse_plan
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors.tensor import TensorSpec
 from tests.server.conftest import Client
 from tests.server.test_serving import Gate, gate, wait_until_queued
 
@@ -150,7 +150,7 @@ def test_a_large_body_is_parsed_while_the_server_answers_others(send: Client, mo
         assert may_go_on.wait(20)
         return parse_plan(*arguments)
 
-    monkeypatch.setattr(events, "parse_plan", slowly)
+    monkeypatch.setattr(infer_steps, "parse_plan", slowly)
     with ThreadPoolExecutor(1) as threads:
         large = threads.submit(ask, send, tensor("x", [1] * 40_000, [20_000, 1, 2]), sequence="x", steps=1)
         assert is_parsing.wait(20)
@@ -168,7 +168,7 @@ def test_a_large_step_is_written_while_the_server_answers_others(send: Client, m
         assert may_go_on.wait(20)
         return write_answer(*arguments)
 
-    monkeypatch.setattr(events, "write_answer", slowly)
+    monkeypatch.setattr(infer_steps, "write_answer", slowly)
     inputs = [tensor(name, [1] * 20_000, [10_000, 2]) for name in ("x", "total_in")]
     body = json.dumps({"inputs": inputs, "parameters": {"steps": 2}}).encode()
     with ThreadPoolExecutor(1) as threads:
@@ -201,7 +201,7 @@ def test_a_request_that_fails_is_counted_and_logged(
     def fail(*_: object) -> Any:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(events, "parse_plan", fail)
+    monkeypatch.setattr(infer_steps, "parse_plan", fail)
     with caplog.at_level("INFO"):
         assert send("/v2/models/sum/infer_stream", "POST", request(steps=1)).status == 500
         metrics = send("/metrics").body.decode()

@@ -11,15 +11,15 @@ import pytest
 
 import edge_infer
 from edge_infer.backends.base import Placement
-from edge_infer.backends.fallback import FallbackModel
-from edge_infer.backends.remote import RemoteModel
-from edge_infer.dtypes import DType
+from edge_infer.backends.registry import get_backend
+from edge_infer.backends.remote.fallback import FallbackModel
+from edge_infer.backends.remote.http import RemoteModel
 from edge_infer.errors import BundleError, ExecutionError, FetchError, InputError, OutOfMemory, UnsupportedModel
-from edge_infer.registry import get_backend
-from edge_infer.remembered import Measurement, remember
+from edge_infer.runtime.measurements import Measurement, remember
 from edge_infer.server.app import create_app
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import TensorSpec
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import numpy
 import pytest
 
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.response.memory import resident_bytes
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.metrics.memory import resident_bytes
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serving import ask, row

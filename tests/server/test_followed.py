@@ -13,12 +13,12 @@ import pytest
 
 import edge_infer
 from edge_infer.errors import EdgeInferError, FetchError, TrialError
-from edge_infer.live import LiveSession, trial
+from edge_infer.runtime.live import LiveSession, trial
 from edge_infer.server.app import create_app
-from edge_infer.server.repository import ModelRepository
+from edge_infer.server.execution.repository import ModelRepository
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.store.followed import Followed, is_store, models_of
 from edge_infer.server.store.routes import HostedStore
-from edge_infer.server.thread import ServerThread
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.follow import Server, follow, server_of

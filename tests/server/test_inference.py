@@ -12,22 +12,22 @@ from starlette.testclient import TestClient
 
 import edge_infer
 from edge_infer import errors
-from edge_infer.dtypes import DType
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.errors import STATUSES, UnsupportedMediaType, status_of
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.requests import describe
-from edge_infer.server.repository import ServedModel
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.session import Session
+    from edge_infer.runtime.session import Session
+    from edge_infer.server.execution.loaded_model import LoadedModel
 
 
 def tensor(data: Any, shape: list[int], datatype: str = "FP32", name: str = "x") -> dict[str, Any]:
@@ -195,7 +195,7 @@ def test_a_model_is_loaded_once_however_many_ask(tmp_path: Path, monkeypatch: py
         loads.append(1)
         return edge_infer.load(*arguments, **options)
 
-    monkeypatch.setattr("edge_infer.server.execution.loaded.load", counted)
+    monkeypatch.setattr("edge_infer.server.execution.loaded_model.load", counted)
     models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}
     with ServerThread(create_app(models)) as server, ThreadPoolExecutor(8) as threads:
         asked = [threads.submit(Client(server.url), "/v2/models/tiny/ready") for _ in range(8)]

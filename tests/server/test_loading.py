@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Semaphore
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.server import repository
 from edge_infer.server.app import create_app
-from edge_infer.server.execution import engine as engine_module
-from edge_infer.server.execution.loaded import load_model
-from edge_infer.server.repository import ServedModel
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.execution import lifecycle as engine_module
+from edge_infer.server.execution import repository
+from edge_infer.server.execution.loaded_model import load_model
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.http.in_thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_operations import two_versions

@@ -7,9 +7,9 @@ import json
 import pytest
 
 import edge_infer
-from edge_infer.browser.chromium import chromium
 from edge_infer.server.app import create_app
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.tools.browser.chromium import chromium
 
 pytestmark = pytest.mark.browser
 

@@ -10,15 +10,15 @@ import pytest
 import edge_infer
 from edge_infer.errors import BundleError, InputError, ModelNotFound
 from edge_infer.server.app import create_app
-from edge_infer.server.repository import ModelRepository, ServedModel, name_models
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.execution.repository import ModelRepository, ServedModel, name_models
+from edge_infer.server.http.in_thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle, zip_bundle
 from tests.server.conftest import Client
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.bundle import Bundle
+    from edge_infer.bundle.bundle import Bundle
 
 
 def test_the_index_names_every_model_and_where_to_load_it(get: Client) -> None:

@@ -17,26 +17,25 @@ from starlette.testclient import TestClient
 
 import edge_infer
 from edge_infer.backends.base import Availability
-from edge_infer.backends.onnxruntime import OnnxRuntimeBackend
-from edge_infer.bundle import Bundle
-from edge_infer.codec import FRAME, write_examples
+from edge_infer.backends.onnxruntime.backend import OnnxRuntimeBackend
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.errors import BackendError, DeviceLost, EdgeInferError, InputError, Unauthorized
-from edge_infer.manifest import FileEntry, Manifest, Variant
-from edge_infer.server import repository
+from edge_infer.formats.safetensors import FRAME, write_examples
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.execution import job, loaded
+from edge_infer.server.config import Settings, parse_settings, read_settings
+from edge_infer.server.execution import job, loaded_model, repository
 from edge_infer.server.execution.canary import Canary
-from edge_infer.server.execution.engine import Engine
-from edge_infer.server.execution.loaded import load_model
+from edge_infer.server.execution.lifecycle import Engine
+from edge_infer.server.execution.loaded_model import load_model
+from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
-from edge_infer.server.execution.running import run_batch
-from edge_infer.server.ingestion.keys import ApiKeys
-from edge_infer.server.repository import ModelRepository
+from edge_infer.server.execution.run_batch import run_batch
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
-from edge_infer.server.settings import Settings, parse_settings, read_settings
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import Tensor, TensorSpec
+from edge_infer.tensors.tensor import Tensor, TensorSpec
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serving import Gate, ask, gate, row, wait_until_queued
@@ -95,8 +94,8 @@ def two_variants(folder: Path, slow: bytes, fast: bytes, *golden: Any) -> Path:
 
 
 def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path, gate: Gate) -> None:
-    from edge_infer.bundle import Bundle
-    from edge_infer.select import choices
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.runtime.selection import choices
 
     probe = Bundle.open(two_variants(tmp_path / "probe", slow_model(1), slow_model(1)))
     first = next(choices(probe.manifest)).variant.id
@@ -624,7 +623,7 @@ def test_settings_that_the_model_does_not_take_are_no_fault_of_a_client(
     def refuse(*_: Any, **__: Any) -> Any:
         raise InputError("Device `cuda:7` is not there", hint="--device cuda")
 
-    monkeypatch.setattr(loaded, "load", refuse)
+    monkeypatch.setattr(loaded_model, "load", refuse)
     with ServerThread(create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})) as server:
         answer = ask(server)
     assert (answer.status, json.loads(answer.body)["code"]) == (500, "backend_error")

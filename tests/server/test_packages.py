@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 
 import edge_infer
 from edge_infer.errors import BundleError
-from edge_infer.server.files import wheel as wheel_module
-from edge_infer.server.files.lockfile import lock_file
-from edge_infer.server.files.wheel import WheelBuilder, build_wheel
+from edge_infer.server.static import wheel as wheel_module
+from edge_infer.server.static.lockfile import lock_file
+from edge_infer.server.static.wheel import WheelBuilder, build_wheel
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client
@@ -84,7 +84,7 @@ def test_the_installed_wheel_builds_itself(tmp_path: Path) -> None:
     wheel = build_wheel()
     with zipfile.ZipFile(io.BytesIO(wheel.data)) as archive:
         archive.extractall(tmp_path)
-    script = "from edge_infer.server.files.wheel import build_wheel; print(build_wheel().sha256)"
+    script = "from edge_infer.server.static.wheel import build_wheel; print(build_wheel().sha256)"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import brotli
 import pytest
 
-from edge_infer.server.files.page_archive import build_page_archive, without_documentation
-from edge_infer.server.files.wheel import package_files
+from edge_infer.server.static.page_archive import build_page_archive, without_documentation
+from edge_infer.server.static.wheel import package_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_every_module_finds_what_it_imports(modules: dict[str, str]) -> None:
 
 
 def test_it_has_the_page_s_engines_and_none_of_the_server(modules: dict[str, str]) -> None:
-    assert {"edge_infer.backends.ort_web", "edge_infer.backends.litert_web", "edge_infer.compat.tflite"} <= set(modules)
+    assert {"edge_infer.backends.web.ort", "edge_infer.backends.web.litert", "edge_infer.compat.tflite"} <= set(modules)
     assert not any(name.startswith(("edge_infer.server", "edge_infer.cli", "edge_infer.sync")) for name in modules)
 
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import helper
 
 from edge_infer.errors import InputError
+from edge_infer.server.config import read_settings
 from edge_infer.server.execution.routing import Pool
-from edge_infer.server.settings import read_settings
 from tests import zoo
 
 if TYPE_CHECKING:

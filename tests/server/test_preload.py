@@ -11,12 +11,12 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.config import Settings
 from edge_infer.server.execution.canary import Canary
+from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
-from edge_infer.server.repository import ServedModel
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.shares import Tenant
-from edge_infer.server.settings import Settings
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_operations import two_versions

@@ -14,9 +14,9 @@ import pytest
 from websockets.sync.server import serve
 
 import edge_infer
-from edge_infer.backends.remote import RemoteModel, Reply
-from edge_infer.backends.remote_stream import StreamConnection
-from edge_infer.dtypes import DType
+from edge_infer.backends.remote.http import RemoteModel
+from edge_infer.backends.remote.reply import Reply
+from edge_infer.backends.remote.websocket import StreamConnection
 from edge_infer.errors import (
     BackendUnavailable,
     BundleError,
@@ -27,8 +27,9 @@ from edge_infer.errors import (
     QueueFull,
 )
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import Tensor
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 from edge_infer.errors import ExecutionError
 from edge_infer.server.app import create_app
 from edge_infer.server.execution import job
-from edge_infer.server.execution.running import run_batch
-from edge_infer.server.repository import ServedModel
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.execution.run_batch import run_batch
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.request import Batch
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.scheduling.test_queue import Waiting
 from tests.server.test_serving import ask, row
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edge_infer.session import Session
+    from edge_infer.runtime.session import Session
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from click.testing import CliRunner
 
 from edge_infer.cli import serve as serve_module
 from edge_infer.errors import BundleError, ServingError
-from edge_infer.server.files.pages import find_web_root
-from edge_infer.server.listener import is_local, listen, url_from_outside, url_of
+from edge_infer.server.http.listener import is_local, listen, url_from_outside, url_of
+from edge_infer.server.static.pages import find_web_root
 from tests import interrupts
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client

@@ -19,12 +19,12 @@ import pytest
 from edge_infer.errors import ExecutionError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import job
-from edge_infer.server.execution.probe import probe
-from edge_infer.server.execution.running import run_batch
-from edge_infer.server.repository import ServedModel
-from edge_infer.server.response.statistics import Statistics
+from edge_infer.server.execution.batch_probe import probe
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.execution.run_batch import run_batch
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.metrics.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Answer, Client
 

@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import edge_infer
-from edge_infer.codec import FRAME
 from edge_infer.errors import ServingError
+from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import create_app
-from edge_infer.server.response.spans import otlp_provider
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.metrics.tracing import otlp_provider
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serving import ask, row

@@ -12,15 +12,15 @@ from unittest.mock import Mock
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from edge_infer.codec import FRAME
+from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.execution import engine
-from edge_infer.server.ingestion.guard import GuardedProtocol
-from edge_infer.server.ingestion.websocket import GuardedWebSocket
-from edge_infer.server.listener import Server, listen, url_of
-from edge_infer.server.repository import ServedModel
+from edge_infer.server.execution import lifecycle
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.http.connection import GuardedProtocol
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.listener import Server, listen, url_of
+from edge_infer.server.http.websocket import GuardedWebSocket
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_door import UPGRADE, message, opened_by_who_never_reads
@@ -51,7 +51,7 @@ def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
             Client(url)(f"/v2/models/{name}/infer", "POST", row(1.0), content_type="application/octet-stream")
 
     monkeypatch.setattr(ServedModel, "loaded", hang)
-    monkeypatch.setattr(engine, "CLOSE_S", 0.5)
+    monkeypatch.setattr(lifecycle, "CLOSE_S", 0.5)
     models = {name: write_bundle(tmp_path / name, bundle_files(name)) for name in ("tiny", "slow")}
     app = create_app(models, limits=Limits(WORKERS, BatchLimits(max_batch_size=1, max_wait_ms=1e6)))
     ready = Event()

@@ -14,16 +14,16 @@ from uvicorn.protocols.utils import ClientDisconnected
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from edge_infer.codec import FRAME
 from edge_infer.errors import DeviceLost
+from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution.dispatcher import Dispatcher
-from edge_infer.server.ingestion import stream as endpoint
-from edge_infer.server.ingestion.websocket import GuardedWebSocket
-from edge_infer.server.repository import ServedModel
+from edge_infer.server.execution.repository import ServedModel
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.websocket import GuardedWebSocket
+from edge_infer.server.ingestion import infer_websocket as endpoint
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serve import started

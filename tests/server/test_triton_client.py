@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from edge_infer.dtypes import DType
 from edge_infer.server.app import create_app
-from edge_infer.server.thread import ServerThread
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.tensors.dtypes import DType
 from tests.server.bundles import bundle_files, write_bundle
 
 ROOT = Path(__file__).parents[2]

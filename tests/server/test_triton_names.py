@@ -9,10 +9,10 @@ from urllib.parse import quote
 from prometheus_client.parser import text_string_to_metric_families
 
 from edge_infer.server.app import create_app
+from edge_infer.server.config import Settings
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.shares import Tenant
-from edge_infer.server.settings import Settings
-from edge_infer.server.thread import ServerThread
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Client
 from tests.server.test_serving import ask

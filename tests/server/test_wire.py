@@ -16,17 +16,17 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.protocol import fast
 from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import parse_request
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.thread import ServerThread
-from edge_infer.tensors import Tensor, TensorSpec
-from edge_infer.values import to_tensor
+from edge_infer.tensors.arrays import to_tensor
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor, TensorSpec
 from tests.server.bundles import bundle_files, write_bundle
 from tests.server.conftest import Answer, Client
 

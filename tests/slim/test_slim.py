@@ -13,10 +13,10 @@ import pytest
 
 import edge_infer
 from edge_infer import InputError, Tensor, UnsupportedError
-from edge_infer.bundle import Bundle
-from edge_infer.codec import write_examples
-from edge_infer.slim.engine import PLATFORMS, find_library, this_platform
-from edge_infer.slim.folder import write_slim
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.tools.slim.engine import PLATFORMS, find_library, this_platform
+from edge_infer.tools.slim.folder import write_slim
 from tests import zoo
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_a_failure_leaves_nothing_behind(bundle: Path, tmp_path: Path, monkeypat
     def full(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("edge_infer.slim.folder.write_file", full)
+    monkeypatch.setattr("edge_infer.tools.slim.folder.write_file", full)
     before = sorted(tmp_path.iterdir())
 
     with pytest.raises(OSError, match="No space left"):

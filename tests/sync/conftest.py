@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
-from edge_infer.codec import write_examples
-from edge_infer.live import trial
-from edge_infer.manifest import FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.runtime.live import trial
 from edge_infer.sync.client import Pulled, pull
 from edge_infer.sync.publish import Published, publish
 from edge_infer.sync.repository import Repository
-from edge_infer.tensors import Tensor, TensorSpec
+from edge_infer.tensors.tensor import Tensor, TensorSpec
 from tests import zoo
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from edge_infer.bundle.manifest import PART_SIZE
 from edge_infer.errors import ExpiredError, FetchError, RollbackError, SignatureError
-from edge_infer.manifest import PART_SIZE
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
 from tests.sync.conftest import Answer, Host, Publisher, take

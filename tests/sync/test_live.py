@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge_infer.errors import ExecutionError, FetchError, InputError, NotReleasedError, SyncError, TrialError
-from edge_infer.live import LiveSession
+from edge_infer.runtime.live import LiveSession
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.watch import MAX_BACKOFF, wait_s, watch
 from tests.sync.conftest import SIZE, Publisher, take, weights

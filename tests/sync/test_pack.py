@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from edge_infer.errors import DeltaError
+from edge_infer.formats.spans import find_spans
 from edge_infer.sync.chunks import MAX_CHUNK, cut
 from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File
-from edge_infer.sync.spans import find_spans
 from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
 from tests import zoo
 from tests.sync.conftest import weights, write_version
@@ -178,7 +178,7 @@ class TestSpans:
             assert files["onnx/m.data"][span.offset : span.offset + span.length] == stored[span.name]
 
     def test_tflite_buffers_are_found(self) -> None:
-        from edge_infer_converters.targets import tflite
+        from edge_infer_converters.writers import tflite
 
         matrix = weights(1)
         node = helper.make_node("MatMul", ["x", "w"], ["y"])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import edge_infer
+from edge_infer.bundle.manifest import PART_SIZE, Manifest
 from edge_infer.errors import (
     BackendUnavailable,
     DeviceLost,
@@ -23,7 +24,6 @@ from edge_infer.errors import (
     TrialError,
     UnsupportedError,
 )
-from edge_infer.manifest import PART_SIZE, Manifest
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.source import open_source

@@ -15,12 +15,13 @@ from urllib.request import urlopen
 import pytest
 
 from edge_infer.errors import FetchError, StoreError
-from edge_infer.live import trial
+from edge_infer.runtime.live import trial
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.oci import OciStore
 from edge_infer.sync.publish import publish
-from edge_infer.sync.remote import FsspecStore, open_place, published
+from edge_infer.sync.publisher import published
+from edge_infer.sync.remote import FsspecStore, open_place
 from tests.sync.conftest import write_version
 
 if TYPE_CHECKING:

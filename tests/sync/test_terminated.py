@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer.device.drop_folder import DropFolder
-from edge_infer.live import trial
+from edge_infer.runtime.live import trial
 from edge_infer.sync.device import DeviceStore
+from edge_infer.tools.device.drop_folder import DropFolder
 from tests.sync.conftest import Answer, Host, Publisher, write_version
 from tests.sync.test_power import version_of
 

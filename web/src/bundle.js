@@ -1,6 +1,6 @@
 /**
  * Fetch a bundle: its manifest, the variant that fits this page, and the model's bytes, checked by size and sha256.
- * The rules are those of `edge_infer.manifest`, `bundle` and `select`.
+ * The rules are those of `edge_infer.bundle.manifest`, `bundle` and `select`.
  */
 
 import { downloadBytes } from "./download.js";
@@ -65,7 +65,7 @@ const SCHEMA_MAJOR = "1";
 const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
 const RESERVED = ["pipeline", "chain"];
 const RESERVED_IN_VARIANT = ["state", "generate", "stream"];
-// `edge_infer.select`: which precision to take first on wasm, and what a variant must be made for.
+// `edge_infer.runtime.selection`: which precision to take first on wasm, and what a variant must be made for.
 const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
 const TARGETS = ["any", "web"];
 /** What each engine reads, the preferred first. @type {Record<"ort" | "litert", string>} */

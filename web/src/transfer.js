@@ -7,7 +7,7 @@ import { Cut, StallTimer } from "./download.js";
 import { InferError } from "./errors.js";
 import { sha256 } from "./sha256.js";
 
-/** The bytes of a part; `edge_infer.manifest.PART_SIZE`. */
+/** The bytes of a part; `edge_infer.bundle.manifest.PART_SIZE`. */
 export const PART_BYTES = 2 ** 20;
 // A connection that was cut is tried again this often without a new part in between, after growing pauses.
 const RETRIES = 3;

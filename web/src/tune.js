@@ -1,5 +1,5 @@
 /**
- * Measure the ways to run a bundle in this browser, as `edge_infer.tuning` does natively: every variant on the engine that
+ * Measure the ways to run a bundle in this browser, as `edge_infer.runtime.tuning` does natively: every variant on the engine that
  * reads it, with one thread and with more. The ways take turns, a block of runs each, round after round: a machine that
  * grows slow slows them all. Each number of threads has a worker of its own, as an engine cannot change its own.
  */

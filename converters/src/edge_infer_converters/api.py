@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
-from edge_infer_converters import pipeline
+from edge_infer_converters import convert_run
 from edge_infer_converters.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.conversion import Conversion
-    from edge_infer_converters.report import Reporter
+    from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.options import Shape
 
     FilePath = str | os.PathLike[str]
@@ -122,7 +122,7 @@ def convert(
         raise InputError(
             "`recipe` says what to make, and so do other arguments of `convert`", hint="put all of it into the recipe"
         )
-    return pipeline.convert(
+    return convert_run.convert(
         model,
         output,
         name=name,

@@ -14,16 +14,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, FileEntry, Manifest
 from edge_infer.errors import BundleError
-from edge_infer.manifest import MANIFEST_NAME, PART_SIZE, FileEntry, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
-    from edge_infer.manifest import Variant
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer.tensors.tensor import TensorSpec
 
 #: What was measured, beside the manifest and outside of its revision.
 QUALITY_NAME = "quality.json"

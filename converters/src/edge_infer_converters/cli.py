@@ -154,8 +154,8 @@ def convert(
     edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
     """  # noqa: D301  click reads the \b
     from edge_infer.errors import InputError, UnsupportedOperator
-    from edge_infer_converters import Recipe, pipeline, support
-    from edge_infer_converters.report import TerminalReporter, print_table
+    from edge_infer_converters import Recipe, convert_run, support
+    from edge_infer_converters.report.terminal import TerminalReporter, print_table
     from edge_infer_converters.sources.options import parse_shapes
 
     # Libraries that log to nobody would print their advice between our lines.
@@ -184,7 +184,7 @@ def convert(
     except InputError as error:
         raise click.UsageError(str(error)) from error
     try:
-        result = pipeline.convert(
+        result = convert_run.convert(
             source,
             target,
             name=name,

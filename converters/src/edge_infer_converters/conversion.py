@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.manifest import Variant
-    from edge_infer_converters.latency import Latency
-    from edge_infer_converters.saturation import Saturation
-    from edge_infer_converters.validate import Quality
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer_converters.measure.latency import Latency
+    from edge_infer_converters.measure.quality import Quality
+    from edge_infer_converters.measure.saturation import Saturation
 
 
 @dataclass(frozen=True, slots=True)

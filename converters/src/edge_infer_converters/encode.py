@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
-from edge_infer.tensors import TensorSpec
-from edge_infer_converters.engine import fast_session
-from edge_infer_converters.places import PLACES
+from edge_infer.tensors.tensor import TensorSpec
+from edge_infer_converters.engine import fast_session, make_session
+from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
+from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
+from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
+from edge_infer_converters.passes.weight_only import engine_options as weight_options
+from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.ranges import METHODS
-from edge_infer_converters.sensitivity import noise
-from edge_infer_converters.sources.onnx import make_session
+from edge_infer_converters.search.sensitivity import noise
 from edge_infer_converters.sources.tflite import TFLiteSource
-from edge_infer_converters.steps.fp16 import engine_options, has_float_weights, to_fp16
-from edge_infer_converters.steps.int8_dynamic import to_dynamic_int8
-from edge_infer_converters.steps.int8_static import is_quantizable, to_int8
-from edge_infer_converters.steps.weight_only import engine_options as weight_options
-from edge_infer_converters.steps.weight_only import prepare, rewrite, weights_of
-from edge_infer_converters.targets import onnx as onnx_target
+from edge_infer_converters.targets import PLACES
+from edge_infer_converters.writers import onnx as onnx_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from edge_infer_converters.calibration import CalibrationSet
+    from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.recipe import VariantPlan
     from edge_infer_converters.sources.onnx import SourceModel
-    from edge_infer_converters.targets.tflite import FloatGraph
+    from edge_infer_converters.writers.tflite import FloatGraph
 
 
 #: How many calls decide between the methods of `auto`.

@@ -1,10 +1,10 @@
-"""Run a file on its engine as a user would: with all optimisations, on one thread."""
+"""Load and run a model on its engine: optimised as a user would, or plain as the reference."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import ConversionError
+from edge_infer.errors import ConversionError, UnsupportedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,3 +48,45 @@ def run_tflite(data: bytes, calls: Sequence[Mapping[str, np.ndarray]]) -> list[d
         return [{name: value.copy() for name, value in runner(**call).items()} for call in calls]
     except (RuntimeError, ValueError) as error:
         raise ConversionError(f"LiteRT does not run a trial: {' '.join(str(error).split())}") from error
+
+
+def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
+    """Load a model into ONNX Runtime with one thread and no optimisation.
+
+    Args:
+        model: The bytes of the `.onnx` file.
+        name: What to call it in an error.
+
+    Raises:
+        UnsupportedModel: ONNX Runtime refuses it.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.use_deterministic_compute = True
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's classes have no common base but this
+        raise UnsupportedModel(
+            f"ONNX Runtime cannot load `{name}`: {first_line(error)}", hint=hint_for(str(error)), model=name
+        ) from error
+
+
+def hint_for(text: str) -> str:
+    """Return what to do about a message of ONNX Runtime, empty where nothing is known."""
+    if "opset" in text.lower() or "ir_version" in text or "IR version" in text:
+        return "export it with a lower opset, or pip install --upgrade onnx onnxruntime"
+    if "No Op registered" in text or "not a registered function/op" in text:
+        return "replace the operator, or export with a newer opset"
+    return ""
+
+
+def first_line(error: Exception) -> str:
+    """Return the part of an engine's message that says something: no source paths, no stack."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if text.startswith("[ONNXRuntimeError]"):
+        text = text.split(" : ", 3)[-1]
+    return text.rpartition("&) ")[2] if "&) " in text else text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import onnx
 
-from edge_infer_converters.sources.onnx import make_session
+from edge_infer_converters.engine import make_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

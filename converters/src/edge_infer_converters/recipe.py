@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer_converters.budget import Budget, parse_share, parse_size
-from edge_infer_converters.places import PLACES
+from edge_infer_converters.passes.int8_static import ENGINE_OPTIONS
+from edge_infer_converters.search.budget import Budget, parse_share, parse_size
 from edge_infer_converters.sources.options import LAYOUTS, SourceOptions
-from edge_infer_converters.steps.int8_static import ENGINE_OPTIONS
+from edge_infer_converters.targets import PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

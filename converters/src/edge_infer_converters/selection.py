@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edge_infer.parity import Verdict
+from edge_infer.parity.comparison import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,13 +13,13 @@ import onnx
 
 from edge_infer.errors import ConversionError, UnsupportedOperator, listed
 from edge_infer_converters.graphs import graphs_of, opset_of
-from edge_infer_converters.places import PLACES
+from edge_infer_converters.targets import PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from edge_infer_converters.recipe import Recipe
-    from edge_infer_converters.targets.tflite import FloatGraph
+    from edge_infer_converters.writers.tflite import FloatGraph
 
 NATIVE, PAGE, TFLITE = "onnxruntime", "onnxruntime-web", "tflite"
 #: What onnxruntime-web 1.30.0 reads.
@@ -152,7 +152,7 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: 
 
 def tflite_graph(model: onnx.ModelProto, recipe: Recipe, name: str, *, fixed_batch: bool = False) -> FloatGraph:
     """Turn a model into TFLite operators for the targets of a recipe; see `FloatGraph.of_onnx`."""
-    from edge_infer_converters.targets import tflite
+    from edge_infer_converters.writers import tflite
 
     for_page = bool({"any", "web"} & set(recipe.targets))
     return tflite.FloatGraph.of_onnx(model, name, for_page=for_page, fixed_batch=fixed_batch)

@@ -21,8 +21,8 @@ from edge_infer.server.scheduling.scheduler import Scheduler
 from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
-    from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.execution.running import Result
+    from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.execution.run_batch import Result
     from edge_infer.server.scheduling.batcher import DynamicBatcher
     from edge_infer.server.scheduling.request import Batch, Request
     from edge_infer.server.scheduling.shares import Tenant

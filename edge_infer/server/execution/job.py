@@ -8,14 +8,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ExecutionError
-from edge_infer.server.execution.running import run_batch
+from edge_infer.server.execution.run_batch import run_batch
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
     from edge_infer.errors import DeviceLost
-    from edge_infer.server.execution.loaded import LoadedModel
-    from edge_infer.server.execution.running import Result
+    from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.execution.run_batch import Result
     from edge_infer.server.scheduling.request import Batch
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive
 
-    from edge_infer.server.ingestion.body_memory import BodyShare
+    from edge_infer.server.ingestion.memory_budget import BodyShare
 
 #: Packed bodies up to this size are tried on the event loop: their headers and the first 64 KiB take 0.2 ms.
 _SMALL_BYTES = 8 * 2**10

@@ -11,7 +11,7 @@ from edge_infer.server.protocol.fast import Parser
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.execution.loaded_model import LoadedModel
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

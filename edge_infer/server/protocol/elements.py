@@ -10,12 +10,12 @@ from struct import error as struct_error
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import InputError, listed
-from edge_infer.tensors import Tensor
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.tensors.tensor import TensorSpec
 
 #: The protocol's name of each dtype; it has none for 4-bit integers, whose names here follow its pattern.
 DATATYPES = {

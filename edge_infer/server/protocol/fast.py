@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.requests import LARGE_BYTES, MAX_TIMEOUT_US, InferRequest, parse_raw, parse_request
-from edge_infer.tensors import Tensor
-from edge_infer.values import to_numpy
+from edge_infer.tensors.arrays import to_numpy
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from edge_infer.backends.base import Array
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.tensors.tensor import Array, TensorSpec
 
 _FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64, DType.FLOAT16})
 _INTEGERS = frozenset(

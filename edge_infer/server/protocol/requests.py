@@ -12,18 +12,18 @@ import sys
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.codec import read_strings
-from edge_infer.dtypes import DType
 from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.formats.safetensors import read_strings
 from edge_infer.server.errors import UnsupportedMediaType
 from edge_infer.server.protocol.elements import DATATYPES, expected, flatten, kind_of, pack_elements, shown
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
-from edge_infer.tensors import Tensor
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.tensors.tensor import TensorSpec
 
 #: JSON from this size on is read and written in a thread: 64 KiB take about a millisecond.
 LARGE_BYTES = 64 * 2**10

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy
 
-from edge_infer.codec import write_strings
-from edge_infer.dtypes import DType
+from edge_infer.formats.safetensors import write_strings
 from edge_infer.server.protocol.elements import DATATYPES
-from edge_infer.tensors import Tensor
-from edge_infer.values import to_tensor
+from edge_infer.tensors.arrays import to_tensor
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from edge_infer.backends.base import Array
     from edge_infer.server.protocol.requests import InferRequest
-    from edge_infer.tensors import TensorSpec
+    from edge_infer.tensors.tensor import Array, TensorSpec
 
 _encode = msgspec.json.Encoder().encode
 _FEW = 64

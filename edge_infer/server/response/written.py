@@ -11,7 +11,7 @@ from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import octets, write_answer
 
 if TYPE_CHECKING:
-    from edge_infer.server.execution.loaded import LoadedModel
+    from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.request import Answer, Timings

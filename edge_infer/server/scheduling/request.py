@@ -13,8 +13,8 @@ from edge_infer.server.scheduling.shares import ANYONE, Tenant
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from edge_infer.backends.base import Array
     from edge_infer.errors import EdgeInferError
+    from edge_infer.tensors.tensor import Array
 
 log = logging.getLogger(__name__)
 #: Priorities run from 1, the most urgent, to 255; 0 asks for the default, as in Triton's schedule policy extension.

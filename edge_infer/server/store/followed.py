@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import BackendError, SyncError
-from edge_infer.live import trial
+from edge_infer.runtime.live import trial
 from edge_infer.sync.cache import folder_of
 from edge_infer.sync.client import pull, split_address
 from edge_infer.sync.device import DeviceStore
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.errors import EdgeInferError
-    from edge_infer.server.repository import ModelRepository
+    from edge_infer.server.execution.repository import ModelRepository
     from edge_infer.sync.client import Pulled
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from edge_infer.errors import InputError, Unauthorized
 from edge_infer.server.answers import NO_STORE, json_answer
 from edge_infer.server.errors import PathNotFound
-from edge_infer.server.files.assets import safe_path
 from edge_infer.server.ingestion.bodies import read_body
+from edge_infer.server.static.assets import safe_path
 from edge_infer.server.store.events import Events
 from edge_infer.server.store.fleet import Fleet
 from edge_infer.server.store.page import render
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from edge_infer.server.files.assets import Assets
+    from edge_infer.server.static.assets import Assets
 
 #: The store's files are public and signed: pages of other origins may read them, isolated ones too.
 _PUBLIC = {"Access-Control-Allow-Origin": "*", "Cross-Origin-Resource-Policy": "cross-origin"}

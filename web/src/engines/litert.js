@@ -27,7 +27,7 @@ const REQUIRED = ["_malloc", "_free", "setupLogging", "LiteRtEnvironment", "load
 // A module with one instruction of relaxed SIMD, i8x16.relaxed_swizzle, in binary: Safari compiles none.
 const RELAXED_SIMD = "AGFzbQEAAAABBQFgAAF7AwIBAAoPAQ0AQQH9D0EC/Q/9gAIL";
 
-// y = x + x over x: float32[batch, 2]; written by edge_infer_converters.targets.tflite.
+// y = x + x over x: float32[batch, 2]; written by edge_infer_converters.writers.tflite.
 const SELF_TEST_MODEL =
   "HAAAAFRGTDMUABwAGAAUABAADAAIAAAAAAAEABQAAAAYAAAAkAAAAJgAAACkAAAAwAEAAAMAAAABAAAAEAAAAAAACgAQAAwACAAEAAoAAAAMAAAA" +
   "HAAAADwAAAAPAAAAc2VydmluZ19kZWZhdWx0AAEAAAAMAAAACAAMAAgABAAIAAAAAQAAAAQAAAABAAAAeQAAAAEAAAAMAAAAAAAGAAgABAAGAAAA" +

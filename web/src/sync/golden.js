@@ -1,4 +1,4 @@
-/** The golden examples of a bundle, run and judged by the bounds of `edge_infer.parity` (without its top-1 rule): the trial of new weights. */
+/** The golden examples of a bundle, run and judged by the bounds of `edge_infer.parity.comparison` (without its top-1 rule): the trial of new weights. */
 
 import { InferError } from "../errors.js";
 import { DTYPES, arrayOver } from "../tensors.js";
@@ -17,7 +17,7 @@ const STORED = /** @type {Record<string, DType>} */ ({
 });
 
 /**
- * Read the examples of `edge_infer.codec.write_examples`: a safetensors file. Texts and 4-bit values, whose tensors have
+ * Read the examples of `edge_infer.formats.safetensors.write_examples`: a safetensors file. Texts and 4-bit values, whose tensors have
  * a note in the header's metadata, are left out: an output that is one is not compared, an example that is fed one, or
  * has nothing left to compare, is none.
  *

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.functions import import_function
+from edge_infer_converters.data.functions import import_function
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.options import SourceOptions
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, UnsupportedModel, listed
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
+from edge_infer_converters.engine import first_line, hint_for, make_session
 from edge_infer_converters.graphs import graphs_of, tensors_of
+from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
-from edge_infer_converters.steps.plain_outputs import to_plain_outputs
 from edge_infer_converters.support import native_lacks, unsupported
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
-    import onnxruntime
 
 #: What protobuf can hold in one message; larger models have their weights in files beside them.
 MAX_BYTES = 2**31 - 1
@@ -163,35 +163,10 @@ class Reference:
             results: Sequence[np.ndarray] = self._session.run(self.outputs, dict(feeds))
         except Exception as error:  # onnxruntime's classes have no common base but this
             raise ConversionError(
-                f"The model failed to run: {_first_line(error)}",
+                f"The model failed to run: {first_line(error)}",
                 hint="give inputs that it runs on: --calibration samples.npz",
             ) from error
         return dict(zip(self.outputs, results, strict=True))
-
-
-def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
-    """Load a model into ONNX Runtime with one thread and no optimisation.
-
-    Args:
-        model: The bytes of the `.onnx` file.
-        name: What to call it in an error.
-
-    Raises:
-        UnsupportedModel: ONNX Runtime refuses it.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.use_deterministic_compute = True
-    options.log_severity_level = 4
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's classes have no common base but this
-        raise UnsupportedModel(
-            f"ONNX Runtime cannot load `{name}`: {_first_line(error)}", hint=_hint_for(str(error)), model=name
-        ) from error
 
 
 def _parse(path: Path) -> onnx.ModelProto:
@@ -294,7 +269,7 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
             onnx.load_external_data_for_model(proto, str(folder))
         except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
             raise ConversionError(
-                f"The weights of `{path}` cannot be read: {_first_line(error)}", hint="copy or export them again"
+                f"The weights of `{path}` cannot be read: {first_line(error)}", hint="copy or export them again"
             ) from error
     return sum((folder / name).stat().st_size for name in names)
 
@@ -303,9 +278,9 @@ def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: a name that is no UTF-8
-        text = _first_line(error)
+        text = first_line(error)
         if "No Op registered for" in text or "ir_version" in text or "No opset import" in text:
-            raise UnsupportedModel(f"`{path}` cannot be converted: {text}", hint=_hint_for(text)) from error
+            raise UnsupportedModel(f"`{path}` cannot be converted: {text}", hint=hint_for(text)) from error
         raise ConversionError(f"`{path}` is not a valid ONNX model: {text}", hint="export it again") from error
 
 
@@ -352,14 +327,6 @@ def _precision(proto: onnx.ModelProto) -> str:
     return max(sizes, key=lambda precision: sizes[precision]) if sizes else "fp32"
 
 
-def _hint_for(text: str) -> str:
-    if "opset" in text.lower() or "ir_version" in text or "IR version" in text:
-        return "export it with a lower opset, or pip install --upgrade onnx onnxruntime"
-    if "No Op registered" in text or "not a registered function/op" in text:
-        return "replace the operator, or export with a newer opset"
-    return ""
-
-
 def _near(path: Path) -> str:
     """Name a model beside a file that is not there: the one that is spelt most like it, else the first few."""
     models = {place.stem: place.name for place in sorted(path.parent.glob("*.onnx"))}
@@ -371,11 +338,3 @@ def _near(path: Path) -> str:
         if models
         else "edge-infer convert model.onnx -o model.bundle"
     )
-
-
-def _first_line(error: Exception) -> str:
-    """Return the part of an engine's message that says something: no source paths, no stack."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if text.startswith("[ONNXRuntimeError]"):
-        text = text.split(" : ", 3)[-1]
-    return text.rpartition("&) ")[2] if "&) " in text else text

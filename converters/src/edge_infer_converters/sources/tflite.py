@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_infer.dtypes import DType
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
-from edge_infer.tensors import TensorSpec
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_infer_converters.targets.tflite import FloatGraph
-    from edge_infer_converters.targets.tflite.graph import Graph, Tensor
+    from edge_infer_converters.writers.tflite import FloatGraph
+    from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
 SUFFIX = ".tflite"
 _TRIAL = """
@@ -80,7 +80,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
             crashes on it.
         UnsupportedOperator: It has operators that are not TFLite's own.
     """
-    from edge_infer_converters.targets.tflite import reading
+    from edge_infer_converters.writers.tflite import reading
 
     place = Path(path)
     if options is not None and options != SourceOptions():

@@ -1,0 +1,390 @@
+"""Run a recipe: read, convert, measure, write."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from edge_infer.bundle.manifest import Variant
+from edge_infer.errors import (
+    AccuracyError,
+    ConversionError,
+    UnsupportedModel,
+    listed,
+)
+from edge_infer.formats import safetensors
+from edge_infer_converters import support
+from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
+from edge_infer_converters.conversion import Conversion, ConvertedVariant
+from edge_infer_converters.data import golden
+from edge_infer_converters.data.calibration import CalibrationSet, random_set_that_runs, read_set
+from edge_infer_converters.data.labels import read_labels
+from edge_infer_converters.data.reference_outputs import answers_to
+from edge_infer_converters.encode import Encoded, encode, encode_tflite
+from edge_infer_converters.graphs import not_a_number
+from edge_infer_converters.measure import quality_json
+from edge_infer_converters.measure.batch_check import is_right_for_two
+from edge_infer_converters.measure.metrics import choose_metric
+from edge_infer_converters.measure.variants import Bench
+from edge_infer_converters.names import checked_name, checked_version
+from edge_infer_converters.passes.clean_up import clean_up
+from edge_infer_converters.passes.opset import to_opset
+from edge_infer_converters.passes.prune_channels import prune_channels
+from edge_infer_converters.recipe import Recipe
+from edge_infer_converters.report import html
+from edge_infer_converters.report.reporter import LogReporter, Reporter, step
+from edge_infer_converters.search.dynamic import DynamicSearch
+from edge_infer_converters.search.judge import Judge
+from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
+from edge_infer_converters.search.mixed_tflite import TFLiteSearch
+from edge_infer_converters.selection import choose
+from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources import tflite as tflite_source
+from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.tflite import TFLiteSource
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from edge_infer.errors import EdgeInferError
+    from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.writers.tflite import FloatGraph
+
+    FilePath = str | os.PathLike[str]
+
+#: More calibration data than this change no range and take time.
+MAX_CALIBRATION_CALLS = 512
+
+
+def convert(
+    model: FilePath,
+    output: FilePath,
+    *,
+    name: str | None = None,
+    version: str = "1",
+    calibration: FilePath | None = None,
+    evaluation: FilePath | None = None,
+    labels: FilePath | None = None,
+    recipe: Recipe | None = None,
+    force: bool = False,
+    report: FilePath | None = None,
+    reporter: Reporter | None = None,
+) -> Conversion:
+    """Convert an ONNX model into a bundle, each variant measured against the model as it came.
+
+    Args:
+        model: The `.onnx` file, or `package.module:function` that makes a model (`sources.factory.open_source`).
+        output: The folder to write.
+        name: What to call the model; the file's name unless given.
+        version: The publisher's word for this state of the model.
+        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
+            or images, or `package.module:function` that yields samples (`calibration.read_set`).
+        evaluation: Inputs to measure on, with the right classes as `labels` if it is a classifier.
+        labels: Class names: a JSON list, or a text file with one on each line.
+        recipe: Which variants to make; all that can be made unless given.
+        force: Whether to replace a bundle that is there.
+        report: An HTML page to write about it, beside the bundle.
+        reporter: Who is told what is done; the log unless given.
+
+    Raises:
+        ConversionError: The model cannot be read or run, or no variant is good enough.
+        AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
+            written nevertheless, holds the smallest that is good enough.
+        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named.
+        UnsupportedModel: The model uses what ONNX Runtime does not know.
+        InputError: An argument, or the data, do not fit.
+        BundleError: The output exists or cannot be written.
+
+    >>> from edge_infer_converters import convert
+    >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz")  # doctest: +SKIP
+    >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
+    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32', 'tflite/fp16', 'tflite/int8']
+    """
+    reporter = reporter or LogReporter()
+    recipe = recipe or Recipe()
+    recipe.budget.check(has_evaluation=evaluation is not None)
+    version = checked_version(version)
+    with BundleWriter(output, force=force) as writer:
+        is_tflite = Path(model).suffix == tflite_source.SUFFIX
+        origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
+        reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
+        if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
+            reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
+        run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter)
+        del origin  # a copy of the weights
+        run.check_support()
+        data, ranges = run.choose_inputs(calibration, evaluation)
+        run.check_batch(data)
+        data, outputs = answers_to(data, run.reference.run, reporter)
+        metric = choose_metric(recipe.budget, data, outputs, reporter)
+
+        writer.add(EXAMPLES_NAME, safetensors.write_examples(golden.examples(data.calls, outputs)))
+        if labels is not None:
+            writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
+        run.describe(writer.read(LABELS_NAME))
+        made = run.make(ranges, data, outputs, metric)
+        run.write_manifest([variant for variant, _ in made])
+        measured = run.measure(made, data, outputs, metric)
+        revision = run.write_manifest([one.variant for one in measured if one.is_kept])
+
+        result = Conversion(
+            writer.target,
+            run.name,
+            revision,
+            writer.size,
+            tuple(measured),
+            run.not_made,
+            str(data),
+            metric.name
+            if data.classes is not None or recipe.budget.metric or recipe.budget.max_loss is not None
+            else "",
+            tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
+            run.missed,
+        )
+        writer.write_quality(quality_json.document(result, data, ranges, run.mixed))
+        writer.commit()
+    if report is not None:
+        html.save(report, html.write(result, run.mixed, data))
+    if result.missed:
+        raise AccuracyError(
+            f"{result.missed}; `{result.path}` holds it",
+            hint="allow a larger file, or more loss",
+            bundle=str(result.path),
+        )
+    return result
+
+
+class _Run:
+    """One conversion on its way: the model, where the bundle is written, and what could not be made so far."""
+
+    def __init__(
+        self,
+        model: source.SourceModel | TFLiteSource,
+        name: str,
+        version: str,
+        recipe: Recipe,
+        writer: BundleWriter,
+        reporter: Reporter,
+    ) -> None:
+        self.model = model
+        self.name = name
+        self.reference: source.Reference | tflite_source.Reference
+        if isinstance(model, TFLiteSource):
+            self.reference, self._plans = tflite_source.Reference(model), recipe.tflite_plans(model.precision)
+        else:
+            self.reference, self._plans = source.Reference(model), recipe.plans(model.precision)
+        self.not_made: dict[str, str] = {}
+        self.mixed: MixedModel | None = None
+        self.missed = ""
+        self._version = version
+        self._recipe = recipe
+        self._writer = writer
+        self._reporter = reporter
+        # The source itself: without it there is nothing to compare with, so it stays whatever is measured.
+        self._source_id = f"{'tflite' if isinstance(model, TFLiteSource) else 'onnx'}/{model.precision}"
+        self._graph: FloatGraph | None = model.graph if isinstance(model, TFLiteSource) else None
+
+    def choose_inputs(
+        self, calibration: FilePath | None, evaluation: FilePath | None
+    ) -> tuple[CalibrationSet, CalibrationSet]:
+        """Return the inputs to measure on, and those that give int8 its ranges."""
+        wants_ranges = self.model.precision == "fp32" and any(
+            plan.word != "int8-dynamic" and plan.precision == "int8" for plan in self._plans
+        )
+        ranges = None if calibration is None else read_set(calibration, self.model.inputs)
+        data = None if evaluation is None else read_set(evaluation, self.model.inputs)
+        if ranges is None and data is None:
+            self._reporter.warn(
+                "There are no calibration data: the ranges of int8, and all figures, come from random inputs and say "
+                "little about real ones"
+                if wants_ranges
+                else "There are no evaluation data: all figures come from random inputs",
+                f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
+                + ", ".join(str(spec) for spec in self.model.inputs),
+            )
+            ranges = random_set_that_runs(self.model.inputs, self.reference.run)
+        elif ranges is None and wants_ranges:
+            self._reporter.warn(
+                "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
+                "--calibration FILE.npz, with other data",
+            )
+        chosen = ranges or data
+        if chosen is None:
+            raise AssertionError("one of both is there by now")
+        return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
+
+    def check_support(self) -> None:
+        """Clean the model up and say what is not supported where, before any work."""
+        if isinstance(self.model, TFLiteSource):
+            return
+        cleaned = self._pruned(to_opset(clean_up(self.model.proto), self._recipe.source.opset))
+        found = support.check(cleaned, self._recipe, [plan.format for plan in self._plans], self.model.name)
+        self._graph = found.graph
+        for line in support.table(found.lacks) if found.lacks else ():
+            self._reporter.talk(line)
+        if any(support.PAGE in lack.where for lack in found.lacks):
+            self._reporter.warn("The page's engine cannot run this model", "--target pi")
+        for plan in self._plans:
+            if plan.format == "tflite" and found.tflite is not None:
+                self._leave_out(plan.id, found.tflite)
+        self.model = replace(self.model, proto=cleaned)
+
+    def check_batch(self, data: CalibrationSet) -> None:
+        """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
+        if self._graph is None or isinstance(self.model, TFLiteSource):
+            return
+        if not is_right_for_two(self._graph, data.calls, self.reference.run):
+            self._reporter.warn("TFLite is right for one sample at a time only: its batch is fixed to 1", "")
+            self._graph = support.tflite_graph(self.model.proto, self._recipe, self.model.name, fixed_batch=True)
+
+    def _pruned(self, cleaned: onnx.ModelProto) -> onnx.ModelProto:
+        """Return the model without dead channels, where that is asked for."""
+        if not self._recipe.prunes or self.model.precision != "fp32":
+            return cleaned
+        found = prune_channels(cleaned)
+        said = ", ".join(f"{count} of {name}" for name, count in found.removed.items()) or "none is constant"
+        self._reporter.talk(step("Pruned", "channels:   ", said))
+        return found.model if found.removed else cleaned
+
+    def describe(self, labels: bytes | None) -> None:
+        """Let the TFLite files say what they are."""
+        if self._graph is not None and not isinstance(self.model, TFLiteSource):
+            self._graph.keep_names = self._recipe.keep_names
+            self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
+
+    def make(
+        self,
+        ranges: CalibrationSet,
+        data: CalibrationSet,
+        outputs: Sequence[Mapping[str, np.ndarray]],
+        metric: Metric,
+    ) -> list[tuple[Variant, int]]:
+        """Write the file of each variant; return what was made, with its size."""
+        cleaned = self._take_source()
+        made: list[tuple[Variant, int]] = []
+        if self.model.precision != "fp32":
+            self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+        judges = (data, self._judge(data, outputs, metric), self._reporter)
+        # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
+        for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
+            if plan.id in self.not_made:
+                continue
+            try:
+                if plan.format == "tflite" and plan.precision == "mixed":
+                    encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
+                elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                    encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
+                elif plan.precision == "mixed":
+                    self._graph = None
+                    job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached)
+                    encoded = self._search(job, ranges)
+                elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
+                    encoded = self._search_dynamic(DynamicSearch(cleaned, *judges))
+                else:
+                    encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
+            except (ConversionError, UnsupportedModel) as error:
+                if plan.id == self._source_id:
+                    raise
+                self._leave_out(plan.id, error)
+                continue
+            self._writer.add(plan.file, encoded.data)
+            variant = Variant(
+                plan.id,
+                plan.format,
+                plan.precision,
+                plan.file,
+                targets=encoded.targets or plan.targets,
+                options=encoded.options or plan.options,
+                inputs=encoded.inputs,
+                outputs=encoded.outputs,
+            )
+            made.append((variant, len(encoded.data)))
+            note = f", {encoded.note}" if encoded.note else ""
+            self._reporter.talk(step("Converted", f"{plan.id:<12}", f"{len(encoded.data) / 1000:.1f} kB{note}"))
+            del encoded  # the next variant needs the memory
+        order = [plan.id for plan in self._plans]
+        made.sort(key=lambda one: order.index(one[0].id))
+        if not made:
+            raise ConversionError(
+                f"No variant of `{self.name}` can be made: {'; '.join(self.not_made.values())}",
+                hint="leave --precision, --format and --target out, to see what can be made",
+            )
+        return made
+
+    def measure(
+        self,
+        made: Sequence[tuple[Variant, int]],
+        data: CalibrationSet,
+        outputs: Sequence[Mapping[str, np.ndarray]],
+        metric: Metric,
+    ) -> list[ConvertedVariant]:
+        """Measure the variants in the folder, and take those out again that are not good enough."""
+        judge = self._judge(data, outputs, metric)
+        measured, failed = Bench(self._writer.folder, data, judge, self._reporter).run(made)
+        for variant, error in failed:
+            self._leave_out(variant.id, error)
+            self._writer.drop(variant.file)
+        measured, self.missed = choose(measured, self._source_id, self._recipe)
+        for one in measured:
+            verdict = one.quality.verdict
+            if not one.is_kept:
+                hint = "calibrate on real data, or keep it by --keep-all" if data.is_random else "--keep-all keeps it"
+                self._reporter.warn(f"{one.variant.id} is left out: {verdict.reason}", hint)
+                self._writer.drop(one.variant.file)
+            elif verdict.word != "ok":
+                self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
+        if not any(one.is_kept for one in measured):
+            raise AccuracyError(
+                f"No variant of `{self.name}` is good enough", hint="--keep-all writes them nevertheless"
+            )
+        return measured
+
+    def write_manifest(self, variants: Sequence[Variant]) -> str:
+        """Write the manifest and return its sha256."""
+        return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
+
+    def _tflite_graph(self) -> FloatGraph:
+        if self._graph is None:
+            raise AssertionError("what keeps TFLite from being written has left its variants out")
+        return self._graph
+
+    def _take_source(self) -> onnx.ModelProto:
+        """Return the cleaned source, and let go of the session: it is another copy."""
+        if isinstance(self.model, TFLiteSource):
+            return onnx.ModelProto()  # all its variants are TFLite
+        cleaned = self.model.proto
+        self.model = replace(self.model, proto=onnx.ModelProto())
+        del self.reference
+        return cleaned
+
+    def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
+        """Search the smallest file within the budget, and name what had to stay float."""
+        self.mixed = job.run(ranking)
+        said, guilty = said_of(self.mixed)
+        self._reporter.talk(said)
+        if guilty:
+            self._reporter.talk(step("Kept", "in float:", guilty))
+        return Encoded(self.mixed.data, options=self.mixed.options)
+
+    def _search_dynamic(self, job: DynamicSearch) -> Encoded:
+        """Search the fastest dynamic int8 within the budget."""
+        found = job.run()
+        # Pages compute blocks in float, and slowly.
+        return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
+
+    def _judge(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]], metric: Metric) -> Judge:
+        return Judge(outputs, metric, self._recipe.budget, min(golden.EXAMPLES, len(data.calls)))
+
+    def _leave_out(self, id_: str, error: EdgeInferError) -> None:
+        is_said = error.message in self.not_made.values()
+        self.not_made[id_] = error.message
+        if is_said:  # what keeps a format from being written keeps all its precisions
+            return
+        self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)

@@ -1,0 +1,1 @@
+"""Measure variants: quality, latency, saturation, batches."""

@@ -1,0 +1,172 @@
+"""Measure each variant against the fp32 source, on the engine that will run it."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_infer.parity import comparison as measures
+from edge_infer.platform.cpu import read_processor
+from edge_infer_converters.search.sensitivity import decibels, noise
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.search.budget import Budget
+
+#: The engine that a format is measured on, and the distribution that it comes from.
+ENGINES = {"onnx": ("onnxruntime", "onnxruntime"), "tflite": ("litert", "ai-edge-litert")}
+_MAX_WORST = 6
+# Comparing is plain Python, half a microsecond for each value: later calls of large outputs are not compared.
+_MAX_VALUES = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How good a variant is.
+
+    Attributes:
+        parity: How near its outputs are to the source's.
+        verdict: `ok`, `warn` or `fail`, and why.
+        accuracy: The share of samples whose best class is the right one, or None where the data name no classes.
+        engine: What ran it, with its version.
+        calls: The calls that were compared.
+        metric: What the score is of.
+        score: The metric on all calls.
+        loss: Its relative drop against the source's.
+        worst: The calls whose outputs are farthest from the source's, with their SQNR in dB, the worst first.
+    """
+
+    parity: measures.Parity
+    verdict: measures.Verdict
+    accuracy: float | None
+    engine: str
+    calls: int
+    metric: str
+    score: float
+    loss: float
+    worst: tuple[tuple[int, float], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
+        return {
+            "sqnr_db": _number(self.parity.sqnr_db),
+            "max_err_over_rms": _number(self.parity.max_err),
+            "top1": self.parity.top1,
+            "accuracy": self.accuracy,
+            "metric": {"name": self.metric, "score": _number(self.score), "loss": _number(self.loss)},
+            "verdict": self.verdict.word,
+            "reason": self.verdict.reason,
+            "engine": self.engine,
+            "calls": self.calls,
+            "worst": [{"call": call, "sqnr_db": _number(round(sqnr_db, 2))} for call, sqnr_db in self.worst],
+        }
+
+
+def measure(
+    bundle: Path,
+    variant: Variant,
+    data: CalibrationSet,
+    references: Sequence[Mapping[str, np.ndarray]],
+    golden: int,
+    metric: Metric,
+    budget: Budget,
+) -> Quality:
+    """Run a variant of a bundle and compare it with the source.
+
+    Args:
+        bundle: The bundle's folder.
+        variant: Which variant.
+        data: The inputs.
+        references: The source's outputs for each of these calls.
+        golden: How many of the first calls are the bundle's golden examples.
+        metric: What the user cares about, over the same inputs.
+        budget: What the variant must keep.
+
+    Raises:
+        BackendError: The engine cannot load or run the variant.
+        InputError: The user's metric failed.
+    """
+    import edge_infer
+
+    backend, distribution = ENGINES[variant.format]
+    with edge_infer.load(bundle, variant=variant.id, backend=backend, device="cpu", arrays="numpy") as session:
+        results = [session.run(call) for call in data.calls]
+    count = _comparable(references)
+    figures = measures.compare(references[:count], results[:count])
+    # `edge-infer verify` sees the golden examples and asks that no clear answer among them changes. Of thousands of
+    # answers one may: it is reported, and decides nothing.
+    decisive = measures.compare(references[:golden], results[:golden])
+    verdict = measures.judge(figures._replace(top1=decisive.top1), variant.precision)
+    score = metric.score(results)
+    loss = metric.loss(score)
+    if verdict.word != "fail":
+        verdict = _within(budget, variant, figures, metric, loss) or verdict
+    engine = f"{backend} {version(distribution)}"
+    return Quality(
+        figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss, _worst(references, results)
+    )
+
+
+def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) -> float | None:
+    """Return the share of samples whose best class in the first output is the right one.
+
+    Returns:
+        The share, or None where the data name no classes or the output does not give one answer for each sample.
+    """
+    if data.classes is None or not results:
+        return None
+    answers = [np.asarray(next(iter(result.values()))) for result in results]
+    if any(answer.ndim != 2 for answer in answers):
+        return None
+    best = np.concatenate([answer.argmax(axis=1) for answer in answers])
+    return float((best == data.classes).mean()) if len(best) == len(data.classes) else None
+
+
+def describe_machine() -> dict[str, str]:
+    """Name the processor and the versions that figures depend on."""
+    names = ("edge-infer-converters", "onnx", "onnxruntime", "ai-edge-litert", "numpy")
+    processor = read_processor()
+    cpu = " ".join([processor.model or platform.processor() or platform.machine(), *processor.features])
+    return {"cpu": cpu, "python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _within(
+    budget: Budget, variant: Variant, figures: measures.Parity, metric: Metric, loss: float
+) -> measures.Verdict | None:
+    """Return the verdict on a variant that is beyond the budget, or None."""
+    if budget.max_loss is not None and loss > budget.max_loss:
+        return measures.Verdict(
+            "fail", f"it loses {loss:.2%} of {metric.name}, at most {budget.max_loss:.4g} may be lost"
+        )
+    if budget.min_sqnr_db is not None and variant.precision != "fp32" and figures.sqnr_db < budget.min_sqnr_db:
+        return measures.Verdict("fail", f"SQNR {figures.sqnr_db:.1f} dB, asked for >= {budget.min_sqnr_db:g}")
+    return None
+
+
+def _worst(
+    references: Sequence[Mapping[str, np.ndarray]], results: Sequence[Mapping[str, np.ndarray]]
+) -> tuple[tuple[int, float], ...]:
+    """Find the calls with most noise."""
+    noises = [noise([want], [got]) for want, got in zip(references, results, strict=True)]
+    order = sorted(range(len(noises)), key=lambda i: -noises[i])[:_MAX_WORST]
+    return tuple((i, decibels(noises[i])) for i in order if noises[i])
+
+
+def _comparable(references: Sequence[Mapping[str, np.ndarray]]) -> int:
+    """Count the calls to compare: all, or as many as do not take minutes."""
+    per_call = sum(array.size for array in references[0].values())
+    return max(1, min(len(references), _MAX_VALUES // max(per_call, 1)))
+
+
+def _number(value: float) -> float | None:
+    return value if isfinite(value) else None

@@ -1,0 +1,95 @@
+"""Measure what was made: quality, time against float, and what int8 loses where its kernels saturate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import BackendError, ExecutionError
+from edge_infer.platform.cpu import read_processor
+from edge_infer_converters.conversion import ConvertedVariant
+from edge_infer_converters.measure import latency, saturation
+from edge_infer_converters.measure import quality as validate
+from edge_infer_converters.measure.crash_test import crashing
+from edge_infer_converters.report.reporter import decibels, step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.report.reporter import Reporter
+    from edge_infer_converters.search.judge import Judge
+
+
+class Bench:
+    """Runs the variants of a bundle that is being written.
+
+    Args:
+        folder: The bundle's folder, its manifest written.
+        data: The inputs to measure on.
+        judge: The source's outputs, the metric and the budget.
+        reporter: Who is told.
+    """
+
+    def __init__(self, folder: Path, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:
+        self._folder = folder
+        self._data = data
+        self._judge = judge
+        self._golden = judge.golden
+        self._reporter = reporter
+
+    def run(
+        self, made: Sequence[tuple[Variant, int]]
+    ) -> tuple[list[ConvertedVariant], list[tuple[Variant, BackendError]]]:
+        """Measure each variant.
+
+        Args:
+            made: The variants with the sizes of their files.
+
+        Returns:
+            Those that run, with their figures, and those that do not, with the reason.
+        """
+        judge = self._judge
+        measured: list[ConvertedVariant] = []
+        failed: list[tuple[Variant, BackendError]] = []
+        fatal = crashing(self._folder, [variant.id for variant, _ in made])
+        for variant, nbytes in made:
+            try:
+                if variant.id in fatal:
+                    raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
+                quality = validate.measure(
+                    self._folder, variant, self._data, judge.references, self._golden, judge.metric, judge.budget
+                )
+            except BackendError as error:
+                failed.append((variant, error))
+                continue
+            figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
+            self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
+            measured.append(ConvertedVariant(variant, nbytes, quality, True))
+        return self._timed(measured), failed
+
+    def _timed(self, measured: Sequence[ConvertedVariant]) -> list[ConvertedVariant]:
+        engines = {name: engine for name, (engine, _) in validate.ENGINES.items()}
+        with self._reporter.progress("Timing each variant against fp32", None):
+            times = latency.measure(self._folder, [one.variant for one in measured], self._data.calls[0], engines)
+        return [
+            ConvertedVariant(
+                one.variant, one.nbytes, one.quality, True, times.get(one.variant.id), self._saturation(one.variant)
+            )
+            for one in measured
+        ]
+
+    def _saturation(self, variant: Variant) -> saturation.Saturation | None:
+        """Run an int8 file on plain kernels and in precise mode, and warn where they differ."""
+        if variant.format != "onnx" or variant.precision != "int8":
+            return None
+        calls, references = self._data.calls[: self._golden], self._judge.references[: self._golden]
+        found = saturation.measure(self._folder / variant.file, calls, references, read_processor())
+        if found.gap_db >= saturation.MIN_GAP_DB:
+            self._reporter.warn(
+                f"{variant.id} loses {found.gap_db:.1f} dB by saturation on x86 CPUs without VNNI, such as this one, "
+                "where an engine does not run it in precise mode",
+                "--precision int8-reduced is right there too",
+            )
+        return found

@@ -1,0 +1,57 @@
+"""A stored float tensor that can be made smaller: what it is, and what each encoding of it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edge_infer_converters.passes import packing
+
+#: From the most bytes to the fewest.
+ENCODINGS = ("fp32", "fp16", "int8", "int4")
+# What the nodes and names around a packed weight cost in the file, in bytes: measured, and rounded up.
+_OVERHEAD = {"fp32": 0, "fp16": 40, "int8": 110, "int4": 170}
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A stored float tensor that can be made smaller.
+
+    Attributes:
+        name: The initializer's name.
+        label: What people call it: the node that reads it first, or its own name.
+        kind: `table` (rows are gathered), `matrix` (multiplied from the right), `filter` (of a convolution), `other`.
+        shape: Its shape.
+        axis: The axis of which each slice gets a scale in 8 bits.
+        is_transposed: Whether a matrix lies as [outputs, inputs] (`Gemm` with `transB`).
+        encodings: What it can be stored as, from the most bytes to the fewest, `fp32` first.
+    """
+
+    name: str
+    label: str
+    kind: str
+    shape: tuple[int, ...]
+    axis: int
+    is_transposed: bool
+    encodings: tuple[str, ...]
+
+    def nbytes(self, encoding: str) -> int:
+        """Estimate what it takes in the file, with the nodes around it."""
+        count = int(np.prod(self.shape))
+        rows, columns = _rows_and_columns(self)
+        bodies = {
+            "fp32": 4 * count,
+            "fp16": 2 * count,
+            "int8": count + 2 * (self.shape[self.axis] if self.shape else 1),
+            "int4": rows * -(-columns // packing.BLOCK) * (packing.BLOCK // 2 + 2),
+        }
+        return bodies[encoding] + _OVERHEAD[encoding]
+
+
+def _rows_and_columns(weight: Weight) -> tuple[int, int]:
+    """Return how many rows of blocks an int4 weight has, and how long they are."""
+    if not weight.shape:
+        return 1, 1
+    first, second = weight.shape[0], int(np.prod(weight.shape[1:]))
+    return (second, first) if weight.kind == "matrix" and not weight.is_transposed else (first, second)

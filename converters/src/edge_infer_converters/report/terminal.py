@@ -1,0 +1,56 @@
+"""What a conversion says: progress while it runs, and a table of what it made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.cli import output
+from edge_infer_converters.report.reporter import decibels, score, share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from edge_infer_converters.conversion import Conversion
+
+
+class TerminalReporter:
+    """Tells the terminal, by way of stderr."""
+
+    def talk(self, text: str) -> None:
+        """Print a step."""
+        output.talk(text)
+
+    def warn(self, text: str, hint: str) -> None:
+        """Print a warning."""
+        output.warn(text, hint)
+
+    def progress(self, text: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        """Show a progress bar while a long job runs."""
+        return output.progress(text, total)
+
+
+def print_table(conversion: Conversion) -> None:
+    """Print the variants with their figures, those that were left out too."""
+    metric = conversion.metric
+    columns = ["variant", "size", "sqnr", "max err/rms", "top-1", *([metric] if metric else []), "latency", "verdict"]
+    rows: list[list[str]] = []
+    for one in conversion.variants:
+        scores = [score(metric, one.quality.score)] if metric else []
+        figures = one.quality.parity
+        verdict = one.quality.verdict.word if one.is_kept else "left out"
+        rows.append(
+            [
+                one.variant.id,
+                output.size(one.nbytes),
+                decibels(figures.sqnr_db),
+                f"{figures.max_err:.1e}" if figures.max_err else "0",
+                share(figures.top1),
+                *scores,
+                "" if one.latency is None else f"{one.latency.ratio:.2f}x",
+                verdict,
+            ]
+        )
+    missing = [""] * (len(columns) - 2)
+    rows += [[id_, *missing, "left out"] for id_ in conversion.not_made]
+    output.table(columns, rows, right=columns[1:-1])

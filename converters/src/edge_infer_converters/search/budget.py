@@ -1,0 +1,98 @@
+"""How much a conversion may lose, and how large its result may be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from edge_infer.errors import InputError
+from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB, INTEGER_MIN_SQNR_DB
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a variant must keep.
+
+    Attributes:
+        max_loss: The largest relative drop of the metric against the fp32 source, 0.01 being 1 %; None for no limit.
+        min_sqnr_db: The least signal to noise ratio of the outputs in dB, or None for the usual limits.
+        max_size: The largest file in bytes, or None for no limit.
+        metric: `accuracy`, `top5`, `cosine`, `equal` or `module:function`; None for accuracy where the data name the
+            right classes, else cosine, or equal where no output is of floats.
+        max_latency_ratio: The longest time of one call against the fp32 variant's, 0.8 being 20 % faster, or None.
+    """
+
+    max_loss: float | None = None
+    min_sqnr_db: float | None = None
+    max_size: int | None = None
+    metric: str | None = None
+    max_latency_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_latency_ratio is not None and not 0 < self.max_latency_ratio < float("inf"):
+            raise InputError(
+                f"Latency ratio {self.max_latency_ratio} cannot be reached, expected a number above 0",
+                hint="--max-latency-ratio 1.0: no slower than fp32",
+            )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any limit."""
+        limits = (self.max_loss, self.min_sqnr_db, self.max_size, self.max_latency_ratio)
+        return any(limit is not None for limit in limits)
+
+    @property
+    def floor_db(self) -> float:
+        """The least SQNR that the search accepts: `verify` fails below 20 dB, and warns below 30.
+
+        Where the metric or the size has a limit of its own, 20 dB are enough.
+        """
+        if self.min_sqnr_db is not None:
+            return self.min_sqnr_db
+        return INTEGER_GOOD_SQNR_DB if self.max_loss is None and self.max_size is None else INTEGER_MIN_SQNR_DB
+
+    def check(self, *, has_evaluation: bool) -> None:
+        """Refuse a budget that cannot be measured.
+
+        Raises:
+            InputError: A loss, or a metric other than `cosine`, is asked for without data to measure it on.
+        """
+        asked = "--max-loss" if self.max_loss is not None else "--metric" if self.metric not in (None, "cosine") else ""
+        if asked and not has_evaluation:
+            raise InputError(
+                f"{asked} needs data to measure on",
+                hint="--eval FILE.npz, with an array for each input and the right classes as `labels`",
+            )
+
+
+def parse_share(text: str) -> float:
+    """Read `1%` or `0.01` as 0.01.
+
+    Raises:
+        InputError: It is neither, or not between 0 and 1.
+
+    >>> parse_share("2.5%")
+    0.025
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
+    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+    if not 0 <= share <= 1:
+        raise InputError(f"Loss {text!r} is no share, expected 0% to 100%", hint="write 1% or 0.01", got=text)
+    return round(share, 12)
+
+
+def parse_size(text: str) -> int:
+    """Read `5MB`, `900 kB` or `120000` as bytes; 1 MB is a million.
+
+    Raises:
+        InputError: It is no size.
+
+    >>> parse_size("1.5MB")
+    1500000
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    if not found or found[2].lower() not in _UNITS or not float(found[1]):
+        raise InputError(f"Size {text!r} is not known, expected a number and B, kB, MB or GB", hint="5MB", got=text)
+    return int(float(found[1]) * _UNITS[found[2].lower()])

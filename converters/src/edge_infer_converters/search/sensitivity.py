@@ -1,0 +1,170 @@
+"""How much the outputs suffer when one weight is stored in fewer bits: measured on one session, one weight at a time.
+
+The float model is loaded once, with its weights as inputs, so that another set of weights costs a run and no new
+session. Ranking by the noise that each weight adds is worth 3 dB at the same size against a random order
+(convert.md A5).
+"""
+
+from __future__ import annotations
+
+from math import inf, log10
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edge_infer_converters.engine import make_session
+from edge_infer_converters.graphs import drop_unread_tensors
+from edge_infer_converters.passes.weight_only import round_trip
+from edge_infer_converters.search.trial_cache import RememberedTrials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from edge_infer_converters.passes.weight import Weight
+
+    Arrays = Mapping[str, np.ndarray]
+
+
+class Sensitivity(NamedTuple):
+    """What storing one weight in one encoding does to the outputs.
+
+    Attributes:
+        weight: Which weight.
+        encoding: How it is stored.
+        noise: The error's energy over the signal's, of the worst float output.
+    """
+
+    weight: Weight
+    encoding: str
+    noise: float
+
+    @property
+    def sqnr_db(self) -> float:
+        """The same as a signal to noise ratio in dB."""
+        return decibels(self.noise)
+
+
+class WeightSession:
+    """A float model whose weights can be exchanged between runs.
+
+    Args:
+        model: A prepared model.
+        weights: The weights that will be exchanged.
+    """
+
+    def __init__(self, model: onnx.ModelProto, weights: Sequence[Weight]) -> None:
+        wanted = {weight.name for weight in weights}
+        self.outputs = [value.name for value in model.graph.output]
+        self._values = {
+            tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer if tensor.name in wanted
+        }
+        self._changed: dict[str, tuple[str, np.ndarray]] = {}
+        self._weights = tuple(weights)
+        open_model = onnx.ModelProto()
+        for field in ("ir_version", "opset_import", "functions"):
+            _copy(model, open_model, field)
+        graph = open_model.graph
+        graph.name = model.graph.name
+        for field in ("node", "input", "output"):
+            _copy(model.graph, graph, field)
+        graph.initializer.extend(t for t in model.graph.initializer if t.name not in wanted)
+        graph.input.extend(
+            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, value.shape)
+            for name, value in self._values.items()
+        )
+        drop_unread_tensors(graph)
+        self._session = make_session(open_model.SerializeToString(), "the model with its weights as inputs")
+
+    def run(self, calls: Sequence[Arrays], choice: Mapping[str, str]) -> list[dict[str, np.ndarray]]:
+        """Run the model as if its weights were stored as chosen; what is not named stays fp32."""
+        feeds: dict[str, np.ndarray] = {}
+        for weight in self._weights:
+            encoding = choice.get(weight.name, "fp32")
+            if encoding == "fp32":
+                self._changed.pop(weight.name, None)
+                feeds[weight.name] = self._values[weight.name]
+                continue
+            known = self._changed.get(weight.name)
+            if known is None or known[0] != encoding:
+                known = (encoding, round_trip(weight, self._values[weight.name], encoding))
+                self._changed[weight.name] = known
+            feeds[weight.name] = known[1]
+        results = [self._session.run(self.outputs, {**call, **feeds}) for call in calls]
+        return [dict(zip(self.outputs, result, strict=True)) for result in results]
+
+    def close(self) -> None:
+        """Let the weights go: they take as much memory as the model."""
+        self._values.clear()
+        self._changed.clear()
+
+
+def rank(
+    session: WeightSession,
+    weights: Sequence[Weight],
+    calls: Sequence[Arrays],
+    advance: Callable[[int], None] = lambda _: None,
+    known: RememberedTrials | None = None,
+) -> tuple[Sensitivity, ...]:
+    """Measure each weight in each integer encoding, alone, all others in fp32.
+
+    Args:
+        session: The model.
+        weights: Which weights.
+        calls: Inputs to measure on; a dozen are enough to rank by.
+        advance: Told after each weight.
+        known: What was measured before; what is new is added.
+    """
+    known = known or RememberedTrials(None)
+    references: list[dict[str, np.ndarray]] = []
+    found: list[Sensitivity] = []
+    for weight in weights:
+        for encoding in weight.encodings:
+            if encoding not in ("int8", "int4"):
+                continue
+            added = known.noise(weight.name, encoding)
+            if added is None:
+                references = references or session.run(calls, {})
+                added = noise(references, session.run(calls, {weight.name: encoding}))
+                known.add_noise(weight.name, encoding, added)
+            found.append(Sensitivity(weight, encoding, added))
+        advance(1)
+    return tuple(found)
+
+
+def noise(references: Sequence[Arrays], results: Sequence[Arrays]) -> float:
+    """Return the error's energy over the signal's, pooled over all calls, of the worst float output.
+
+    Values that are not finite in the reference are left out; where only the result is not finite, noise is infinite.
+    """
+    worst = 0.0
+    for name in references[0] if references else ():
+        if references[0][name].dtype.kind != "f":
+            continue
+        signal = error = 0.0
+        for reference, result in zip(references, results, strict=True):
+            want, got = reference[name].astype(np.float64), result[name].astype(np.float64)
+            if want.shape != got.shape:
+                return inf
+            finite = np.isfinite(want)
+            signal += float(np.square(want[finite]).sum())
+            error += float(np.square(want[finite] - got[finite]).sum())
+        if error:
+            worst = max(worst, error / signal if signal and np.isfinite(error) else inf)
+    return worst
+
+
+def decibels(noise: float) -> float:
+    """Return the signal to noise ratio in dB; infinite without noise."""
+    if noise == inf:
+        return -inf
+    return -10 * log10(noise) if noise > 0 else inf
+
+
+def _copy(source: onnx.ModelProto | onnx.GraphProto, target: onnx.ModelProto | onnx.GraphProto, field: str) -> None:
+    value = getattr(source, field)
+    if isinstance(value, int):
+        setattr(target, field, value)
+    else:
+        getattr(target, field).extend(value)

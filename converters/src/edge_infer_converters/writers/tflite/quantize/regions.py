@@ -1,0 +1,93 @@
+"""Which operators compute with integers: those with weights, and what lies between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
+    from edge_infer_converters.writers.tflite.quantize.schemes import Scheme
+
+# Where a small error of the operand becomes a large one of the result.
+_SENSITIVE = ("DIV", "EXP", "LOG", "POW", "RSQRT", "SQRT")
+# What leads to them without weights in between, as in layer normalization: squares and means of small numbers.
+_LEADING = ("ADD", "MEAN", "MUL", "SUB", "SUM")
+
+
+def in_integers(graph: Graph, scheme: Scheme, *, to_the_end: bool = False) -> set[int]:
+    """Choose the operators that compute with integers.
+
+    Args:
+        graph: A float graph.
+        scheme: Which integers.
+        to_the_end: Whether also those at the end do that only spoil a result in integers, as SOFTMAX.
+
+    Returns:
+        Their `id`.
+    """
+    makers = {id(tensor): operator for operator in graph.operators for tensor in operator.outputs}
+    readers: dict[int, list[Operator]] = {}
+    for operator in graph.operators:
+        for tensor in operator.inputs:
+            if tensor is not None:
+                readers.setdefault(id(tensor), []).append(operator)
+    kept_float = _leading_to_sensitive(graph, makers)
+    ends = {id(tensor) for tensor in graph.outputs}
+    chosen: set[int] = set()
+    for operator in graph.operators:
+        if operator.code in scheme.weighted:
+            if _has_float_weights(operator):
+                chosen.add(id(operator))
+            continue
+        if not _is_known(operator, scheme) or id(operator) in kept_float:
+            continue
+        if operator.code in scheme.prescribed and not to_the_end and any(id(one) in ends for one in operator.outputs):
+            continue
+        values = [tensor for tensor in operator.inputs if tensor is not None and is_activation(tensor)]
+        found = [makers.get(id(tensor)) for tensor in values]
+        if values and all(maker is not None and id(maker) in chosen for maker in found):
+            chosen.add(id(operator))
+    # What prepares values for integers moves integers: a quarter of the bytes.
+    for operator in reversed(graph.operators):
+        read_by = [reader for tensor in operator.outputs for reader in readers.get(id(tensor), [])]
+        is_end = any(id(tensor) in ends for tensor in operator.outputs)
+        if operator.code not in scheme.moving or not _is_known(operator, scheme) or not read_by or is_end:
+            continue
+        if all(id(reader) in chosen for reader in read_by):
+            chosen.add(id(operator))
+    return chosen
+
+
+def is_activation(tensor: Tensor | None) -> bool:
+    """Tell whether a tensor holds floats that are computed."""
+    return tensor is not None and tensor.data is None and tensor.dtype == np.float32
+
+
+def _is_known(operator: Operator, scheme: Scheme) -> bool:
+    """Tell whether an operator without weights, of floats, has a kernel for integers."""
+    known = operator.code in scheme.moving or operator.code in scheme.computing or operator.code in scheme.prescribed
+    return known and all(is_activation(tensor) for tensor in operator.outputs)
+
+
+def _has_float_weights(operator: Operator) -> bool:
+    weights = operator.inputs[1]
+    bias = operator.inputs[-1] if len(operator.inputs) > 2 and operator.code != "TRANSPOSE_CONV" else None
+    is_constant = weights is not None and weights.data is not None and weights.dtype == np.float32
+    return is_constant and (bias is None or bias.data is not None)
+
+
+def _leading_to_sensitive(graph: Graph, makers: dict[int, Operator]) -> set[int]:
+    waiting: list[Tensor] = []
+    for operator in graph.operators:
+        if operator.code in _SENSITIVE:
+            waiting += [tensor for tensor in operator.inputs if is_activation(tensor) and tensor is not None]
+    found: set[int] = set()
+    while waiting:
+        maker = makers.get(id(waiting.pop()))
+        if maker is None or maker.code not in _LEADING or id(maker) in found:
+            continue
+        found.add(id(maker))
+        waiting += [tensor for tensor in maker.inputs if is_activation(tensor) and tensor is not None]
+    return found

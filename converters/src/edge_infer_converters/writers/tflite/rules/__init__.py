@@ -1,0 +1,40 @@
+"""How each ONNX operator is written: a table from its name to a short function, gathered from the files here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer_converters.writers.tflite.rules import (
+    convolution,
+    dense,
+    elementwise,
+    functions,
+    indexing,
+    logic,
+    normalization,
+    pooling,
+    recurrent,
+    reduction,
+    resize,
+    shape,
+    transposed_convolution,
+)
+
+if TYPE_CHECKING:
+    from edge_infer_converters.writers.tflite.lowering import Rule
+
+RULES: dict[str, Rule] = {
+    **convolution.RULES,
+    **dense.RULES,
+    **elementwise.RULES,
+    **functions.RULES,
+    **indexing.RULES,
+    **logic.RULES,
+    **normalization.RULES,
+    **pooling.RULES,
+    **recurrent.RULES,
+    **reduction.RULES,
+    **resize.RULES,
+    **shape.RULES,
+    **transposed_convolution.RULES,
+}

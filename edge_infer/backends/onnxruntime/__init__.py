@@ -1,0 +1,1 @@
+"""ONNX Runtime as a backend: through its Python package, or its C interface by ctypes."""

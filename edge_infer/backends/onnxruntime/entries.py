@@ -1,0 +1,62 @@
+"""Which entries of ONNX Runtime's session configuration a program and a bundle may set."""
+
+from __future__ import annotations
+
+from edge_infer.errors import ManifestError
+from edge_infer.platform.cpu import read_processor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Entries of the session's configuration that a bundle may set: numbers and switches, no path to read or write.
+_BUNDLE_MAY_SET = (
+    "session.x64quantprecision",
+    "session.disable_prepacking",
+    "session.disable_quant_qdq",
+    "session.enable_quant_qdq_cleanup",
+    "session.qdqisint8allowed",
+    "session.set_denormal_as_zero",
+    "session.intra_op.allow_spinning",
+    "session.disable_double_qdq_remover",
+    "optimization.",
+    "mlas.",
+)
+
+
+# "Slower U8U8 matrix multiplications" for x86 without VNNI, whose quicker ones saturate
+# (onnxruntime_session_options_config_keys.h). With VNNI both give the same bits, and the slow ones take up to twice the
+# time of a whole model: there the bundle's wish is met without it. A program's own (`user.`) is passed on as it is.
+_PRECISE = "session.x64quantprecision"
+_VNNI = ("avx512_vnni", "avx_vnni")
+
+
+def sums_exactly() -> bool:
+    """Tell whether this processor's int8 products are exact in the quick kernels too."""
+    return any(feature in _VNNI for feature in read_processor().features)
+
+
+def session_entries(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of the session's configuration among the options of a backend.
+
+    Args:
+        options: The bundle's settings, and those of `OnnxRuntimeOptions.settings`, whose entries begin with `user.`.
+
+    Raises:
+        ManifestError: A setting is not one that a bundle may set.
+    """
+    entries = {}
+    for key, value in options.items():
+        if key.startswith("user."):
+            entries[key.removeprefix("user.")] = value
+        elif key == _PRECISE and sums_exactly():
+            continue
+        elif key.startswith(_BUNDLE_MAY_SET):
+            entries[key] = value
+        elif key not in ("strict", "intra_op_threads", "arena") and key.partition(".")[0] != "provider":
+            raise ManifestError(
+                f"The bundle sets `{key}` of onnxruntime, which is none that a bundle may set",
+                hint="OnnxRuntimeOptions(session_settings={...}) in the program that loads it",
+                got=key,
+            )
+    return entries

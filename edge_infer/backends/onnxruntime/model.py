@@ -1,0 +1,126 @@
+"""A model that ONNX Runtime's Python binding has loaded.
+
+Plain runs go through `InferenceSession.run`; kept tensors, `into` buffers and prepared calls through IO binding, which
+skips the checks and allocations of a run (3.8 us against 10.7 us on an identity model).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.backends.onnxruntime.errors import translate, translated
+from edge_infer.backends.onnxruntime.values import ONNX_TYPE, OrtTensor, from_ort_value, spec_of, to_ort_value
+from edge_infer.errors import ExecutionError, InputError, UnsupportedError
+from edge_infer.tensors.arrays import as_array, to_numpy
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from edge_infer.backends.base import Call, Placement
+    from edge_infer.tensors.tensor import Array
+
+
+class OnnxRuntimeModel:
+    """A loaded ONNX Runtime session."""
+
+    is_thread_safe = True
+
+    def __init__(self, session: Any, placement: Placement, *, index: int = 0, has_graph: bool = False) -> None:
+        self._session = session
+        self._place = (placement.device, index)
+        self.placement = placement
+        self.inputs = tuple(spec_of(node) for node in session.get_inputs())
+        self.outputs = tuple(spec_of(node) for node in session.get_outputs())
+        # Values that numpy cannot carry into or out of `InferenceSession.run` take the way of IO binding.
+        self._needs_binding = any(spec.dtype in ONNX_TYPE for spec in (*self.inputs, *self.outputs))
+        self._options: Any = None
+        if has_graph:  # a captured graph reads and writes the buffers of its prepared call, and no others
+            import onnxruntime
+
+            self._options = onnxruntime.RunOptions()
+            self._options.add_run_config_entry("gpu_graph_id", "-1")
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run the model; see `Runnable.run`."""
+        session = self._session
+        if session is None:
+            raise InputError("The session is closed", hint="load the model again")
+        for name, value in feeds.items():
+            if isinstance(value, Tensor):
+                if self._needs_binding or value.location != "host":
+                    break
+                feeds = {**feeds, name: to_numpy(value)}
+        else:
+            if not (into or keep or self._needs_binding):
+                try:
+                    return dict(zip(outputs, session.run(outputs, feeds, self._options), strict=True))
+                except Exception as error:
+                    raise translate(error, "run the model", ExecutionError) from error
+        return self._run_bound(session, feeds, outputs, into, keep)
+
+    def _run_bound(
+        self,
+        session: Any,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        into: Mapping[str, Array],
+        keep: Collection[str],
+    ) -> dict[str, Array]:
+        import onnxruntime
+
+        texts = [spec.name for spec in (*self.inputs, *self.outputs) if spec.dtype is DType.STRING]
+        refused = [name for name in texts if name in feeds or name in keep]
+        if refused:
+            raise UnsupportedError(
+                f"onnxruntime runs `{refused[0]}`, which is of strings, neither with kept tensors nor into buffers",
+                hint="run it without `keep` and `into`",
+                tensor=refused[0],
+            )
+        binding = session.io_binding()
+        held = {name: to_ort_value(value) for name, value in feeds.items()}
+        with translated("run the model", ExecutionError):
+            for name, value in held.items():
+                binding.bind_ortvalue_input(name, value)
+            for name in outputs:
+                target = into.get(name)
+                if isinstance(target, OrtTensor):
+                    binding.bind_ortvalue_output(name, target.value())
+                elif target is not None:
+                    binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(target)))
+                else:
+                    binding.bind_output(name, *(self._place if name in keep else ("cpu", 0)))
+            session.run_with_iobinding(binding, self._options)
+            values = dict(zip(outputs, binding.get_outputs(), strict=True))
+        results: dict[str, Array] = {}
+        for name, value in values.items():
+            if name in into:
+                results[name] = into[name]
+            else:
+                results[name] = OrtTensor(value) if name in keep else from_ort_value(value)
+        return results
+
+    def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
+        """Make a call with an input buffer of each of these shapes; see `Runnable.bind`."""
+        if self._place[0] != "cpu":
+            from edge_infer.backends.onnxruntime.device_call import DeviceCall
+
+            has_graph = self._options is not None
+            return DeviceCall(self._session, self.inputs, self.outputs, shapes, place=self._place, has_graph=has_graph)
+        from edge_infer.backends.onnxruntime.call import OnnxRuntimeCall
+
+        return OnnxRuntimeCall(self._session, self.inputs, self.outputs, shapes)
+
+    def adopt(self, value: Any) -> Tensor:
+        """Take a tensor of another library that lies on a device, without a copy: anything with DLPack."""
+        import onnxruntime
+
+        with translated("take the tensor", ExecutionError):
+            return OrtTensor(onnxruntime.OrtValue.from_dlpack(value))
+
+    def close(self) -> None:
+        """Give back the session's memory."""
+        self._session = None

@@ -1,0 +1,30 @@
+"""What the shapes of the inputs tell of those of the outputs: prepared calls keep a buffer where they do."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edge_infer.tensors.tensor import TensorSpec
+
+
+def output_shapes(
+    inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], shapes: Mapping[str, tuple[int, ...]]
+) -> list[tuple[TensorSpec, tuple[int, ...] | None]]:
+    """Return each output with its shape, where the shapes of the inputs tell it, else None.
+
+    A symbol that stands for two sizes, as where one input is broadcast to another, tells nothing.
+    """
+    sizes: dict[str, set[int]] = {}
+    for spec in inputs:
+        for dim, size in zip(spec.shape, shapes[spec.name], strict=False):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, set()).add(size)
+    known = {dim: next(iter(found)) for dim, found in sizes.items() if len(found) == 1}
+    result: list[tuple[TensorSpec, tuple[int, ...] | None]] = []
+    for spec in outputs:
+        dims = (known.get(dim) if isinstance(dim, str) else dim for dim in spec.shape)
+        shape = tuple(dim for dim in dims if dim is not None)
+        result.append((spec, shape if spec.shape and len(shape) == len(spec.shape) else None))
+    return result

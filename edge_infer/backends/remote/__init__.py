@@ -1,0 +1,1 @@
+"""A model on a server as a backend, over the Open Inference Protocol v2."""

@@ -1,0 +1,93 @@
+"""LiteRT in a page: Python in Pyodide over the engine of `web/src/engines/litert.js`, for `.tflite` files.
+
+As with `ort-web`, only the start of the engine is asynchronous; a model is loaded and run by synchronous calls. It has
+no memory of its own to keep tensors in: kept outputs are host tensors. A model with free dimensions is compiled for
+each set of shapes that it runs on; an input cannot be empty.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.backends.web.call import to_bytes, translated
+from edge_infer.backends.web.engine import PageEngine
+from edge_infer.backends.web.model import PageModel
+from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from edge_infer.backends.base import Availability
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer.tensors.tensor import Array
+
+_ENGINE = PageEngine("litert-web", "litert.js", "sharedLiteRtEngine", "edgeInferLiteRtEngine")
+
+
+class LiteRTWebBackend:
+    """The adapter of LiteRT.js's wasm builds."""
+
+    name = "litert-web"
+    formats = ("tflite",)
+
+    def availability(self) -> Availability:
+        """Say whether this Python runs in a page."""
+        return _ENGINE.availability()
+
+    def version(self) -> str:
+        """Return the version of LiteRT.js; empty where it has not started."""
+        return _ENGINE.version()
+
+    async def start(self) -> None:
+        """Start the engine where nobody has; a BackendUnavailable where its files are missing."""
+        await _ENGINE.start()
+
+    def prepare(
+        self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
+    ) -> LiteRTWebModel:
+        """Load a model; see `Backend.prepare`. The engine takes no options.
+
+        Raises:
+            UnsupportedError: The engine has not started, and this place cannot wait for it.
+        """
+        if device != "wasm":
+            raise UnsupportedError(
+                f"Backend `litert-web` runs on `wasm`, not on `{device}`", hint='load(..., device="wasm")'
+            )
+        if options:
+            raise InputError(f"litert-web takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
+        return self.open(model if isinstance(model, bytes) else Path(model).read_bytes())
+
+    def open(self, model: bytes) -> LiteRTWebModel:
+        """Load the bytes of a `.tflite` file.
+
+        Raises:
+            UnsupportedModel: The engine cannot load it.
+            UnsupportedError: The engine has not started, and this place cannot wait for it.
+        """
+        engine = _ENGINE.ready()
+        with translated:
+            return LiteRTWebModel(engine.createSession(to_bytes(model)), int(engine.threads), ("LiteRT",))
+
+
+class LiteRTWebModel(PageModel):
+    """A model in the engine's memory. Tensors cannot stay there: kept ones are host tensors."""
+
+    # Each set of shapes is a compiled model, with a copy of the weights.
+    max_calls = 2
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Any]:
+        """Run the model; see `Runnable.run`."""
+        del keep
+        for name, target in into.items():
+            if isinstance(target, Tensor) and target.location != "host":
+                raise UnsupportedError(
+                    f"Output `{name}` cannot be written into a tensor on the {target.location}: LiteRT.js keeps none",
+                    hint="give a buffer of Python",
+                )
+        feeds = {name: value.to_host() if isinstance(value, Tensor) else value for name, value in feeds.items()}
+        return super().run(feeds, outputs, into, ())

@@ -1,0 +1,446 @@
+"""Open a bundle: a folder, a zip or a URL with a manifest; or a bare model file.
+
+Nothing is used before it is checked: a path must be one that the manifest names, and its bytes must have the size
+and sha256 that the manifest gives.
+"""
+
+from __future__ import annotations
+
+import os
+
+from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
+from edge_infer.errors import BundleError, FetchError, IntegrityError, ManifestError, Unauthorized
+from edge_infer.platform import fetch
+from edge_infer.platform.hashing import sha256, sha256_of_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    from edge_infer.formats.safetensors import Example
+
+    class _Source(Protocol):
+        """A place that files are read from by their path inside the bundle."""
+
+        def read(self, path: str, limit: int) -> bytes: ...
+
+
+#: Model files that are loaded without a bundle, by their suffix.
+MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite"}
+#: A zip entry that unpacks to more than this and to more than 100 times its packed size is taken for a bomb.
+_BOMB_BYTES = 16 * 2**20
+_BOMB_RATIO = 100
+_NOT_FOUND = 404
+_SLASHES_OF_ORIGIN = 2  # of `http://HOST`
+
+
+class Bundle:
+    """A model with its manifest and files.
+
+    Attributes:
+        manifest: What the bundle holds.
+        location: Where it was opened from: a path or a URL.
+    """
+
+    def __init__(self, manifest: Manifest, revision: str, location: str, source: _Source) -> None:
+        self.manifest = manifest
+        self.location = location
+        self._revision = revision
+        self._source = source
+
+    @classmethod
+    def of_server(cls, manifest: Manifest, url: str) -> Bundle:
+        """Make the bundle of a model whose files stay on a server."""
+        return cls(manifest, sha256(manifest.to_bytes()), url, _Remote(url))
+
+    @property
+    def revision(self) -> str:
+        """The identity of these weights: the sha256 of `manifest.json`, which names every file's sha256.
+
+        Of a bare model it is the sha256 of the file.
+        """
+        return self._revision or next(iter(self.manifest.files.values())).sha256
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether this is a model file without a manifest, whose `revision` takes reading the whole file."""
+        return not self._revision
+
+    @property
+    def label(self) -> str:
+        """The model's name with the first digits of its revision; of a bare model, which has none, the name."""
+        return f"{self.manifest.name}@{self._revision[:6]}" if self._revision else self.manifest.name
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.label}, {self.location!r})"
+
+    @classmethod
+    def open(cls, source: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort` or `.tflite` file.
+
+        Raises:
+            BundleError: There is nothing, or nothing that is a bundle or a model.
+            ManifestError: Its manifest is wrong.
+            FetchError: Its URL does not answer.
+        """
+        text = os.fspath(source)
+        if fetch.is_url(text):
+            remote, name = _Remote(text), _url_name(text)
+            if _has_own_file(name):
+                return cls._from_bytes(remote.read("", fetch.MAX_FETCH_BYTES), name, text)
+            return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
+        if text.startswith(("ws://", "wss://")):
+            raise BundleError(
+                f"`{text}` is no model on a server: over a WebSocket models run there",
+                hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
+            )
+        if os.path.isdir(text):
+            folder = _Folder(text)
+            return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
+        if not os.path.isfile(text):
+            raise BundleError(
+                f"There is no file or folder `{text}`", hint="edge-infer convert model.onnx -o model.bundle"
+            )
+        name = os.path.basename(text)
+        if _suffix(name) in MODEL_FORMATS:
+            real = os.path.realpath(text)
+            parent, own = os.path.split(real)
+            bare = _BareFile(own, os.path.getsize(real), lambda: sha256_of_file(real))
+            return cls(_bare_manifest(bare, name), "", text, _Folder(parent))
+        return cls._from_bytes(_read(text) if _suffix(name) == ".zip" else b"", name, text)
+
+    @classmethod
+    async def open_async(cls, source: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle as `open` does; a URL is fetched without blocking, with every file that a variant may need."""
+        text = os.fspath(source)
+        if not fetch.is_url(text):
+            return cls.open(text)
+        remote, name = _Remote(text), _url_name(text)
+        if _has_own_file(name):
+            return cls._from_bytes(await remote.read_async("", fetch.MAX_FETCH_BYTES), name, text)
+        return cls._from_manifest(await remote.read_async(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
+
+    @classmethod
+    def _from_manifest(cls, data: bytes, location: str, source: _Source) -> Bundle:
+        return cls(Manifest.from_bytes(data), sha256(data), location, source)
+
+    @classmethod
+    def _from_bytes(cls, data: bytes, name: str, location: str) -> Bundle:
+        """Open the bytes of one file: a zipped bundle or a bare model."""
+        if name.endswith(".zip"):
+            archive = _Archive(data, location)
+            return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive)
+        if _suffix(name) not in MODEL_FORMATS:
+            raise BundleError(
+                f"`{location}` is no bundle and no model; expected a folder, a .zip, or one of "
+                f"{', '.join(MODEL_FORMATS)}",
+                got=name,
+            )
+        bare = _BareFile(name, len(data), lambda: sha256(data))
+        return cls(_bare_manifest(bare, name), "", location, _Memory({name: data}))
+
+    # -- its files --
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a file, checked against the manifest.
+
+        Raises:
+            ManifestError: The manifest names no such file.
+            IntegrityError: Its size or sha256 is another than the manifest says.
+            BundleError: It is missing.
+        """
+        entry = self._entry(path)
+        return self._checked(entry, self._source.read(path, entry.size + 1))
+
+    async def read_async(self, path: str) -> bytes:
+        """Return the bytes of a file as `read` does; a URL is fetched without blocking."""
+        entry = self._entry(path)
+        if isinstance(self._source, _Remote):
+            return self._checked(entry, await self._source.read_async(path, entry.size + 1))
+        return self.read(path)
+
+    def model(self, variant: Variant) -> str | bytes:
+        """Return a variant's model file, checked: its bytes, or its path where it is bare or has external data.
+
+        Raises:
+            IntegrityError: It, or a file that it refers to, is another than the manifest says.
+            BundleError: It is missing, or refers to external data that lies in no folder.
+        """
+        if not isinstance(self._source, _Folder):
+            if variant.external:
+                raise BundleError(
+                    f"Variant `{variant.id}` has external data, which engines read from a folder only",
+                    hint=f"unpack `{self.location}` into a folder and load that",
+                )
+            return self.read(variant.file)
+        entry = self._entry(variant.file)
+        if not variant.external and not isinstance(entry, _BareFile):
+            return self.read(variant.file)  # as bytes, an engine cannot read further files that nobody has checked
+        for path in (variant.file, *variant.external):
+            self._check_file(self._entry(path), self._source.path_of(path))
+        model = self._source.path_of(variant.file)
+        if variant.external:
+            self._check_external(variant, _read(model))
+        return model
+
+    async def model_async(self, variant: Variant) -> str | bytes:
+        """Return a variant's model file as `model` does; a URL is fetched without blocking."""
+        if isinstance(self._source, _Remote) and not variant.external:
+            return await self.read_async(variant.file)
+        return self.model(variant)
+
+    def examples(self) -> list[Example]:
+        """Return the golden examples, each (inputs, outputs) by tensor name; an empty list where there are none."""
+        if self.manifest.examples is None:
+            return []
+        from edge_infer.formats.safetensors import read_examples
+
+        return read_examples(self.read(self.manifest.examples))
+
+    def read_note(self, path: str, limit: int) -> bytes:
+        """Return the bytes of a file that the manifest does not name and nothing checks.
+
+        Raises:
+            BundleError: It is missing.
+            FetchError: Its URL does not answer with it.
+        """
+        return self._source.read(path, limit)
+
+    def labels(self) -> list[str]:
+        """Return the class names; an empty list where there are none.
+
+        Raises:
+            BundleError: The file is no JSON list of texts.
+        """
+        if self.manifest.labels is None:
+            return []
+        import json
+
+        try:
+            labels = json.loads(self.read(self.manifest.labels))
+        except ValueError as error:
+            raise BundleError(f"`{self.manifest.labels}` is not JSON: {error}") from error
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise BundleError(f"`{self.manifest.labels}` is not a JSON list of texts")
+        return labels
+
+    def _check_external(self, variant: Variant, model: bytes) -> None:
+        """Refuse a model that refers to a file which the manifest does not list as its external data."""
+        from edge_infer.formats.onnx import external_locations
+
+        try:
+            locations = external_locations(model)
+        except ValueError as error:
+            raise IntegrityError(f"`{variant.file}` in `{self.location}` is no ONNX file: {error}") from error
+        folder = variant.file.rpartition("/")[0]
+        for location in locations:
+            if f"{folder}/{location}".lstrip("/") not in variant.external:
+                raise IntegrityError(
+                    f"`{variant.file}` in `{self.location}` refers to `{location}`, which the manifest does not list",
+                    hint="convert the bundle again",
+                    path=variant.file,
+                )
+
+    def _entry(self, path: str) -> FileEntry:
+        entry = self.manifest.files.get(path)
+        if entry is None:
+            raise ManifestError(
+                f"Bundle `{self.manifest.name}` has no file `{path}`", hint="convert the bundle again", got=path
+            )
+        return entry
+
+    def _checked(self, entry: FileEntry, data: bytes) -> bytes:
+        if len(data) != entry.size:
+            raise self._mismatch(entry, "size", f"more than {entry.size}" if len(data) > entry.size else len(data))
+        if isinstance(entry, _BareFile):
+            return data
+        digest = sha256(data)
+        if digest != entry.sha256:
+            raise self._mismatch(entry, "sha256", digest)
+        return data
+
+    def _check_file(self, entry: FileEntry, path: str) -> None:
+        size = os.path.getsize(path)
+        if size != entry.size:
+            raise self._mismatch(entry, "size", size)
+        if isinstance(entry, _BareFile):
+            return
+        digest = sha256_of_file(path)
+        if digest != entry.sha256:
+            raise self._mismatch(entry, "sha256", digest)
+
+    def _mismatch(self, entry: FileEntry, what: str, got: object) -> IntegrityError:
+        expected = getattr(entry, what)
+        return IntegrityError(
+            f"`{entry.path}` in `{self.location}` has {what} {got}, the manifest says {expected}",
+            hint="the file was changed or cut short: copy or convert the bundle again",
+            path=entry.path,
+            expected=expected,
+            got=got,
+        )
+
+
+class _BareFile(FileEntry):
+    """A model file that no manifest describes: whatever it is, it is the right one, and is hashed only when asked."""
+
+    __slots__ = ("_digest", "_hash")
+
+    def __init__(self, path: str, size: int, digest: Callable[[], str]) -> None:
+        self.path = path
+        self.size = size
+        self.parts = ()
+        self._hash = digest
+        self._digest = ""
+
+    @property
+    def sha256(self) -> str:  # type: ignore[override]
+        """The file's sha256 in hex."""
+        self._digest = self._digest or self._hash()
+        return self._digest
+
+
+class _Folder:
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def path_of(self, path: str) -> str:
+        """Return where a file lies, if it exists and is not a link that leaves the bundle."""
+        place = os.path.join(self._root, *path.split("/"))
+        if not os.path.isfile(place):
+            raise _missing(path, self._root)
+        root = os.path.realpath(self._root)
+        if not os.path.realpath(place).startswith(os.path.join(root, "")):
+            raise BundleError(f"`{path}` is a link that leaves the bundle `{self._root}`", path=path)
+        return place
+
+    def read(self, path: str, limit: int) -> bytes:
+        with open(self.path_of(path), "rb") as file:
+            return file.read(limit)
+
+
+class _Archive:
+    def __init__(self, data: bytes, location: str) -> None:
+        import io
+        import zipfile
+
+        self._location = location
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, ValueError, OSError) as error:
+            raise BundleError(
+                f"`{location}` is not a zip: {error}", hint="download it again, or load the folder"
+            ) from error
+
+    def read(self, path: str, limit: int) -> bytes:
+        import zipfile
+        import zlib
+
+        try:
+            info = self._zip.getinfo(path)
+        except KeyError:
+            raise _missing(path, self._location) from None
+        if info.file_size > max(_BOMB_BYTES, _BOMB_RATIO * info.compress_size):
+            raise BundleError(
+                f"`{path}` in `{self._location}` unpacks from {info.compress_size} to {info.file_size} bytes: refused",
+                hint="unpack it yourself if you trust it, and load the folder",
+                path=path,
+            )
+        try:
+            with self._zip.open(info) as file:
+                return file.read(limit)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise BundleError(
+                f"`{path}` in `{self._location}` cannot be unpacked: {error}", hint="download it again", path=path
+            ) from error
+
+
+class _Remote:
+    """A bundle at a URL; the path `""` is the URL itself.
+
+    The API key of the environment goes to a server of edge-infer that asks for one, and to no other.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._headers: dict[str, str] = {}
+
+    def read(self, path: str, limit: int) -> bytes:
+        try:
+            return fetch.fetch(self._url_of(path), limit, self._headers)
+        except (FetchError, Unauthorized) as error:
+            self._headers = self._key_for(error)
+        return fetch.fetch(self._url_of(path), limit, self._headers)
+
+    async def read_async(self, path: str, limit: int) -> bytes:
+        try:
+            return await fetch.fetch_async(self._url_of(path), limit, self._headers)
+        except (FetchError, Unauthorized) as error:
+            self._headers = self._key_for(error)
+        return await fetch.fetch_async(self._url_of(path), limit, self._headers)
+
+    def _url_of(self, path: str) -> str:
+        return _join(self._url, path) if path else self._url
+
+    def _key_for(self, refused: FetchError | Unauthorized) -> dict[str, str]:
+        """Return the header that a server asks for, where it has not seen it yet; else raise what it said."""
+        headers = fetch.api_key()
+        if isinstance(refused, Unauthorized) and headers and not self._headers:
+            return headers
+        root = self._url.rstrip("/")
+        if refused.details.get("status") == _NOT_FOUND and root.count("/") == _SLASHES_OF_ORIGIN:
+            refused.hint = f"{root}/models/NAME to run a model here, {root}/v2/models/NAME to run it there"
+        raise refused
+
+
+class _Memory:
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._files = files
+
+    def read(self, path: str, limit: int) -> bytes:
+        if path not in self._files:
+            raise _missing(path, "the model")
+        return self._files[path][:limit]
+
+
+def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
+    """Describe a model file without a manifest; the engine will tell its inputs and outputs."""
+    stem, suffix = os.path.splitext(name)
+    format_ = MODEL_FORMATS[suffix]
+    return Manifest(stem, "0", (), (), [Variant(f"{format_}/model", format_, "", entry.path)], [entry])
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1]
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _missing(path: str, location: str) -> BundleError:
+    hint = "edge-infer convert model.onnx -o model.bundle" if path == MANIFEST_NAME else "copy or convert it again"
+    return BundleError(f"`{location}` has no file `{path}`", hint=hint, path=path)
+
+
+def _has_own_file(name: str) -> bool:
+    return name.endswith(".zip") or _suffix(name) in MODEL_FORMATS
+
+
+def _url_name(url: str) -> str:
+    """Return the last piece of a URL's path, decoded."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    except ValueError as error:
+        raise BundleError(f"`{url}` is no URL: {error}", got=url) from error
+
+
+def _join(url: str, path: str) -> str:
+    """Append a file's path to a bundle's URL, before its query."""
+    from urllib.parse import quote, urlsplit
+
+    parts: Any = urlsplit(url)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(path)}").geturl()  # type: ignore[no-any-return]

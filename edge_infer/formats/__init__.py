@@ -1,0 +1,1 @@
+"""The one reader of each model file format: ONNX, TFLite, safetensors, spans."""

@@ -1,0 +1,157 @@
+"""Tensors as bytes: the safetensors format, read and written without numpy.
+
+The format (https://huggingface.co/docs/safetensors) is 8 bytes of header length, a JSON header that gives each
+tensor's dtype, shape and byte range, and the data. It knows neither strings nor 4-bit integers; these are stored as
+`U8` and named in the header's `__metadata__` as `dtype:dim,dim`: 4-bit values packed two to a byte, strings each as
+4 bytes of length and UTF-8, like BYTES in the Open Inference Protocol.
+
+Golden examples of a bundle are one such file, `examples/golden.safetensors`, whose tensors are called
+`inputs/000/NAME` and `outputs/000/NAME`.
+"""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import BundleError, InputError
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAMES = {
+    DType.FLOAT32: "F32",
+    DType.FLOAT64: "F64",
+    DType.FLOAT16: "F16",
+    DType.BFLOAT16: "BF16",
+    DType.INT8: "I8",
+    DType.UINT8: "U8",
+    DType.INT16: "I16",
+    DType.UINT16: "U16",
+    DType.INT32: "I32",
+    DType.UINT32: "U32",
+    DType.INT64: "I64",
+    DType.UINT64: "U64",
+    DType.BOOL: "BOOL",
+}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+#: The limit that the reference implementation sets.
+_MAX_HEADER_BYTES = 100 * 10**6
+
+
+#: In front of each request and answer on a stream (docs/guide/serve.md): the client's number of the request, the bytes
+#: of JSON that follow, and the bytes of tensors behind the JSON, all little-endian.
+FRAME = Struct("<III")
+
+
+def write_tensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Write tensors as one safetensors file. The same tensors always give the same bytes."""
+    header: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
+    chunks: list[bytes | memoryview] = []
+    offset = 0
+    for name in sorted(tensors):
+        tensor = tensors[name].to_host()
+        stored, shape = _NAMES.get(tensor.dtype), list(tensor.shape)
+        data: bytes | memoryview = tensor.data()
+        if stored is None:
+            metadata[name] = f"{tensor.dtype}:{','.join(map(str, shape))}"
+            data = write_strings(tensor) if tensor.dtype is DType.STRING else data
+            stored, shape = "U8", [len(data)]
+        header[name] = {"dtype": stored, "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        chunks.append(data)
+        offset += len(data)
+    if metadata:
+        header["__metadata__"] = metadata
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, *chunks))
+
+
+def read_tensors(data: bytes | memoryview) -> dict[str, Tensor]:
+    """Read the tensors of a safetensors file; they share the bytes that were given.
+
+    Raises:
+        BundleError: It is not such a file: a length, an offset or a dtype is wrong.
+    """
+    view = memoryview(data)
+    length = int.from_bytes(view[:8], "little")
+    if len(view) < 8 or length > min(_MAX_HEADER_BYTES, len(view) - 8):
+        raise BundleError(f"Not a safetensors file: {len(view)} bytes, header of {length}", got=len(view))
+    try:
+        header = json.loads(bytes(view[8 : 8 + length]))
+        metadata = header.pop("__metadata__", {})
+        body = view[8 + length :]
+        return {name: _read_one(name, entry, metadata.get(name), body) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BundleError(f"Not a safetensors file: {error}") from error
+
+
+def _read_one(name: str, entry: dict[str, Any], note: str | None, body: memoryview) -> Tensor:
+    start, end = entry["data_offsets"]
+    dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
+    if not all(isinstance(n, int) and n >= 0 for n in (start, end, *shape)) or not start <= end <= len(body):
+        raise ValueError(f"tensor `{name}` spans bytes {start} to {end} of {len(body)}")
+    part = body[start:end]
+    if note is None:
+        return Tensor(part, dtype, shape)
+    kind, _, dims = note.partition(":")
+    dtype, shape = DType.parse(kind), tuple(int(dim) for dim in dims.split(",") if dim)
+    return Tensor(read_strings(part) if dtype is DType.STRING else part, dtype, shape)
+
+
+def write_strings(tensor: Tensor) -> bytes:
+    """Write a tensor of strings flat, each as 4 little-endian bytes of length and its UTF-8 bytes."""
+    encoded = [str(text).encode() for text in tensor.reshape(-1)]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
+
+
+def read_strings(data: bytes | memoryview) -> list[str]:
+    """Read what `write_strings` wrote.
+
+    Raises:
+        InputError: A length runs over the end, or the text is not UTF-8.
+    """
+    found: list[str] = []
+    offset = 0
+    while offset < len(data):
+        end = offset + 4 + int.from_bytes(data[offset : offset + 4], "little")
+        if offset + 4 > len(data) or end > len(data):
+            raise InputError(f"String {len(found)} runs over the end of its {len(data)} bytes")
+        try:
+            found.append(str(data[offset + 4 : end], "utf-8"))
+        except UnicodeDecodeError as error:
+            raise InputError(f"String {len(found)} is not UTF-8: {error}") from error
+        offset = end
+    return found
+
+
+Example = tuple[dict[str, Tensor], dict[str, Tensor]]
+
+
+def write_examples(examples: list[Example]) -> bytes:
+    """Write golden examples, each (inputs, outputs) by tensor name, as one file."""
+    tensors = {}
+    for i, sides in enumerate(examples):
+        for side, named in zip(("inputs", "outputs"), sides, strict=True):
+            tensors.update({f"{side}/{i:03}/{name}": tensor for name, tensor in named.items()})
+    return write_tensors(tensors)
+
+
+def read_examples(data: bytes | memoryview) -> list[Example]:
+    """Read the golden examples that `write_examples` wrote.
+
+    Raises:
+        BundleError: It is not such a file.
+    """
+    examples: dict[int, Example] = {}
+    for key, tensor in read_tensors(data).items():
+        side, _, rest = key.partition("/")
+        index, _, name = rest.partition("/")
+        if side not in ("inputs", "outputs") or not index.isdecimal() or not name:
+            raise BundleError(f"Golden examples hold a tensor `{key}`, expected `inputs/000/NAME`", got=key)
+        examples.setdefault(int(index), ({}, {}))[0 if side == "inputs" else 1][name] = tensor
+    return [examples[i] for i in sorted(examples)]

@@ -1,0 +1,314 @@
+"""What a TFLite file holds: operators, tensors and their bytes, read without an engine.
+
+The layout is described in `tflite_file`, which is asked first whether everything lies inside the file; the field
+numbers, types and operators are those of tensorflow/lite/schema/schema.fbs, version 3.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from struct import error as struct_error
+from struct import unpack_from
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import UnsupportedModel
+from edge_infer.formats.tflite_check import Table, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The order is that of the schema: the place is the number in the file.
+_TYPE_NAMES = """
+float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 resource variant uint32
+uint16 int4 bfloat16 int2 uint4 float8_e4m3fn float8_e5m2
+"""
+_OPERATOR_NAMES = """
+ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR
+FULLY_CONNECTED HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION
+LSTM MAX_POOL_2D MUL RELU RELU_N1_TO_1 RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH
+CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM EMBEDDING_LOOKUP_SPARSE PAD UNIDIRECTIONAL_SEQUENCE_RNN GATHER
+BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND TRANSPOSE MEAN SUB DIV SQUEEZE UNIDIRECTIONAL_SEQUENCE_LSTM STRIDED_SLICE
+BIDIRECTIONAL_SEQUENCE_RNN EXP TOPK_V2 SPLIT LOG_SOFTMAX DELEGATE BIDIRECTIONAL_SEQUENCE_LSTM CAST PRELU MAXIMUM
+ARG_MAX MINIMUM LESS NEG PADV2 GREATER GREATER_EQUAL LESS_EQUAL SELECT SLICE SIN TRANSPOSE_CONV SPARSE_TO_DENSE TILE
+EXPAND_DIMS EQUAL NOT_EQUAL LOG SUM SQRT RSQRT SHAPE POW ARG_MIN FAKE_QUANT REDUCE_PROD REDUCE_MAX PACK LOGICAL_OR
+ONE_HOT LOGICAL_AND LOGICAL_NOT UNPACK REDUCE_MIN FLOOR_DIV REDUCE_ANY SQUARE ZEROS_LIKE FILL FLOOR_MOD RANGE
+RESIZE_NEAREST_NEIGHBOR LEAKY_RELU SQUARED_DIFFERENCE MIRROR_PAD ABS SPLIT_V UNIQUE CEIL REVERSE_V2 ADD_N GATHER_ND
+COS WHERE RANK ELU REVERSE_SEQUENCE MATRIX_DIAG QUANTIZE MATRIX_SET_DIAG ROUND HARD_SWISH IF WHILE
+NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND SELECT_V2 DENSIFY SEGMENT_SUM BATCH_MATMUL
+PLACEHOLDER_FOR_GREATER_OP_CODES CUMSUM CALL_ONCE BROADCAST_TO RFFT2D CONV_3D IMAG REAL COMPLEX_ABS HASHTABLE
+HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE REDUCE_ALL CONV_3D_TRANSPOSE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE
+BROADCAST_ARGS RANDOM_STANDARD_NORMAL BUCKETIZE RANDOM_UNIFORM MULTINOMIAL GELU DYNAMIC_UPDATE_SLICE RELU_0_TO_1
+UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_SUM ATAN2 UNSORTED_SEGMENT_MIN SIGN BITCAST BITWISE_XOR
+RIGHT_SHIFT STABLEHLO_LOGISTIC STABLEHLO_ADD STABLEHLO_DIVIDE STABLEHLO_MULTIPLY STABLEHLO_MAXIMUM STABLEHLO_RESHAPE
+STABLEHLO_CLAMP STABLEHLO_CONCATENATE STABLEHLO_BROADCAST_IN_DIM STABLEHLO_CONVOLUTION STABLEHLO_SLICE
+STABLEHLO_CUSTOM_CALL STABLEHLO_REDUCE STABLEHLO_ABS STABLEHLO_AND STABLEHLO_COSINE STABLEHLO_EXPONENTIAL
+STABLEHLO_FLOOR STABLEHLO_LOG STABLEHLO_MINIMUM STABLEHLO_NEGATE STABLEHLO_OR STABLEHLO_POWER STABLEHLO_REMAINDER
+STABLEHLO_RSQRT STABLEHLO_SELECT STABLEHLO_SUBTRACT STABLEHLO_TANH STABLEHLO_SCATTER STABLEHLO_COMPARE
+STABLEHLO_CONVERT STABLEHLO_DYNAMIC_SLICE STABLEHLO_DYNAMIC_UPDATE_SLICE STABLEHLO_PAD STABLEHLO_IOTA
+STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_GATHER STABLEHLO_TRANSPOSE
+DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
+STABLEHLO_CASE
+"""
+_TYPES = tuple(_TYPE_NAMES.split())
+_OPERATORS = tuple(_OPERATOR_NAMES.split())
+_BITS = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 8),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 16),
+    **dict.fromkeys(("float32", "int32", "uint32"), 32),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 64),
+    "complex128": 128,
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+}
+# Codes above this stand in a field of their own, which came later.
+_LAST_OLD_CODE = 127
+_BLOCKWISE = 2
+# LiteRT places each tensor at a multiple of this (kDefaultTensorAlignment).
+_ALIGNMENT = 64
+_MAX_RANK = 32
+
+
+class Scales(NamedTuple):
+    """What the integers of a tensor stand for.
+
+    Attributes:
+        scales: One for the tensor, or one for each index of the axis; empty where there are blocks.
+        zero_points: As many.
+        axis: The axis that they run along.
+        blocks: The tensor that holds the scales of blocks, or -1.
+        block_size: The elements of a block.
+    """
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int
+    blocks: int = -1
+    block_size: int = 0
+
+
+class TFLiteTensor(NamedTuple):
+    """A tensor of the file.
+
+    Attributes:
+        name: Its name.
+        dtype: Its type as numpy spells it, or TFLite where numpy has none.
+        shape: Its dimensions, a free one being 1.
+        signature: The same with -1 for a free one.
+        data: The bytes of a constant, None of a value that is computed.
+        scales: What its integers stand for, or None.
+        is_variable: Whether it keeps its value from run to run.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    data: memoryview | None
+    scales: Scales | None
+    is_variable: bool
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that its elements take; 0 of a type without a size."""
+        return (prod(self.shape) * _BITS.get(self.dtype, 0) + 7) // 8
+
+
+class TFLiteOperator(NamedTuple):
+    """An operator of the file: its name, the version that it asks for, and the numbers of its tensors, -1 for none."""
+
+    code: str
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class TFLiteFile(NamedTuple):
+    """The first subgraph of a TFLite file.
+
+    Attributes:
+        tensors: All tensors.
+        operators: In the order in which they run.
+        inputs: The numbers of the tensors that come in, by the signature's names where there is one.
+        outputs: Likewise of those that go out.
+        subgraphs: How many subgraphs there are; the others are bodies of control flow.
+        description: Who made it.
+        metadata: The bytes of each entry.
+    """
+
+    tensors: tuple[TFLiteTensor, ...]
+    operators: tuple[TFLiteOperator, ...]
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    subgraphs: int
+    description: str
+    metadata: dict[str, bytes]
+
+    def arena_bytes(self) -> int:
+        """Estimate the memory for values between operators, as LiteRT plans it.
+
+        The largest is placed first, into the first gap that it fits (Pisarchyk and Lee 2020, arXiv:2001.03288, greedy
+        by size). Inputs are kept to the end. It is for a batch of 1 and counts no scratch memory of kernels.
+        """
+        last = len(self.operators)
+        lives: dict[int, tuple[int, int]] = {}
+        for i in self.inputs.values():
+            lives[i] = (0, last)
+        for place, operator in enumerate(self.operators):
+            for i in (*operator.inputs, *operator.outputs):
+                if i >= 0 and self.tensors[i].data is None:
+                    first, until = lives.get(i, (place, place))
+                    lives[i] = (first, max(until, place))
+        for i in self.outputs.values():
+            if self.tensors[i].data is None:
+                lives[i] = (lives.get(i, (0, 0))[0], last)
+        placed: list[tuple[int, int, int]] = []  # offset, end, tensor
+        for i in sorted(lives, key=lambda i: (-self.tensors[i].nbytes, lives[i][0])):
+            first, until = lives[i]
+            size = -(-self.tensors[i].nbytes // _ALIGNMENT) * _ALIGNMENT
+            offset = 0
+            for start, end, other in sorted(placed):
+                begin, stop = lives[other]
+                if begin <= until and first <= stop:
+                    if start - offset >= size:
+                        break
+                    offset = max(offset, end)
+            placed.append((offset, offset + size, i))
+        return max((end for _, end, _ in placed), default=0)
+
+
+def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
+    """Read a file.
+
+    Args:
+        content: Its bytes.
+        name: What to call it in an error.
+
+    Raises:
+        UnsupportedModel: It is no TFLite file, is cut short, or contradicts itself.
+    """
+    if not is_whole(content):
+        raise UnsupportedModel(
+            f"`{name}` is no TFLite model, or is cut short: {len(content)} bytes",
+            hint="fetch or convert it again",
+        )
+    try:
+        return _read(content)
+    except (_ContradictionError, UnicodeDecodeError, struct_error) as error:
+        raise UnsupportedModel(f"`{name}` contradicts itself: {error}", hint="fetch or convert it again") from error
+
+
+class _ContradictionError(ValueError):
+    """What a file says of itself cannot be true."""
+
+
+def _read(content: bytes) -> TFLiteFile:
+    model = Table(content, unpack_from("<I", content, 0)[0])
+    subgraphs = list(model.tables(2, 1)) if model.length(2) else []
+    if not subgraphs:
+        raise _ContradictionError("it has no subgraph")
+    graph = subgraphs[0]
+    codes = [_code(table) for table in model.tables(1)]
+    buffers = [_data(content, table) for table in model.tables(4)]
+    tensors = tuple(_tensor(table, buffers) for table in graph.tables(0))
+    operators = tuple(_operator(table, codes) for table in graph.tables(3))
+    for operator in operators:
+        _check_places((*operator.inputs, *operator.outputs), len(tensors), operator.code, least=-1)
+    ends = [graph.integers(1), graph.integers(2)]
+    for places in ends:
+        _check_places(places, len(tensors), "the interface")
+    _check_order(tensors, operators, ends)
+    inputs, outputs = ({tensors[i].name: i for i in places} for places in ends)
+    signatures = list(model.tables(7, 1)) if model.length(7) else []
+    if signatures:
+        named = [{one.text(0): one.unsigned(1) for one in signatures[0].tables(field)} for field in (0, 1)]
+        if sorted(named[0].values()) == sorted(ends[0]) and set(named[1].values()) == set(ends[1]):
+            inputs, outputs = named
+    if len(inputs) < len(ends[0]):
+        raise _ContradictionError("two inputs have one name")
+    metadata = {
+        table.text(0): bytes(data)
+        for table in model.tables(6)
+        if table.unsigned(1) < len(buffers) and (data := buffers[table.unsigned(1)]) is not None
+    }
+    return TFLiteFile(tensors, operators, inputs, outputs, model.length(2), model.text(3), metadata)
+
+
+def _code(table: Table) -> tuple[str, int]:
+    old, new = table.signed8(0), table.signed32(3)
+    number = max(old, new)
+    custom = table.text(1)
+    if not 0 <= number < len(_OPERATORS):
+        raise _ContradictionError(f"operator {number} is not known")
+    name = _OPERATORS[number]
+    return (f"CUSTOM {custom}" if name == "CUSTOM" else name), table.signed32(2, 1)
+
+
+def _data(content: bytes, table: Table) -> memoryview | None:
+    place, size = table.unsigned64(1), table.unsigned64(2)
+    if place > 1:  # behind the tables, where a file has more than 2 GB
+        if place + size > len(content):
+            raise _ContradictionError("a constant lies behind its end")
+        return memoryview(content)[place : place + size]
+    return table.bytes(0)
+
+
+def _tensor(table: Table, buffers: Sequence[memoryview | None]) -> TFLiteTensor:
+    number, buffer = table.unsigned8(1), table.unsigned(2)
+    if number >= len(_TYPES) or buffer >= max(len(buffers), 1):
+        raise _ContradictionError("a tensor has a type or a buffer that does not exist")
+    dtype, name, shape = _TYPES[number], table.text(3), table.integers(0)
+    signature = table.integers(7) or shape
+    if len(shape) > _MAX_RANK or any(dim < 0 for dim in shape) or len(signature) != len(shape):
+        raise _ContradictionError(f"`{name}` has shape {shape[:_MAX_RANK]}")
+    data = buffers[buffer] if buffer else None
+    tensor = TFLiteTensor(name, dtype, shape, signature, data, _scales(table.table(4), shape), table.unsigned8(5) != 0)
+    if data is not None and dtype in _BITS and len(data) != tensor.nbytes:
+        raise _ContradictionError(f"`{name}` of shape {shape} has {len(data)} bytes, expected {tensor.nbytes}")
+    return tensor
+
+
+def _scales(table: Table | None, shape: tuple[int, ...]) -> Scales | None:
+    if table is None:
+        return None
+    axis = table.signed32(6)
+    details = table.table(5) if table.unsigned8(4) == _BLOCKWISE else None
+    if details is not None:
+        return Scales((), (), axis, details.signed32(0), details.signed32(2))
+    scales, zero_points = table.floats(2), table.wide_integers(3)
+    if not scales:
+        return None
+    if len(scales) not in (1, shape[axis] if 0 <= axis < len(shape) else 1) or len(zero_points) not in (0, len(scales)):
+        raise _ContradictionError(f"{len(scales)} scales and {len(zero_points)} zero points for shape {shape}")
+    return Scales(scales, zero_points or (0,) * len(scales), axis)
+
+
+def _operator(table: Table, codes: Sequence[tuple[str, int]]) -> TFLiteOperator:
+    number = table.unsigned(0)
+    if number >= len(codes):
+        raise _ContradictionError("an operator has a code that does not exist")
+    return TFLiteOperator(*codes[number], table.integers(1), table.integers(2))
+
+
+def _check_places(places: Sequence[int], count: int, where: str, least: int = 0) -> None:
+    for place in places:
+        if not least <= place < count:
+            raise _ContradictionError(f"{where} names tensor {place} of {count}")
+
+
+def _check_order(
+    tensors: Sequence[TFLiteTensor], operators: Sequence[TFLiteOperator], ends: Sequence[Sequence[int]]
+) -> None:
+    """Every value is made before it is read, and once: so there is no circle."""
+    ready = {i for i, tensor in enumerate(tensors) if tensor.data is not None or tensor.is_variable} | set(ends[0])
+    for operator in operators:
+        for i in operator.inputs:
+            if i >= 0 and i not in ready:
+                raise _ContradictionError(f"{operator.code} reads tensor {i}, which nothing has made")
+        for i in operator.outputs:
+            if i in ready and not tensors[i].is_variable:
+                raise _ContradictionError(f"{operator.code} makes tensor {i}, which is there already")
+            ready.add(i)
+    for i in ends[1]:
+        if i not in ready:
+            raise _ContradictionError(f"nothing makes output {i}")

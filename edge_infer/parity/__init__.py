@@ -1,0 +1,1 @@
+"""Compare arrays: error measures, verdicts, quantization steps."""

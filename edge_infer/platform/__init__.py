@@ -1,0 +1,1 @@
+"""What differs between a page, a device and a desktop: HTTP, threads, CPUs, files, caches."""

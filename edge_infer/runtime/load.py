@@ -1,0 +1,129 @@
+"""Load a model: the door of the package, which begins what takes longest before it imports the rest."""
+
+from __future__ import annotations
+
+import os
+
+from edge_infer.platform import host
+from edge_infer.runtime.options import Wishes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from edge_infer.backends.base import EngineOptions, HasHeadStart
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.runtime.session import Session
+
+# The engine that is preferred for what it reads (`registry.py`); its start is what a first result waits for.
+_FIRST = "onnxruntime"
+
+
+def load(
+    source: str | os.PathLike[str] | Bundle,
+    *,
+    device: str = "auto",
+    backend: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    latency_budget_ms: float | None = None,
+    tune: bool = False,
+    strict: bool = False,
+    self_test: bool = False,
+    arrays: str = "auto",
+    options: EngineOptions | None = None,
+    fallback: str | None = None,
+) -> Session:
+    """Load a model.
+
+    Args:
+        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, the URL of a model
+            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
+            model of a signed store, `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
+        device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
+        backend: The engine to use; None to choose.
+        variant: The id of the variant to use, such as `onnx/int8`; None to choose.
+        threads: The threads that one operator may use; None for what was measured, else as many as this process may.
+        latency_budget_ms: The time that a call may take: of the variants that were measured within it on this machine,
+            the one nearest to the source is taken. Where nothing was measured, `tune` or warn.
+        tune: Whether to measure the ways to run it first, where that has not been done on this machine.
+        strict: Whether to raise where the first choice fails instead of taking the next one, or where some of the
+            model would run elsewhere than on the device: on a GPU it is proven by a run on zeros.
+        self_test: Whether to run the bundle's golden examples first and compare.
+        arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
+        options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
+            what was measured without them does not count.
+        fallback: The URL of the same model on a server, for what cannot be run here: where no engine can load it, where
+            it was measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
+            of memory. `Session.report()` says what went there. `load` asks the server only where it must. Prepared
+            calls and runs that keep tensors stay here.
+
+    Raises:
+        BundleError: The source is no bundle or model, or its files are not what they must be.
+        InputError: An argument is not one of its choices.
+        BackendUnavailable: No engine can run it here, or not on that device.
+        UnsupportedModel: The engine cannot load the model.
+        ExecutionError: The self-test did not give the golden outputs.
+        UnsupportedError: This is a page whose engine has not started; `load_async` starts it.
+
+    >>> load("examples/digits/digits.onnx", backend="onnxruntime").inputs
+    (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
+    """
+    wishes = Wishes(
+        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
+    )
+    with _head_start(source, wishes) or _Nothing():
+        from edge_infer.runtime.loader import opened
+
+        return opened(source, wishes)
+
+
+async def load_async(
+    source: str | os.PathLike[str] | Bundle,
+    *,
+    device: str = "auto",
+    backend: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    latency_budget_ms: float | None = None,
+    tune: bool = False,
+    strict: bool = False,
+    self_test: bool = False,
+    arrays: str = "auto",
+    options: EngineOptions | None = None,
+    fallback: str | None = None,
+) -> Session:
+    """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
+    wishes = Wishes(
+        device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
+    )
+    if not host.in_browser():
+        return await host.run_in_thread(lambda: load(source, **wishes._asdict()))
+    from edge_infer.runtime.loader import opened_async
+
+    return await opened_async(source, wishes)
+
+
+class _Nothing:
+    """A context of nothing: `contextlib.nullcontext` without its module."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _head_start(source: object, wishes: Wishes) -> AbstractContextManager[None] | None:
+    """Let the engine that will run a model begin to start, where it is plain which one that is."""
+    if host.in_browser() or wishes.backend not in (None, _FIRST) or wishes.options is not None:
+        return None
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    path = os.fspath(source)
+    if not (os.path.isfile(path) and path.endswith((".onnx", ".ort"))) and not os.path.isdir(f"{path}/onnx"):
+        return None
+    from edge_infer.backends.registry import get_backend
+
+    engine: HasHeadStart = get_backend(_FIRST)  # type: ignore[assignment]
+    return engine.head_start(wishes.device)

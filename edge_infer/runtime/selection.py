@@ -1,0 +1,339 @@
+"""Choose the variant and the engine: what was measured here, else a rule table over device, format and precision.
+
+The rules: first the variants whose precision the device's engines compute in, by the engine's rank, then by the order
+of `_PRECISIONS`; last those in float16 on processors, which engines there widen to float32 around each operator. Where
+the model was measured on this machine, the fastest way that keeps its quality comes before all rules.
+"""
+
+from __future__ import annotations
+
+from edge_infer.backends.base import has_reasons
+from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer.errors import BackendUnavailable, InputError, did_you_mean, listed
+from edge_infer.platform import host
+from edge_infer.platform.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edge_infer.backends.base import Availability
+    from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.runtime.measurements import Measurement
+
+DEVICES = ("auto", "cpu", "cuda", "wasm", "webgpu")
+
+# Which precision to take first. On CPUs and in pages int8 is the smallest and rarely slower; GPUs compute in float16.
+# An empty precision is a bare model file's, which has one variant only.
+_PRECISIONS = {
+    "cpu": ("int8", "mixed", "fp32", "fp16", "int4", ""),
+    "wasm": ("int8", "mixed", "fp32", "fp16", "int4", ""),
+    "cuda": ("fp16", "fp32", "mixed", "int8", "int4", ""),
+    "webgpu": ("fp16", "fp32", "mixed", "int8", "int4", ""),
+}
+# Precisions that a kind of device does not compute in: its engines convert at each operator, which costs time.
+_EMULATED = {"cpu": ("fp16",), "wasm": ("fp16",), "cuda": (), "webgpu": ()}
+# What a variant must be made for to be taken unasked on a device.
+_TARGETS = {"cpu": ("any", "pi"), "wasm": ("any", "web"), "cuda": ("any", "cuda"), "webgpu": ("any", "web")}
+# Engines that are right but slow: taken when they are asked for, never by themselves.
+_ONLY_WHEN_ASKED = ("reference",)
+# A device that `auto` does not take: a page downloads a second engine for it, and its calls may have to be awaited.
+_NOT_BY_ITSELF = ("webgpu",)
+# Two medians that are nearer than this are the same: then quality and fewer threads decide.
+_SAME_SPEED = 1.05
+
+
+class Choice(Record):
+    """One way to run a bundle: which variant, by which backend, on which device.
+
+    Attributes:
+        variant: The variant.
+        backend: The engine's name.
+        device: Where it runs, `cuda` also as `cuda:1`.
+        threads: The threads that one operator may use; None where the engine or this package decides.
+        why: What decided: `asked for`, or `rule`, `measured`, `budget` or `last` with the reason.
+        ms: The time of a call in milliseconds, where that was measured and decided.
+        has_failed: Whether its golden examples failed when it was measured here.
+    """
+
+    variant: Variant
+    backend: str
+    device: str
+    threads: int | None = None
+    why: str = ""
+    ms: float | None = None
+    has_failed: bool = False
+
+    def is_way_of(self, other: Choice) -> bool:
+        """Tell whether another choice is the same variant, engine and device."""
+        return (self.variant, self.backend, self.device) == (other.variant, other.backend, other.device)
+
+
+def choices(
+    manifest: Manifest,
+    *,
+    device: str = "auto",
+    backend: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    measured: Sequence[Measurement] = (),
+    latency_budget_ms: float | None = None,
+) -> Iterator[Choice]:
+    """Give the ways to run a bundle here, the preferred first; an engine is asked when its turn comes.
+
+    Those whose golden examples failed when they were measured here come last.
+
+    Args:
+        manifest: What the bundle holds.
+        device: `auto`, or one of `DEVICES`, `cuda` also as `cuda:1`.
+        backend: The only engine to consider, or None for all.
+        variant: The id of the only variant to consider, or None for all.
+        threads: The threads that one operator may use, or None.
+        measured: What was measured of this model on this machine: the fastest that keeps its quality comes first.
+        latency_budget_ms: The time that a call may take: the best quality within it comes first.
+
+    Yields:
+        At least one choice.
+
+    Raises:
+        InputError: The device, the backend or the variant is not known.
+        BackendUnavailable: No engine here can run it, or the wanted one reads none of its
+            formats; the message says why.
+    """
+    device = check_device(device)
+    kind = device.partition(":")[0]
+    variants = [manifest.variant(variant)] if variant is not None else list(manifest.variants)
+    first = None
+    if measured:
+        first = best_measured(
+            manifest,
+            measured,
+            device=device,
+            backend=backend,
+            variant=variant,
+            threads=threads,
+            latency_budget_ms=latency_budget_ms,
+        )
+    if first is not None:
+        if latency_budget_ms is not None and first.ms is not None and first.ms > latency_budget_ms:
+            from warnings import warn
+
+            warn(
+                f"No way to run this model here takes at most {latency_budget_ms:g} ms: "
+                f"`{first.variant.id}` by {first.backend} is the fastest with {first.ms:.3g} ms",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        yield first
+
+    is_found = first is not None
+    reasons: dict[str, Availability] = {}
+    later: list[Choice] = []
+    wrong: list[Choice] = []
+    for name in [backend] if backend is not None else backend_names():
+        if backend is None and name in _ONLY_WHEN_ASKED:
+            continue
+        engine = get_backend(name)
+        readable = [candidate for candidate in variants if candidate.format in engine.formats]
+        if not readable:
+            continue
+        state = reasons[name] = engine.availability()
+        if state.ready and kind in ("auto", *state.devices):
+            for place in _by_itself(state) if device == "auto" else (device,):
+                for candidate in _ordered(readable, place, variant is not None):
+                    choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
+                    if first is not None and choice.is_way_of(first):
+                        continue
+                    is_found = True
+                    if _has_failed(choice, measured):
+                        wrong.append(choice._replace(why="last: its golden examples fail here", has_failed=True))
+                    elif candidate.precision in _EMULATED[place.partition(":")[0]]:
+                        later.append(choice)
+                    else:
+                        yield choice
+    yield from later
+    yield from wrong
+    if not is_found:
+        raise _no_choice(manifest, device, backend, variants, reasons)
+
+
+def _has_failed(choice: Choice, measured: Sequence[Measurement]) -> bool:
+    """Tell whether a way was measured here, with this version of its engine, and failed its golden examples."""
+    way = (choice.variant.id, choice.backend, choice.device.partition(":")[0])
+    verdicts = [row for row in measured if (row.variant, row.backend, row.device) == way and row.verdict == "fail"]
+    return bool(verdicts) and get_backend(choice.backend).version() in {row.version for row in verdicts}
+
+
+def _by_itself(state: Availability) -> tuple[str, ...]:
+    """Return the devices of an engine that `auto` takes."""
+    return tuple(device for device in state.devices if device not in _NOT_BY_ITSELF) or state.devices
+
+
+def check_device(device: str) -> str:
+    """Return the device that a word means here; in a page the processor is `wasm`.
+
+    Raises:
+        InputError: It is not one of `DEVICES`.
+    """
+    kind, colon, index = device.partition(":")
+    if colon and (kind != "cuda" or not index.isdecimal()):
+        raise InputError(
+            f"Device `{device}` is not known: only `cuda` takes a number, as in `cuda:1`", allowed=list(DEVICES)
+        )
+    if kind not in DEVICES:
+        raise InputError(
+            f"Device `{device}` is not known; choose from {listed(list(DEVICES))}",
+            hint=did_you_mean(kind, list(DEVICES)),
+            allowed=list(DEVICES),
+        )
+    return "wasm" if kind == "cpu" and host.in_browser() else device
+
+
+def worth_measuring(manifest: Manifest, device: str, backend: str | None, variant: str | None) -> list[Choice]:
+    """Return every way to run a bundle here that a measurement may prefer, without thread counts.
+
+    Raises:
+        The errors of `choices`.
+    """
+    wanted = check_device(device)
+    kind = wanted.partition(":")[0]
+    found = []
+    for name in [backend] if backend is not None else backend_names():
+        engine = get_backend(name)
+        variants = [one for one in manifest.variants if variant in (None, one.id) and one.format in engine.formats]
+        if not variants or (backend is None and name in _ONLY_WHEN_ASKED):
+            continue
+        state = engine.availability()
+        if not state.ready:
+            continue
+        places = state.devices if kind == "auto" else (wanted,) if kind in state.devices else ()
+        found += [
+            Choice(one, name, place) for place in places for one in _ordered(variants, place, variant is not None)
+        ]
+    if not found:
+        next(choices(manifest, device=device, backend=backend, variant=variant))  # raises, and says why
+    return found
+
+
+def best_measured(
+    manifest: Manifest,
+    measured: Sequence[Measurement],
+    *,
+    device: str,
+    backend: str | None,
+    variant: str | None,
+    threads: int | None,
+    latency_budget_ms: float | None = None,
+) -> Choice | None:
+    """Choose by what was measured, among what fits the wishes; None where nothing does.
+
+    The arguments are those of `choices`.
+    """
+    device = check_device(device)
+    kind = device.partition(":")[0]
+    known = {one.id: one for one in manifest.variants if variant in (None, one.id)}
+    fitting = [
+        row
+        for row in measured
+        if row.variant in known
+        and kind in ("auto", row.device)
+        and (row.backend == backend or (backend is None and row.backend not in _ONLY_WHEN_ASKED))
+        and threads in (None, row.threads)
+        and (not row.threads or threads or "intra_op_threads" not in known[row.variant].options.get(row.backend, {}))
+        and row.verdict != "fail"
+    ]
+    here = {*backend_names()}
+    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting} & here}
+    fitting = [row for row in fitting if row.version == versions.get(row.backend)]
+    # A GPU may be gone; an engine that has a version has the processor.
+    asked = {row.backend for row in fitting if row.device not in ("cpu", "wasm")}
+    devices = {name: get_backend(name).availability().devices for name in asked}
+    fitting = [row for row in fitting if row.device in devices.get(row.backend, (row.device,))]
+    fitting = [row for row in fitting if row.verdict != "warn"] or fitting
+    if not fitting:
+        return None
+    within = [row for row in fitting if latency_budget_ms is not None and row.ms <= latency_budget_ms]
+    if within:
+        best = max(_quality(row) for row in within)
+        row = _fastest([row for row in within if _quality(row) == best])
+        why = f"budget: the best quality of {len(within)} ways within {latency_budget_ms:g} ms: {row.ms:.3g} ms"
+    else:
+        row = _fastest(fitting)
+        why = f"measured: the fastest of {len(fitting)} ways that keep the quality: {row.ms:.3g} ms"
+        if latency_budget_ms is not None:
+            why = f"budget: nothing within {latency_budget_ms:g} ms, the fastest takes {row.ms:.3g} ms"
+    if variant is not None:
+        why = f"asked for; {why}"
+    place = device if kind == row.device else row.device
+    return Choice(known[row.variant], row.backend, place, row.threads or None, why, row.ms)
+
+
+def by_rule(variants: Sequence[Variant], device: str) -> tuple[Variant, str]:
+    """Return which of some variants is taken unasked and unmeasured on a device, and why.
+
+    Args:
+        variants: Those that one engine reads, at least one.
+        device: `cpu`, `cuda`, `wasm` or `webgpu`.
+    """
+    ordered = _ordered(list(variants), device, is_asked_for=False)
+    best = next((one for one in ordered if one.precision not in _EMULATED[device]), ordered[0])
+    return best, _why(best, device, None, variants)
+
+
+def _fastest(rows: Sequence[Measurement]) -> Measurement:
+    """Return the fastest row; among those as fast, the best quality, then the fewest threads."""
+    limit = min(row.ms for row in rows) * _SAME_SPEED
+    return min((row for row in rows if row.ms <= limit), key=lambda row: (-_quality(row), row.threads, row.ms))
+
+
+def _quality(row: Measurement) -> float:
+    return -1.0 if row.sqnr_db is None else row.sqnr_db
+
+
+def _why(candidate: Variant, place: str, asked: str | None, readable: Sequence[Variant]) -> str:
+    if asked is not None:
+        return "asked for"
+    if len(readable) == 1:
+        return "rule: the only variant that this engine reads"
+    return f"rule: {candidate.precision} stands {_rank(candidate, place)} on {place.partition(':')[0]}"
+
+
+def _rank(candidate: Variant, place: str) -> str:
+    order = _PRECISIONS[place.partition(":")[0]]
+    return ("first", "second", "third")[index] if (index := order.index(candidate.precision)) < 3 else "last"
+
+
+def _ordered(variants: list[Variant], device: str, is_asked_for: bool) -> list[Variant]:
+    kind = device.partition(":")[0]
+    order, targets = _PRECISIONS[kind], _TARGETS[kind]
+    fitting = [one for one in variants if is_asked_for or any(target in targets for target in one.targets)]
+    return sorted(fitting or variants, key=lambda one: order.index(one.precision))
+
+
+def _no_choice(
+    manifest: Manifest, device: str, backend: str | None, variants: list[Variant], reasons: dict[str, Availability]
+) -> BackendUnavailable:
+    formats = sorted({variant.format for variant in variants})
+    kind = device.partition(":")[0]
+    for engine in map(get_backend, reasons):
+        if has_reasons(engine) and (fault := engine.why_not(kind)) is not None:
+            return fault
+    if kind in ("cpu", "cuda") and backend is None:  # nothing that runs in a page has these
+        reasons = {name: state for name, state in reasons.items() if not name.endswith("-web")} or reasons
+    if not reasons:
+        who = f"Backend `{backend}`" if backend is not None else "No backend"
+        verb = "reads none of" if backend is not None else "reads"
+        return BackendUnavailable(
+            f"{who} {verb} {listed(formats)}, the formats of `{manifest.name}`",
+            hint="edge-infer backends" if backend is None else "leave `backend` out, or choose another",
+            formats=formats,
+        )
+    said = [
+        f"{name}: {state.reason or 'runs on ' + ', '.join(state.devices) + ' only'}" for name, state in reasons.items()
+    ]
+    hints = [state.hint for state in reasons.values() if state.hint]
+    return BackendUnavailable(
+        f"No engine can run `{manifest.name}` on device `{device}` here ({'; '.join(said)})",
+        hint=hints[0] if hints else "edge-infer backends",
+        reasons=said,
+    )

@@ -1,0 +1,400 @@
+"""Session: run tensors through a model, checked once at the door.
+
+A session's `run` may be called from any thread; a prepared call or a stream belongs to one.
+"""
+
+from __future__ import annotations
+
+from edge_infer.backends.base import is_asynchronous
+from edge_infer.backends.registry import get_backend
+from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.platform import host
+from edge_infer.platform.records import Record
+from edge_infer.tensors.arrays import InputChecker, check_target, has_numpy, present
+from edge_infer.tensors.tensor import Tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from typing import Any, Self
+
+    from edge_infer.backends.base import Call, Runnable
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.runtime.selection import Choice
+    from edge_infer.tensors.tensor import Array, TensorSpec
+
+
+class Report(Record):
+    """What a session really runs on.
+
+    Attributes:
+        model: The bundle's name and the first digits of its revision.
+        variant: The variant's id.
+        engine: The backend's name.
+        engine_version: The engine's own version.
+        device_asked: What `load` was asked for.
+        device: What it runs on.
+        providers: The engine's own names of what computes, the preferred first.
+        threads: The threads that one operator may use; 0 where the engine decides.
+        fallbacks: What was tried first or asked for, and why it was not taken.
+        why: What decided on this variant and engine: `asked for`, or `rule`, `measured` or `budget` with the reason.
+        nodes: How many of the model's nodes each provider computes; empty where the engine does not tell.
+    """
+
+    model: str
+    variant: str
+    engine: str
+    engine_version: str
+    device_asked: str
+    device: str
+    providers: tuple[str, ...]
+    threads: int
+    fallbacks: tuple[str, ...]
+    why: str
+    nodes: tuple[tuple[str, int], ...] = ()
+
+
+class Session:
+    """A model that is ready to run; made by `load`.
+
+    Attributes:
+        bundle: The bundle it came from.
+        inputs: The specs of the inputs, in the model's order.
+        outputs: The specs of the outputs.
+
+    >>> session = load("examples/digits/digits.onnx")
+    >>> result = session.run({"image": [[[[0.5] * 8] * 8]]})
+    >>> result["logits"].shape
+    (1, 10)
+    """
+
+    def __init__(
+        self, bundle: Bundle, choice: Choice, runnable: Runnable, *, arrays: str, asked: str, fallbacks: Sequence[str]
+    ) -> None:
+        self.bundle = bundle
+        self.inputs: tuple[TensorSpec, ...] = choice.variant.inputs or bundle.manifest.inputs or runnable.inputs
+        self.outputs: tuple[TensorSpec, ...] = choice.variant.outputs or bundle.manifest.outputs or runnable.outputs
+        self._choice = choice
+        self._runnable: Runnable | None = runnable
+        self._adopt = getattr(runnable, "adopt", None)
+        self._check = InputChecker(self.inputs, adopt=self._adopt)
+        self._output_specs = {spec.name: spec for spec in self.outputs}
+        self._output_names = list(self._output_specs)
+        self._arrays = ("numpy" if has_numpy() else "tensor") if arrays == "auto" else arrays
+        self._asked = asked
+        self._fallbacks = tuple(fallbacks)
+        self._lock: Any = None
+        if not runnable.is_thread_safe:
+            from threading import Lock
+
+            self._lock = Lock()
+
+    # -- running --
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        into: Mapping[str, Array] | None = None,
+        keep: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Run the model once.
+
+        Args:
+            inputs: A value for each input: `numpy.ndarray`, `Tensor`, anything else with the buffer protocol, nested
+                lists, or on a GPU another library's tensor with DLPack, which is taken without a copy. The dtype must
+                be the spec's (lists have none); nothing is cast. NaN and infinity are values like any other and reach
+                the model.
+            outputs: The names of the outputs to compute; None for all.
+            into: Writable buffers of the right dtype and shape to write outputs into.
+            keep: Outputs whose tensors stay in the engine: each is returned as a `Tensor` that can be fed to a later
+                run without a copy, read by `.to_host()`, and given back by `.close()`.
+
+        Returns:
+            The outputs by name: `numpy.ndarray` or `Tensor`, as `load(arrays=...)` says.
+
+        Raises:
+            InputError: An input is missing, unknown, or of another dtype or shape; or an output is unknown.
+            UnsupportedError: The engine cannot keep tensors or write into buffers.
+            ExecutionError: The engine failed.
+        """
+        feeds = self._check(inputs)
+        names = self._output_names if outputs is None else self._known(outputs, self._output_names)
+        if into or keep:
+            keep = self._check_places(names, into or {}, keep)
+        if not names:
+            return {}
+        if self._lock is None:
+            results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
+        else:
+            with self._lock:
+                results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
+        return present(results, self._arrays)
+
+    async def run_async(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        into: Mapping[str, Array] | None = None,
+        keep: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Run the model once as `run` does, without blocking the event loop: natively in a thread."""
+        runnable = self._runnable or self._closed()
+        if is_asynchronous(runnable):
+            feeds = self._check(inputs)
+            names = self._output_names if outputs is None else self._known(outputs, self._output_names)
+            keep = self._check_places(names, into or {}, keep)
+            return present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
+        return await host.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
+
+    def _check_places(self, names: list[str], into: Mapping[str, Array], keep: Collection[str]) -> frozenset[str]:
+        """Refuse buffers that do not fit their outputs, and names that are not computed; return those to keep."""
+        kept = frozenset(self._known(keep, names))
+        for name in self._known(into, names):
+            check_target(self._output_specs[name], into[name])
+        return kept
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> PreparedCall:
+        """Make a call with fixed shapes and buffers that are used again: the fast path.
+
+        Args:
+            shapes: The shape of each input; those whose spec is fixed may be left out.
+
+        Raises:
+            InputError: A shape is missing or does not fit the spec.
+
+        >>> session = load("examples/digits/digits.onnx")
+        >>> with session.prepare({"image": (1, 1, 8, 8)}) as call:
+        ...     result = call({"image": [[[[0.5] * 8] * 8]]})
+        """
+        runnable = self._runnable or self._closed()
+        fixed: dict[str, tuple[int, ...]] = {}
+        given = dict(shapes or {})
+        for spec in self.inputs:
+            wanted: Sequence[Any] = given.pop(spec.name, spec.shape)
+            shape = tuple(dim.__index__() for dim in wanted if hasattr(dim, "__index__"))
+            if len(shape) != len(wanted) or not spec.accepts(shape) or any(dim < 0 for dim in shape):
+                raise InputError(
+                    f"Input `{spec.name}` is prepared for shape {tuple(wanted)}, expected numbers that fit {spec}",
+                    hint=f'session.prepare({{"{spec.name}": (1, ...)}})',
+                    input=spec.name,
+                )
+            fixed[spec.name] = shape
+        if given:
+            self._check.refuse_unknown(list(given))
+        return PreparedCall(runnable.bind(fixed), InputChecker(self.inputs, fixed, self._adopt), self._arrays)
+
+    def stream(self, state: Mapping[str, str] | None = None, *, initial: Mapping[str, Any] | None = None) -> Stream:
+        """Run the model step by step, its state tensors staying in the engine: an RNN, or a decoder's KV cache.
+
+        Args:
+            state: Which output becomes which input of the next step: `{"h_out": "h_in"}`.
+            initial: The first value of state inputs; zeros where the spec is fixed.
+
+        Raises:
+            InputError: A name is unknown, or a state of free shape has no initial value.
+        """
+        if not state:
+            raise InputError(
+                "stream() needs to know which output becomes which input",
+                hint='session.stream(state={"h_out": "h_in"})',
+            )
+        self._known(state, self._output_names)
+        self._check.refuse_unknown(list(state.values()))
+        if len(set(state.values())) != len(state):
+            raise InputError(
+                f"Two outputs become one input: {listed(list(state.values()))}", hint="name each input once"
+            )
+        return Stream(self, dict(state), dict(initial or {}))
+
+    # -- what it is --
+
+    def report(self) -> Report:
+        """Tell what this session really runs on."""
+        runnable = self._runnable or self._closed()
+        placement = runnable.placement
+        return Report(
+            self.bundle.label,
+            self._choice.variant.id,
+            self._choice.backend,
+            get_backend(self._choice.backend).version(),
+            self._asked,
+            placement.device,
+            placement.providers,
+            placement.threads,
+            (*self._fallbacks, *placement.fallbacks),
+            self._choice.why,
+            placement.nodes,
+        )
+
+    def __repr__(self) -> str:
+        runnable, choice = self._runnable, self._choice
+        device = runnable.placement.device if runnable is not None else "closed"
+        return f"Session({self.bundle.label}, {choice.variant.id}, {choice.backend} on {device})"
+
+    def close(self) -> None:
+        """Give back the model's memory. A second call does nothing."""
+        if self._lock is None:
+            self._close()
+        else:
+            with self._lock:  # after the run that is under way
+                self._close()
+
+    def _close(self) -> None:
+        runnable, self._runnable = self._runnable, None
+        if runnable is not None:
+            runnable.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _closed(self) -> Runnable:
+        raise InputError(f"The session of `{self.bundle.manifest.name}` is closed", hint="load the model again")
+
+    @staticmethod
+    def _known(names: Iterable[str], allowed: list[str]) -> list[str]:
+        """Return names of outputs as a list, if each is allowed."""
+        wanted = list(names)
+        for name in wanted:
+            if name not in allowed:
+                raise InputError(
+                    f"Output `{name}` is not known or not wanted; choose from {listed(allowed)}",
+                    hint=did_you_mean(str(name), allowed),
+                    output=str(name),
+                    allowed=allowed,
+                )
+        return wanted
+
+
+class PreparedCall:
+    """A run with fixed shapes and reused buffers; made by `Session.prepare`, used by one thread.
+
+    The arrays that a call returns are overwritten by the next call.
+    """
+
+    def __init__(self, call: Call, check: InputChecker, arrays: str) -> None:
+        self._call = call
+        self._write = call.write
+        self._check = check
+        self._arrays = arrays
+        self._outputs: Any = None  # the call's buffers that `_presented` shows
+        self._presented: dict[str, Array] = {}
+        self._is_closed = False
+
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """The input buffers; whoever writes into them may then call with no argument."""
+        return self._call.inputs
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None) -> dict[str, Array]:
+        """Run the model.
+
+        Args:
+            inputs: A value for each input, checked as in `Session.run`; None to run on what the buffers hold.
+
+        Raises:
+            InputError: An input does not fit.
+            ExecutionError: The engine failed.
+        """
+        if self._is_closed:
+            raise InputError("The prepared call is closed", hint="prepare another")
+        call = self._call
+        if inputs is not None:
+            for name, value in self._check(inputs).items():
+                self._write(name, value)
+        call.run()
+        if call.outputs is not self._outputs:
+            self._outputs = call.outputs
+            self._presented = present(call.outputs, self._arrays)
+        return self._presented.copy()
+
+    def close(self) -> None:
+        """Give back the buffers. A second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._call.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Stream:
+    """Runs of a model that carry state from step to step inside the engine; made by `Session.stream`."""
+
+    def __init__(self, session: Session, state: dict[str, str], initial: dict[str, Any]) -> None:
+        self._session = session
+        self._state = state
+        self._outputs = [spec.name for spec in session.outputs]
+        specs = {spec.name: spec for spec in session.inputs}
+        self._held: dict[str, Any] = {}
+        self._own: list[Tensor] = []  # what this stream has made: the caller's own tensors are not its to close
+        self._is_closed = False
+        for name in state.values():
+            spec = specs[name]
+            if name in initial:
+                self._held[name] = initial.pop(name)
+            elif spec.is_fixed:
+                shape = tuple(int(dim) for dim in spec.shape)
+                self._held[name] = Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)
+            else:
+                raise InputError(
+                    f"State `{name}` has the free shape {spec}, expected an initial value",
+                    hint=f'session.stream(..., initial={{"{name}": ...}})',
+                    input=name,
+                )
+        if initial:
+            raise InputError(
+                f"{listed(list(initial))} is no state of this stream; choose from {listed(list(self._held))}"
+            )
+
+    def step(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run one step.
+
+        Args:
+            inputs: The inputs that are no state.
+
+        Returns:
+            The outputs that are no state.
+
+        Raises:
+            InputError: An input does not fit, or is a state.
+            ExecutionError: The engine failed; the state stays as it was.
+        """
+        if self._is_closed:
+            raise InputError("The stream is closed", hint="open another, with `initial=` what `state()` returned")
+        for name in inputs:
+            if name in self._held:
+                raise InputError(f"Input `{name}` is a state of this stream, which feeds it itself", input=name)
+        results = self._session.run({**inputs, **self._held}, self._outputs, keep=tuple(self._state))
+        spent = self._own
+        self._held = {target: results.pop(source) for source, target in self._state.items()}
+        self._own = [value for value in self._held.values() if isinstance(value, Tensor)]
+        for tensor in spent:
+            tensor.close()
+        return results
+
+    def state(self) -> dict[str, Array]:
+        """Return the state by input name, copied to the host: `initial` of a stream that goes on from here."""
+        return {name: value.to_host() if isinstance(value, Tensor) else value for name, value in self._held.items()}
+
+    def close(self) -> None:
+        """Give back the state's memory. A second call does nothing."""
+        self._is_closed = True
+        for tensor in self._own:
+            tensor.close()
+        self._own = []
+        self._held = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""HTTP and WebSocket connections: sockets, limits, parsing and writing of bytes."""

@@ -1,0 +1,386 @@
+"""The shortest way of a common request: from the parser of HTTP to the queue and back, with no ASGI between.
+
+A request that needs nothing special is taken from `GuardedProtocol` when its headers are complete: no scope, no task
+and no messages are made for it, which are most of what a small request costs. What is refused is refused then, before
+its body. Whatever is not common, such as a model that must be loaded first, a compressed body, a header that is wrong,
+is left to the application, which accepts the same language and says what is wrong in the same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING, ClassVar
+
+from edge_infer.errors import EdgeInferError
+from edge_infer.server.errors import ClientLeft, problem_parts
+from edge_infer.server.headers import CONTROL
+from edge_infer.server.ingestion.submit import submit
+from edge_infer.server.metrics.access_log import access, facts_of, log_access
+from edge_infer.server.protocol.head import RequestHead
+from edge_infer.server.protocol.requests import LARGE_BYTES
+from edge_infer.server.response.packing import MIN_BYTES
+from edge_infer.server.response.timing import server_timing
+from edge_infer.server.response.written import Written, takes_long, write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
+    from uvicorn.server import ServerState
+
+    from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.http.connection import GuardedProtocol
+    from edge_infer.server.ingestion.infer import InferEndpoint
+    from edge_infer.server.ingestion.model_paths import Targets
+    from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.server.scheduling.request import Answer
+    from edge_infer.server.scheduling.shares import Tenant
+
+log = logging.getLogger(__name__)
+#: Longer bodies are read through the application, which slows the client down where they pile up.
+_MAX_BYTES = 4 * 2**20
+#: How often the event loop lets threads that run models on, while requests come.
+_LET_ON_EVERY_S = 0.001
+#: How many refusals are remembered as they are sent.
+_MAX_REFUSALS = 1024
+_STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
+
+
+class _NoEvent:
+    """Nobody waits for a direct request's body: it is called."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+class DirectRequest:
+    """A request that is answered without ASGI; it stands where uvicorn keeps its `RequestResponseCycle`.
+
+    Attributes:
+        disconnected: Whether the client left.
+        keep_alive: Whether the connection stays open after the answer.
+        more_body: Whether more of the body is to come.
+        response_started: Whether the answer was written, as is `response_complete`.
+        chunks: The pieces of the body.
+        left: How many bytes of it are to come.
+    """
+
+    __slots__ = (
+        "_endpoint",
+        "_head",
+        "_model",
+        "_path",
+        "_protocol",
+        "_start",
+        "_tenant",
+        "asked",
+        "chunks",
+        "disconnected",
+        "keep_alive",
+        "left",
+        "more_body",
+        "response_complete",
+        "response_started",
+    )
+    message_event: ClassVar = _NoEvent()
+
+    def __init__(
+        self,
+        endpoint: DirectEndpoint,
+        protocol: GuardedProtocol,
+        path: str,
+        model: LoadedModel,
+        head: RequestHead,
+        tenant: Tenant,
+        start: float,
+    ) -> None:
+        self._endpoint = endpoint
+        self._protocol = protocol
+        self._path = path
+        self._model = model
+        self._head = head
+        self._tenant = tenant
+        self._start = start
+        self.asked: InferRequest | None = None
+        self.chunks: list[bytes | memoryview] = []
+        self.left = head.content_length
+        self.disconnected = False
+        self.keep_alive = True
+        self.more_body = True
+        self.response_started = False
+        self.response_complete = False
+
+    def refuse(self, error: EdgeInferError) -> None:
+        """Answer before the body came; what comes of it is not kept."""
+        self._endpoint.desk.ledger.rejected(self._model, error)
+        self._respond(*self._endpoint.refusal(error), error.code)
+
+    def add(self, piece: bytes) -> None:
+        """Keep a piece of the body, unless the answer was given."""
+        self.left -= len(piece)
+        if self.more_body and not self.response_complete:
+            self.chunks.append(piece)
+
+    def run(self) -> None:
+        """Parse the body, which is complete, and queue the request."""
+        self.more_body = False
+        model, head = self._model, self._head
+        chunks, self.chunks = self.chunks, []
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        try:
+            head.check_media_type()
+            self.asked = self._endpoint.application.parse(model, head, body)
+            submit(
+                model,
+                self.asked,
+                start=self._start,
+                finish=self._finish,
+                priority=head.priority,
+                timeout_s=head.timeout_s,
+                is_gone=self._left,
+                tenant=self._tenant,
+            )
+        except Exception as error:
+            self._fail(error)
+
+    def leave(self, code: str = "", status: int = 0, size: int = 0) -> None:
+        """Give the model back: the client left before its body was there, or was refused at the door meanwhile.
+
+        Args:
+            code: That of the error which the door answered, if it did.
+            status: Its status; 0 where the client left.
+            size: The bytes of its body.
+        """
+        self.chunks = []
+        if self.more_body and not self.response_complete:
+            self._give_back()
+            if not code:
+                left = ClientLeft("The client left before its body was there")
+                code = self._endpoint.desk.ledger.failed(self._model, self._head, self._path, self._start, left).code
+            if access.isEnabledFor(logging.INFO):
+                self._log(status, size, code)
+
+    def _give_back(self) -> None:
+        """Let go of the model and of the body's memory, before anything that may fail: it must happen once."""
+        self.response_complete = True
+        self._endpoint.desk.memory.taken -= self._head.content_length
+        self._model.dispatcher.finished(self._model)
+
+    def _left(self) -> bool:
+        return self.disconnected
+
+    def _finish(self, result: Answer | EdgeInferError) -> None:
+        """Take the answer, in the event loop."""
+        if isinstance(result, EdgeInferError):
+            self._fail(result)
+            return
+        try:
+            assert self.asked is not None
+            head = self._head
+            if takes_long(self.asked, result, is_raw=head.is_raw):
+                self._send_later(asyncio.to_thread(write, self._model, head, self.asked, result))
+                return
+            written = write(self._model, head, self.asked, result)
+            if head.accept_encoding and len(written.body) >= MIN_BYTES:
+                self._send_later(written)
+                return
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._send(written)
+
+    def _send_later(self, writing: Awaitable[Written] | Written) -> None:
+        """Send an answer that a thread must write or compress first."""
+
+        async def send() -> None:
+            try:
+                written = writing if isinstance(writing, Written) else await writing
+                written = await self._endpoint.application.packed(written, self._head)
+            except Exception as error:
+                self._fail(error)
+            else:
+                self._send(written)
+
+        self._endpoint.keep(asyncio.get_running_loop().create_task(send()))
+
+    def _send(self, written: Written) -> None:
+        self._give_back()
+        model = self._model
+        timings, serialization_s = written.timings, written.serialization_s
+        total_s = self._endpoint.desk.ledger.answered(
+            model,
+            self._head,
+            self._path,
+            self._start,
+            timings,
+            serialization_s,
+            self._tenant.name,
+            written.variant,
+        )
+        timing = (b"server-timing", server_timing(timings, serialization_s, total_s))
+        self._respond(200, lines_of([*written.headers, timing]), written.body)
+
+    def _fail(self, error: Exception) -> None:
+        self._give_back()
+        told = self._endpoint.desk.ledger.failed(self._model, self._head, self._path, self._start, error)
+        status, body, headers = problem_parts(told)
+        self._respond(status, lines_of(headers), body, told.code)
+
+    def _respond(self, status: int, headers: bytes, body: bytes, code: str = "") -> None:
+        self.response_started = self.response_complete = True
+        protocol = self._protocol
+        if not (self.disconnected or protocol.transport.is_closing()):
+            self._write(status, headers, body)
+        if access.isEnabledFor(logging.INFO):
+            self._log(status, len(body), code)
+
+    def _write(self, status: int, headers: bytes, body: bytes) -> None:
+        protocol = self._protocol
+        head, endpoint = self._head, self._endpoint
+        is_draining = endpoint.desk.engine.is_draining
+        lines = [_STATUS_LINES[status], endpoint.always(protocol.server_state), headers]
+        if head.request_id:
+            lines += (b"x-request-id: ", head.request_id, b"\r\n")
+        if head.traceparent:
+            lines += (b"traceparent: ", head.traceparent, b"\r\n")
+        if is_draining or not self.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines += (b"content-length: %d\r\n\r\n" % len(body), body)
+        protocol.transport.write(b"".join(lines))
+        if is_draining or not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+    def _log(self, status: int, size: int, code: str) -> None:
+        names = ((b"x-request-id", self._head.request_id), (b"traceparent", self._head.traceparent))
+        facts = facts_of(names, self._model, self._tenant.name, code)
+        log_access("POST", self._path, status, size, self._start, facts)
+
+
+def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Write headers as HTTP/1.1 does."""
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
+
+
+class DirectEndpoint:
+    """Chooses the requests that may take the shortest way.
+
+    Args:
+        application: Answers all others, and lends its parts.
+        targets: Knows which paths ask a model.
+        is_cached: Whether answers are kept: then all requests go through the application.
+        checks_origin: Whether pages of other servers may ask: their answers have headers of their own.
+    """
+
+    def __init__(
+        self,
+        application: InferEndpoint,
+        targets: Targets,
+        *,
+        is_cached: bool = False,
+        checks_origin: bool = False,
+    ) -> None:
+        self.application = application
+        self.desk = application.desk
+        self._ours = lines_of(application.headers)
+        self._always = b""
+        self._default: list[tuple[bytes, bytes]] = []
+        self._refusals: dict[str, tuple[int, bytes, bytes]] = {}
+        self._targets = targets
+        self._is_cached = is_cached
+        self._checks_origin = checks_origin
+        self._most = min(_MAX_BYTES, application.max_body_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._let_on_at = 0.0
+
+    def begin(self, protocol: GuardedProtocol, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectRequest | None:
+        """Take a POST whose headers are complete, or refuse it.
+
+        Args:
+            protocol: Its connection.
+            url: What it asks for.
+            headers: Its headers, names in lower case.
+
+        Returns:
+            The request, which holds its model; None where the application must answer.
+        """
+        now = perf_counter()
+        if now > self._let_on_at:
+            self._let_workers_on(now)
+        engine, _, keys, memory, _ = self.desk
+        if engine.is_draining or self._is_cached:
+            return None
+        try:
+            path = url.decode("ascii")
+            target = self._targets.find(path)
+            if target is None or "%" in path or "?" in path:
+                return None
+            tenant = keys.tenant_of(headers)
+            head = RequestHead(headers)
+        except (EdgeInferError, UnicodeDecodeError):
+            return None  # the application says what is wrong
+        if not self._takes(head):
+            return None
+        model = engine.current(*target, tenant.name)
+        if model is None:
+            return None
+        request = DirectRequest(self, protocol, path, model, head, tenant, now)
+        refusal = model.dispatcher.refusal(model, head.priority, tenant)
+        refusal = refusal or memory.refusal(head.content_length)
+        if refusal is not None:
+            request.refuse(refusal)
+        elif not model.dispatcher.hold(model):
+            return None
+        else:
+            memory.taken += head.content_length
+        return request
+
+    def _let_workers_on(self, now: float) -> None:
+        """Sleep for no time at all while models run: a thread that has run one needs the interpreter to go on.
+
+        In a flood of small requests it would wait for up to 20 ms. The loop lets go of the interpreter at each read,
+        which wakes the thread, but too late to take it; and a thread that is woken begins to wait anew, so it never
+        comes to ask for the interpreter, as it does after `sys.getswitchinterval()` (CPython, `take_gil`).
+        """
+        if any(dispatcher.scheduler.running for dispatcher in self.desk.engine.dispatchers.values()):
+            sleep(0)
+            now = perf_counter()
+        self._let_on_at = now + _LET_ON_EVERY_S
+
+    def _takes(self, head: RequestHead) -> bool:
+        """Tell whether a request is common: short, of known length, not compressed, nothing to be careful with."""
+        is_json = not head.is_raw
+        json_length = head.content_length if head.json_length is None else head.json_length
+        return not (
+            not 0 <= head.content_length <= self._most
+            or head.content_encoding
+            or (is_json and json_length >= LARGE_BYTES)
+            or (head.has_origin and self._checks_origin)
+            or (head.request_id and CONTROL.search(head.request_id))
+            or (head.traceparent and CONTROL.search(head.traceparent))
+        )
+
+    def always(self, state: ServerState) -> bytes:
+        """Return the lines of the headers that every answer carries; uvicorn makes a new list each second, the date."""
+        if state.default_headers is not self._default:
+            self._default = state.default_headers
+            self._always = lines_of(self._default) + self._ours
+        return self._always
+
+    def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes]:
+        """Return status, header lines and body of a refusal; under overload the same ones come again and again."""
+        key = f"{error.code} {error.message}"
+        found = self._refusals.get(key)
+        if found is None:
+            if len(self._refusals) >= _MAX_REFUSALS:
+                self._refusals.clear()
+            status, body, headers = problem_parts(error)
+            found = self._refusals[key] = (status, lines_of(headers), body)
+        return found
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Keep a task until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,64 @@
+"""A server in a thread of this process, on a free port of the loopback address: for tests and for driven browsers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import ServingError
+from edge_infer.server.http.listener import Server, listen, url_of
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from edge_infer.server.app import Application
+    from edge_infer.server.http.listener import Tls
+
+_TIMEOUT_S = 30.0
+
+
+class ServerThread:
+    """Serves an application while the context lasts.
+
+    Args:
+        app: The application.
+        tls: The certificate; None for unencrypted.
+
+    Attributes:
+        url: Where it answers: `http://127.0.0.1:PORT`, without a `/` at its end.
+
+    >>> with ServerThread(create_app({})) as server:
+    ...     urlopen(f"{server.url}/health").read()
+    b'OK'
+    """
+
+    def __init__(self, app: Application, tls: Tls | None = None) -> None:
+        self._app = app
+        self._tls = tls
+        self._ready = Event()
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self._server = Server(self._app, self._ready.set, tls=self._tls)
+        self._socket = listen("127.0.0.1", 0)
+        self.url = url_of(self._socket, "http" if self._tls is None else "https")
+        self._thread = Thread(target=self._run, name="edge-infer server", daemon=True)
+        self._thread.start()
+        if not self._ready.wait(_TIMEOUT_S) or not self._server.started:
+            self.__exit__()
+            raise ServingError("The server did not start", hint="see the log")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(_TIMEOUT_S)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            # Uvicorn logs why it does not start and raises SystemExit.
+            with suppress(SystemExit):
+                self._server.run(sockets=[self._socket])
+        finally:
+            self._ready.set()

@@ -1,0 +1,118 @@
+"""The handshake of a stream: who may open one, of which model, and how many there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import QueueFull
+from edge_infer.server.errors import expected, problem_parts
+from edge_infer.server.headers import echoed
+from edge_infer.server.ingestion.infer_websocket import Served, Stream
+from edge_infer.server.ingestion.origins import check_origin
+from edge_infer.server.metrics.access_log import note
+from edge_infer.server.protocol.head import RequestHead
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from edge_infer.server.ingestion.admission import Desk
+
+
+log = logging.getLogger(__name__)
+#: How many requests of one stream may be in flight, and how many streams there may be.
+MAX_IN_FLIGHT = 256
+MAX_STREAMS = 1024
+
+
+class StreamEndpoint:
+    """Answers streams.
+
+    Args:
+        desk: What all ways to ask a model share.
+        headers: What every answer of HTTP carries.
+        origins: The other servers whose pages may open streams.
+        max_streams: How many streams there may be.
+        max_in_flight: How many requests of one may be in flight.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        headers: list[tuple[bytes, bytes]],
+        *,
+        origins: Sequence[str] = (),
+        max_streams: int = MAX_STREAMS,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._desk = desk
+        self._headers = headers
+        self._origins = tuple(origins)
+        self._max_streams = max_streams
+        self._places = 0  # those that are open, and those that are about to be
+        self._streams: set[Stream] = set()
+        self._served = Served(desk, max_in_flight)
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
+        """Answer a stream until it ends."""
+        await receive()  # websocket.connect
+        with ExitStack() as place:
+            try:
+                tenant = self._desk.admit(scope["headers"])
+                check_origin(scope["headers"], self._origins)
+                note(scope, tenant=tenant.name)
+                head = RequestHead(scope["headers"])
+                self._take_place()
+                place.callback(self._give_place)
+                model = await self._desk.engine.get(*target, tenant.name)
+                note(scope, model=model.name, version=model.version)
+            except Exception as error:
+                place.close()
+                await self._refuse(error, scope, receive, send)
+                return
+            await send({"type": "websocket.accept", "headers": echoed(scope["headers"])})
+            stream = Stream(self._served, target, scope["path"], head, tenant, receive, send)
+            self._streams.add(stream)
+            try:
+                await stream.run()
+            finally:
+                self._streams.discard(stream)
+                note(scope, requests=stream.requests, errors=stream.errors)
+
+    def _take_place(self) -> None:
+        """Take one of the places that there are; not once the model is loaded, for which many may wait."""
+        if self._places >= self._max_streams:
+            raise QueueFull(
+                f"{self._places} streams are open, the server takes {self._max_streams}",
+                hint="send many requests over one stream",
+                expected=self._max_streams,
+            )
+        self._places += 1
+
+    def _give_place(self) -> None:
+        self._places -= 1
+
+    async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+        told = expected(error)
+        self._desk.ledger.rejected(None, told)
+        status, body, headers = problem_parts(told)
+        note(scope, status=status, code=told.code)
+        headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]
+        await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+        await send({"type": "websocket.http.response.body", "body": body})
+        connection = getattr(receive, "__self__", None)
+        if connection is not None and hasattr(
+            connection, "handshake_complete"
+        ):  # else uvicorn 0.54 logs an error for each refusal
+            connection.handshake_complete = True
+
+    async def drain(self) -> None:
+        """Let what is in flight finish, then close all streams; new requests are refused meanwhile."""
+        await asyncio.gather(*(stream.drain() for stream in list(self._streams)))

@@ -1,0 +1,1 @@
+"""What the server counts and tells: Prometheus metrics, statistics, the access log, traces."""

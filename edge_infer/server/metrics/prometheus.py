@@ -1,0 +1,149 @@
+"""`/metrics`: the counts of all models in the text format of Prometheus."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from edge_infer.server.metrics.triton_names import triton_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from prometheus_client.core import Metric
+
+    from edge_infer.server.execution.lifecycle import Engine
+    from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.metrics.statistics import Histogram
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABELS = ["model", "version", "pool"]
+_CACHE = {
+    "cache_hits": "Requests answered from the cache",
+    "cache_misses": "Requests that the cache could not answer",
+    "coalesced": "Requests answered by an identical one in flight",
+}
+_TIMINGS = {
+    "queue": "Waiting until a worker was free",
+    "batch_wait": "Waiting for others to join the batch",
+    "compute": "Running the batch",
+    "serialization": "Writing the answer",
+    "total": "From the request's headers to its answer",
+}
+
+
+class Metrics:
+    """Collects the counts when they are asked for; counting itself costs requests almost nothing.
+
+    Args:
+        engine: The models.
+        triton_names: Whether to add the names that dashboards made for Triton read.
+        refusals: Counts by code of the requests that no model's statistics have.
+    """
+
+    def __init__(
+        self, engine: Engine, *, triton_names: bool = False, refusals: Mapping[str, int] | None = None
+    ) -> None:
+        self._engine = engine
+        self._refusals: Mapping[str, int] = {} if refusals is None else refusals
+        self._triton_names = triton_names
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)  # memory, CPU seconds, open files; nothing where there is no /proc
+        GCCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Write all metrics."""
+        text = generate_latest(self._registry)
+        return text + triton_text(self._engine.active()) if self._triton_names else text
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every metric; `prometheus_client` calls it."""
+        models = self._engine.active()
+        yield _counter("edge_infer_requests", "Requests answered", models, lambda model: model.statistics.requests)
+        yield _by_code("edge_infer_failures", "Requests that failed", models, "failures")
+        yield _by_code("edge_infer_rejections", "Requests that were not taken", models, "rejections")
+        refused = CounterMetricFamily("edge_infer_refusals", "Requests that no model was given", labels=["code"])
+        for code, count in self._refusals.items():
+            refused.add_metric([code], count)
+        yield refused
+        for name, text in _CACHE.items():
+            yield _counter(f"edge_infer_{name}", text, models, attrgetter(f"statistics.{name}"))
+        for name, text in _TIMINGS.items():
+            yield _histogram(f"edge_infer_{name}_seconds", text, models, name)
+        yield _histogram("edge_infer_batch_rows", "Rows of a batch", models, "batch_rows")
+        fill = GaugeMetricFamily("edge_infer_batch_fill", "Mean rows of a batch by its limit, 0 to 1", labels=_LABELS)
+        depth = GaugeMetricFamily("edge_infer_queue_depth", "Requests that wait", labels=_LABELS)
+        flight = GaugeMetricFamily("edge_infer_in_flight", "Requests that are read, wait or run", labels=_LABELS)
+        limit = GaugeMetricFamily("edge_infer_max_batch_rows", "The most rows of a batch", labels=_LABELS)
+        for model in models:
+            rows, labels = model.statistics.batch_rows, _labels(model)
+            mean = rows.sum / rows.count if rows.count else 0.0
+            fill.add_metric(labels, min(1.0, mean / model.batcher.max_batch_size))
+            depth.add_metric(labels, len(model.batcher))
+            flight.add_metric(labels, model.in_flight)
+            limit.add_metric(labels, model.batcher.max_batch_size)
+        yield from (fill, depth, flight, limit)
+        tenants = CounterMetricFamily("edge_infer_tenant_requests", "Requests answered", labels=[*_LABELS, "tenant"])
+        for model in models:
+            for tenant, count in model.statistics.tenants.items():
+                tenants.add_metric([*_labels(model), tenant], count)
+        yield tenants
+        yield from _variants(models)
+        workers = GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", labels=["pool"])
+        busy = GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", labels=["pool"])
+        for name, dispatcher in self._engine.dispatchers.items():
+            workers.add_metric([name], dispatcher.workers)
+            busy.add_metric([name], dispatcher.scheduler.running)
+        yield from (workers, busy)
+
+
+def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
+    """Give which variant runs, where a model has several."""
+    batches = CounterMetricFamily("edge_infer_variant_batches", "Batches by variant", labels=[*_LABELS, "variant"])
+    in_use = GaugeMetricFamily("edge_infer_variant_in_use", "1 for the variant in use", labels=[*_LABELS, "variant"])
+    switches = CounterMetricFamily("edge_infer_variant_switches", "Changes of the variant in use", labels=_LABELS)
+    for model in models:
+        if model.fast is None:
+            continue
+        switches.add_metric(_labels(model), model.fast.switch.switches)
+        for variant in (model.variant, model.fast.variant):
+            in_use.add_metric([*_labels(model), variant], int(variant == model.variant_in_use))
+            batches.add_metric([*_labels(model), variant], model.statistics.variants.get(variant, 0))
+    yield from (batches, in_use, switches)
+
+
+def _labels(model: LoadedModel) -> list[str]:
+    return [model.name, model.version, model.pool]
+
+
+def _counter(name: str, text: str, models: list[LoadedModel], value: Callable[[LoadedModel], float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=_LABELS)
+    for model in models:
+        family.add_metric(_labels(model), value(model))
+    return family
+
+
+def _by_code(name: str, text: str, models: list[LoadedModel], attribute: str) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[*_LABELS, "code"])
+    for model in models:
+        counts: dict[str, int] = getattr(model.statistics, attribute)
+        for code, count in counts.items():
+            family.add_metric([*_labels(model), code], count)
+    return family
+
+
+def _histogram(name: str, text: str, models: list[LoadedModel], attribute: str) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=_LABELS)
+    for model in models:
+        histogram: Histogram = getattr(model.statistics, attribute)
+        buckets: list[tuple[str, float]] = []
+        total = 0
+        for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        family.add_metric(_labels(model), buckets, histogram.sum)
+    return family

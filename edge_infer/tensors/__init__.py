@@ -1,0 +1,1 @@
+"""Data types, tensors, arrays of other libraries."""

@@ -1,0 +1,1 @@
+"""What only a host runs: bench, browser, device, doctor, slim."""

@@ -1,0 +1,180 @@
+"""Write a slim folder: the engine's library, the runtime without its command line and servers, one variant.
+
+    FOLDER/__main__.py            runs the model: `python -I -S FOLDER inputs.json`
+    FOLDER/edge_infer/            the runtime, which needs nothing but Python
+    FOLDER/libonnxruntime.so      the engine
+    FOLDER/model.bundle/          the variant with its labels and golden examples, or the bare model file
+
+As a zipapp the first two are one file, `app.pyz`. A library cannot be loaded out of a zip: it lies beside it.
+"""
+
+from __future__ import annotations
+
+import compileall
+import io
+import py_compile
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import edge_infer
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.manifest import MANIFEST_NAME, Manifest
+from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.platform.atomic_write import write_file
+from edge_infer.runtime.selection import choices
+
+if TYPE_CHECKING:
+    from edge_infer.bundle.manifest import Variant
+    from edge_infer.tools.slim.engine import Library
+
+LIBRARY = "libonnxruntime.so"
+_MARK = "__main__.py"
+# What a device with one model does not need; all of it needs packages, or a network.
+_LEFT_OUT = (
+    "cli/",
+    "compat/",
+    "server/",
+    "sync/",
+    "tools/",
+    "verify/",
+    "__main__.py",
+    "runtime/live.py",
+    "runtime/tuning.py",
+)
+# A zip's time of change, so that the same input gives the same bytes.
+_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+class Slim(NamedTuple):
+    """What was written: the bytes of each part, by its name in the folder, and the variant's id."""
+
+    folder: Path
+    variant: str
+    sizes: dict[str, int]
+
+    @property
+    def size(self) -> int:
+        """All bytes."""
+        return sum(self.sizes.values())
+
+
+def write_slim(
+    source: str,
+    folder: Path,
+    library: Library,
+    *,
+    variant: str | None = None,
+    as_zip: bool = False,
+    force: bool = False,
+) -> Slim:
+    """Write the folder, whole or not at all.
+
+    Args:
+        source: A bundle or a bare `.onnx` or `.ort` file.
+        folder: What to write; it is made beside its place and renamed.
+        library: The engine for the target.
+        variant: The id of the variant; None for the one that `load` takes on a CPU.
+        as_zip: Whether the runtime is to be one file, `app.pyz`.
+        force: Whether a slim folder that is there is replaced.
+
+    Raises:
+        InputError: The folder is there.
+        UnsupportedError: The variant is no ONNX file, which alone runs without numpy.
+    """
+    if folder.exists() and not (force and (folder / LIBRARY).is_file()):
+        what = "and is no slim folder" if force else ""
+        raise InputError(f"`{folder}` is there already {what}".rstrip(), hint="--force replaces a slim folder")
+    bundle = Bundle.open(source)
+    chosen = _chosen(bundle, variant)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        building.chmod(0o755)
+        _write_model(bundle, chosen, building)
+        _write_runtime(building, as_zip=as_zip)
+        write_file(building / LIBRARY, library.data)
+        if folder.exists():
+            shutil.rmtree(folder)
+        building.replace(folder)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    sizes = {part.name: _size(part) for part in sorted(folder.iterdir())}
+    return Slim(folder, chosen.id, sizes)
+
+
+def _chosen(bundle: Bundle, variant: str | None) -> Variant:
+    chosen = bundle.manifest.variant(variant) if variant is not None else None
+    readable = [one for one in bundle.manifest.variants if one.format == "onnx"]
+    if (chosen is not None and chosen.format != "onnx") or not readable:
+        raise UnsupportedError(
+            f"{f'`{chosen.id}` is {chosen.format}' if chosen else f'`{bundle.label}` has no onnx variant'}: "
+            "only onnxruntime runs without numpy",
+            hint="--variant onnx/int8" if readable else "edge-infer convert model.onnx -o model.bundle",
+        )
+    if chosen is not None:
+        return chosen
+    return next(choices(bundle.manifest, device="cpu", backend="onnxruntime")).variant
+
+
+def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
+    manifest = bundle.manifest
+    if not manifest.inputs and manifest.examples is None and len(manifest.variants) == 1:
+        model = bundle.model(variant)  # a bare file
+        write_file(
+            building / f"model{Path(variant.file).suffix}",
+            model if isinstance(model, bytes) else Path(model).read_bytes(),
+        )
+        return
+    kept = [path for path in (variant.file, *variant.external, manifest.labels, manifest.examples) if path is not None]
+    for path in kept:
+        target = building / "model.bundle" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_file(target, bundle.read(path))
+    smaller = Manifest(
+        manifest.name,
+        manifest.version,
+        manifest.inputs,
+        manifest.outputs,
+        [variant],
+        [manifest.files[path] for path in kept],
+        labels=manifest.labels,
+        examples=manifest.examples,
+    )
+    write_file(building / "model.bundle" / MANIFEST_NAME, smaller.to_bytes())
+
+
+def _write_runtime(building: Path, *, as_zip: bool) -> None:
+    package = Path(edge_infer.__file__).parent
+    program = (Path(__file__).parent / "program.py").read_bytes()
+    files = {
+        f"edge_infer/{path.relative_to(package).as_posix()}": path.read_bytes()
+        for path in sorted(package.rglob("*.py"))
+        if not path.relative_to(package).as_posix().startswith(_LEFT_OUT)
+    }
+    if as_zip:
+        packed = io.BytesIO(b"#!/usr/bin/env python3\n")
+        packed.seek(0, io.SEEK_END)
+        with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in {**files, _MARK: program}.items():
+                archive.writestr(zipfile.ZipInfo(name, _ZIP_TIME), data, zipfile.ZIP_DEFLATED)
+        write_file(building / "app.pyz", packed.getvalue())
+        (building / "app.pyz").chmod(0o755)
+        return
+    for name, data in files.items():
+        target = building / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    (building / _MARK).write_bytes(program)
+    # Bytecode of this Python's version, which a read-only device could not write itself; another version ignores it.
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(building / "edge_infer", quiet=2, stripdir=building, invalidation_mode=unchecked)
+
+
+def _size(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

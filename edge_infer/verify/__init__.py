@@ -1,0 +1,1 @@
+"""Run golden examples on engines, and find the first node that differs."""

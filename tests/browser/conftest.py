@@ -151,6 +151,13 @@ def plain_server(digits_bundle: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
+def elsewhere() -> Iterator[str]:
+    """The modules and the engine on a server of another origin, as on a CDN."""
+    with ServerThread(create_app({}, find_web_root(), cors_origins=("*",))) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="package")
 def browser() -> Iterator[BrowserThread]:
     with BrowserThread() as thread:
         yield thread

@@ -37,6 +37,43 @@ def test_two_threads_give_the_same_numbers(open_page: Callable[..., BrowserPage]
     assert one["logits"] == two["logits"]
 
 
+_START = """async ({ module, starter, base, cpus, isShared }) => {
+    Object.defineProperty(navigator, "hardwareConcurrency", { value: cpus });
+    if (!isShared) delete globalThis.SharedArrayBuffer;
+    const warnings = [];
+    console.warn = (text) => warnings.push(text);
+    const engine = await (await import(`/src/engines/${module}`))[starter]({ base });
+    return { threads: engine.threads, warnings };
+}"""
+_ENGINES = [("ort.js", "startOrtEngine", "onnxruntime-web"), ("litert.js", "startLiteRtEngine", "litert")]
+
+
+@pytest.mark.parametrize(("module", "starter", "folder"), _ENGINES, ids=["ort", "litert"])
+def test_an_engine_of_another_origin_starts_with_one_thread_on_many_processors(
+    open_page: Callable[..., BrowserPage], server: str, elsewhere: str, module: str, starter: str, folder: str
+) -> None:
+    base = f"{elsewhere}/vendor/{folder}/"
+    wish = {"module": module, "starter": starter, "base": base, "cpus": 8, "isShared": True}
+
+    found = open_page(f"{server}/blank.html").evaluate(_START, wish)
+
+    assert found["threads"] == 1
+    assert elsewhere in found["warnings"][0]
+
+
+@pytest.mark.parametrize(("module", "starter", "folder"), _ENGINES, ids=["ort", "litert"])
+def test_an_isolated_page_without_shared_memory_starts_with_one_thread(
+    open_page: Callable[..., BrowserPage], server: str, module: str, starter: str, folder: str
+) -> None:
+    base = f"/vendor/{folder}/"
+    wish = {"module": module, "starter": starter, "base": base, "cpus": 8, "isShared": False}
+
+    found = open_page(f"{server}/blank.html").evaluate(_START, wish)
+
+    assert found["threads"] == 1
+    assert "SharedArrayBuffer" in found["warnings"][0]
+
+
 def test_threads_are_refused_where_the_page_is_not_isolated(
     open_page: Callable[..., BrowserPage], plain_server: str
 ) -> None:

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer.server.app import create_app
-from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.static.pages import find_web_root
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from playwright.sync_api import Route
 
@@ -93,13 +89,6 @@ def test_the_package_has_what_a_page_imports_and_no_engine(project: Path) -> Non
 
     assert {path.relative_to(package / "src") for path in (package / "src").rglob("*.js")} == sources
     assert not [*package.rglob("*.wasm")]
-
-
-@pytest.fixture
-def elsewhere() -> Iterator[str]:
-    """The modules and the engine on a server of another origin, as on a CDN."""
-    with ServerThread(create_app({}, find_web_root(), cors_origins=("*",))) as server:
-        yield server.url
 
 
 @pytest.mark.parametrize("way", ["isolated", "plain"])

@@ -40,9 +40,14 @@ export async function keepOffline({ files = [], script }, root) {
   const page = location.href.split(/[?#]/)[0];
   const registration = await register(new URL(script ?? OWN, location.href), page, root);
   const addresses = new Set([page, ...files.map((file) => new URL(file, location.href).href)]);
+  // Browsers ask for it where a page names no icon, and most sites have none.
+  const isUnasked = !globalThis.document?.querySelector("link[rel~=icon]");
+  const icon = isUnasked ? new URL("/favicon.ico", page).href : "";
   const isOwn = (/** @type {string} */ url) => /^https?:/.test(url) && !url.includes("/.edge-infer/");
   const loaded = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
-  for (const { name, initiatorType } of loaded) if (isOwn(name) && !DATA.includes(initiatorType)) addresses.add(name);
+  for (const { name, initiatorType } of loaded) {
+    if (isOwn(name) && name !== icon && !DATA.includes(initiatorType)) addresses.add(name);
+  }
   const folders = FOLDERS.map((folder) => new URL(folder, root).href);
   for (const worker of openWorkers) {
     for (const url of /** @type {string[]} */ (await worker.request({ kind: "resources" }))) {

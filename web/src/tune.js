@@ -125,7 +125,8 @@ export async function measureOnce(worker, url, root, { device = "auto", threads,
 
 /** @returns {number[]} */
 function usableThreads() {
-  const most = globalThis.crossOriginIsolated ? navigator.hardwareConcurrency : 1;
+  const canShare = globalThis.crossOriginIsolated && typeof SharedArrayBuffer !== "undefined";
+  const most = canShare ? navigator.hardwareConcurrency : 1;
   const counts = new Set([most]);
   for (let count = 1; count < most; count *= 2) counts.add(count);
   return [...counts].sort((one, other) => one - other);

@@ -6,7 +6,6 @@ import { test } from "node:test";
 
 import { PYODIDE_VERSION } from "../src/engines/pyodide.js";
 import { ORT_VERSION } from "../src/engines/ort.js";
-import { defaultThreads } from "../src/engines/wasm-file.js";
 import { InferError } from "../src/errors.js";
 import { VERSION } from "../src/index.js";
 import { transferable } from "../src/protocol.js";
@@ -46,8 +45,4 @@ test("the versions are those of the package", async () => {
   assert.equal(VERSION, description.version);
   assert.equal(ORT_VERSION, description.dependencies["onnxruntime-web"]);
   assert.equal(PYODIDE_VERSION, description.dependencies.pyodide);
-});
-
-test("outside an isolated page an engine takes one thread", () => {
-  assert.equal(defaultThreads(), 1);
 });

@@ -21,6 +21,17 @@ test("a file tells its inputs and the shapes that they start with", async () => 
   assert.deepEqual(file.shapeOf("x"), [1, 2]);
 });
 
+test("a file whose vector of signatures is empty names its inputs by their tensors", async () => {
+  const model = await selfTestModel();
+  const file = new TfliteFile(model);
+  // The first signature's offset stands behind the vector's length.
+  const signatures = file.vector(file.follow(0), 7);
+  const emptied = model.slice();
+  new DataView(emptied.buffer).setUint32(signatures, 0, true);
+
+  assert.deepEqual([...new TfliteFile(emptied).inputs.keys()], ["x"]);
+});
+
 test("a copy with other shapes differs in its inputs only", async () => {
   const model = await selfTestModel();
   const copy = new TfliteFile(new TfliteFile(model).withShapes({ x: [7, 2] }));

@@ -10,7 +10,8 @@
 import { InferError } from "../errors.js";
 import { LiteRtHeap } from "./litert-heap.js";
 import { LiteRtSession } from "./litert-session.js";
-import { MISSING_HINT, checkThreads, compileWasm, defaultThreads, instantiate } from "./wasm-file.js";
+import { threadsFor } from "./threads.js";
+import { MISSING_HINT, compileWasm, instantiate } from "./wasm-file.js";
 
 /** @typedef {import("./litert-heap.js").LiteRtModule} LiteRtModule */
 
@@ -40,7 +41,7 @@ const SELF_TEST_MODEL =
 /**
  * @typedef {object} EngineOptions
  * @property {URL | string} [base] The folder of the engine's files; `vendor/litert/` beside `src/`.
- * @property {number} [threads] How many threads an operator may use; `defaultThreads()` unless given. Where the
+ * @property {number} [threads] How many threads an operator may use; see `threads.js`. Where the
  *   browser has no relaxed SIMD there is one, the most that LiteRT.js is built for. A program that is compiled while
  *   the others have all threads has one.
  * @property {import("../download.js").OnProgress} [onProgress]
@@ -81,9 +82,8 @@ export class LiteRtEngine {
  */
 export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
   const folder = new URL(base, globalThis.location?.href);
-  const wanted = threads ?? defaultThreads();
-  checkThreads(wanted);
   const isRelaxed = WebAssembly.validate(bytesOf(RELAXED_SIMD));
+  const wanted = threadsFor(threads, new URL("litert_wasm_threaded_internal.js", folder));
   const count = isRelaxed ? wanted : 1;
   const build = !isRelaxed ? "litert_wasm_compat_internal" : count > 1 ? "litert_wasm_threaded_internal" : "litert_wasm_internal";
   const script = new URL(`${build}.js`, folder);

@@ -11,7 +11,8 @@ import { InferError } from "../errors.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
-import { MISSING_HINT, checkThreads, compileWasm, defaultThreads, instantiate } from "./wasm-file.js";
+import { threadsFor } from "./threads.js";
+import { MISSING_HINT, compileWasm, instantiate } from "./wasm-file.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
 /** @typedef {import("../tensors.js").DType} DType */
@@ -30,8 +31,8 @@ const SELF_TEST_MODEL =
 /**
  * @typedef {object} EngineOptions
  * @property {URL | string} [base] The folder of the engine's two files; `vendor/onnxruntime-web/` beside `src/`.
- * @property {number} [threads] How many threads an operator may use. Unless given: 1 where the page is not
- *   cross-origin isolated, else half the processors and at most 4; on two cores a second thread gains nothing.
+ * @property {number} [threads] How many threads an operator may use. Unless given: 1 where the page has no
+ *   threads (see `threads.js`), else half the processors and at most 4; on two cores a second thread gains nothing.
  * @property {import("../download.js").OnProgress} [onProgress]
  * @property {KeptEngine} [kept] What an earlier start left: nothing is fetched but the script.
  */
@@ -140,8 +141,8 @@ function dataOf(value) {
  */
 export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress, kept } = {}) {
   const folder = new URL(base, globalThis.location?.href);
-  const count = threads ?? defaultThreads();
-  checkThreads(count);
+  const script = new URL("ort-wasm-simd-threaded.mjs", folder);
+  const count = threadsFor(threads, script);
   const wasmFile = {
     url: new URL("ort-wasm-simd-threaded.wasm", folder),
     bytes: ORT_WASM_BYTES,
@@ -150,7 +151,7 @@ export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../
   };
   const compiled = kept ? kept.wasm().then((bytes) => WebAssembly.compile(bytes)) : compileWasm(wasmFile, onProgress);
   const memory = kept && count === 1 ? kept.memory() : undefined;
-  const [factory, wasm, image] = await Promise.all([importFactory(folder), compiled, memory]);
+  const [factory, wasm, image] = await Promise.all([importFactory(script), compiled, memory]);
   const hint = `its two files must both be of version ${ORT_VERSION}`;
   const module = await instantiate(factory, wasm, { numThreads: count }, () => ({ name: "onnxruntime-web", hint }));
   const missing = REQUIRED_EXPORTS.filter((name) => typeof Reflect.get(module, name) !== "function");
@@ -181,11 +182,10 @@ export function sharedOrtEngine(options) {
 }
 
 /**
- * @param {URL} folder
+ * @param {URL} url
  * @returns {Promise<(options: object) => Promise<OrtModule>>}
  */
-async function importFactory(folder) {
-  const url = new URL("ort-wasm-simd-threaded.mjs", folder);
+async function importFactory(url) {
   try {
     return (await import(url.href)).default;
   } catch (cause) {

@@ -49,7 +49,7 @@ export class TfliteFile {
   findInputs() {
     const model = this.follow(0);
     const signatures = this.vector(model, MODEL.signatures);
-    const signature = signatures === 0 ? 0 : this.item(signatures, 0);
+    const signature = this.length(signatures) === 0 ? 0 : this.item(signatures, 0);
     const number = signature === 0 ? 0 : this.number(signature, SIGNATURE.subgraph);
     const subgraph = this.item(this.vector(model, MODEL.subgraphs), number);
     const tensors = this.vector(subgraph, SUBGRAPH.tensors);

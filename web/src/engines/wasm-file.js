@@ -81,24 +81,3 @@ export function instantiate(factory, wasm, options, about) {
     throw new InferError(`${name} cannot start: ${cause}`, "backend_unavailable", { hint, cause });
   });
 }
-
-/** The most threads that are taken unasked. */
-const MAX_THREADS = 4;
-
-/** @returns {number} The threads of an engine that was not told how many to use. */
-export function defaultThreads() {
-  const isPage = typeof navigator !== "undefined" && globalThis.crossOriginIsolated === true;
-  return isPage ? Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1)) : 1;
-}
-
-/**
- * @param {number} threads
- * @throws {InferError} `unsupported`: more than one, and this page may not share memory.
- */
-export function checkThreads(threads) {
-  const canShare = typeof SharedArrayBuffer !== "undefined" && globalThis.crossOriginIsolated !== false;
-  if (threads <= 1 || canShare) return;
-  throw new InferError(`The engine cannot use ${threads} threads: the page is not cross-origin isolated`, "unsupported", {
-    hint: "serve it with `edge-infer serve`, which sends COOP and COEP headers, or ask for one thread",
-  });
-}

@@ -41,7 +41,7 @@ from edge_infer.server.http.in_thread import ServerThread  # noqa: E402
 from edge_infer.server.static.pages import find_web_root  # noqa: E402
 from edge_infer.tools.browser.chromium import chromium  # noqa: E402
 from edge_infer_converters.writers import tflite  # noqa: E402
-from tests import zoo  # noqa: E402
+from tests.support import zoo  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable

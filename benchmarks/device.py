@@ -111,7 +111,7 @@ def models(folder: Path) -> dict[str, Path]:
 
     from benchmarks.convert_models import keyword_spotter
     from edge_infer_converters.writers.tflite import write
-    from tests import zoo
+    from tests.support import zoo
 
     made = {"dscnn": folder / "dscnn.onnx", "mlp": folder / "mlp.onnx", "tflite": folder / "dscnn.tflite"}
     made["dscnn"].write_bytes(keyword_spotter())

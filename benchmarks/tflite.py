@@ -34,8 +34,8 @@ from table import publish
 
 from edge_infer.parity import comparison
 from edge_infer_converters.writers import tflite
-from tests import zoo
-from tests.converters import onnx_nodes, small_models
+from tests.support import zoo
+from tests.support.converters import onnx_nodes, small_models
 
 ONNX2TF = Path(__file__).parents[1] / ".bench/onnx2tf/bin/onnx2tf"
 DIGITS = Path(__file__).parents[1] / "examples/digits/digits.onnx"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tests.support.model_files import WriteBundle, WriteModel
+
 
 def pytest_report_header() -> list[str]:
     lines = []
@@ -45,10 +47,6 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["EDGE_INFER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
-class WriteModel(Protocol):
-    def __call__(self, data: bytes, name: str = "model.onnx") -> Path: ...
-
-
 @pytest.fixture
 def write_model(tmp_path: Path) -> WriteModel:
     """Write model bytes to a file and return its path."""
@@ -59,17 +57,6 @@ def write_model(tmp_path: Path) -> WriteModel:
         return path
 
     return write
-
-
-class WriteBundle(Protocol):
-    def __call__(
-        self,
-        variants: Mapping[str, bytes],
-        *,
-        extra: Mapping[str, bytes] | None = None,
-        examples: str | None = None,
-        labels: str | None = None,
-    ) -> Path: ...
 
 
 @pytest.fixture

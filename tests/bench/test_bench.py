@@ -13,7 +13,7 @@ from edge_infer.cli import cli
 from edge_infer.tools.bench.compare import compare_rows
 from edge_infer.tools.bench.energy import read_energy_uj, used_uj
 from edge_infer.tools.bench.rows import Round, Row, make_row
-from tests import zoo
+from tests.support import zoo
 
 #: One that this process may use.
 CPU = min(os.sched_getaffinity(0))
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from click.testing import Result
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 
 def bench(*arguments: str) -> Result:

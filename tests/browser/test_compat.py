@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 import edge_infer.compat
 from edge_infer.compat.model_file import read_metadata
 from edge_infer.formats.onnx import external_locations
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.browser.conftest import PagePython
+    from tests.support.browser.pages import PagePython
 
 _SETUP = """
 import base64, warnings

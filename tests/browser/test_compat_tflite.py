@@ -12,10 +12,10 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from edge_infer_converters.writers.tflite import write
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import PagePython
+    from tests.support.browser.pages import PagePython
 
 _SETUP = """
 import base64

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from edge_infer.server.app import create_app
 from edge_infer.server.config import parse_settings
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.test_operations import digest
-from tests.server.test_serving import ask
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import ask
+from tests.support.server.operators import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
 
 def test_the_dashboard_asks_for_a_key_and_draws_what_happens(

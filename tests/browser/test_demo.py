@@ -14,7 +14,7 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.listener import listen, url_of
 from edge_infer.server.static.pages import find_web_root
-from tests.browser.digits import digits_app
+from tests.support.browser.digits import digits_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
 _READY = "#result[data-state=answer]"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.browser.digits import EXAMPLES
+from tests.support.browser.digits import EXAMPLES
 
 
 def test_the_same_file_says_the_same_everywhere() -> None:

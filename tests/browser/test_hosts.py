@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
     Open = Callable[..., BrowserPage]
 

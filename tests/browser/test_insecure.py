@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import BrowserPage, BrowserThread
+from tests.support.browser.pages import BrowserPage, BrowserThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

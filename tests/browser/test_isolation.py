@@ -11,7 +11,7 @@ from edge_infer.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
 _RUN = """async (threads) => {
     const { load } = await import("/src/index.js");

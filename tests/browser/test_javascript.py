@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Route
 
-    from tests.browser.conftest import BrowserPage, BrowserThread
+    from tests.support.browser.pages import BrowserPage, BrowserThread
 
 _OPEN = """async (url) => {
     const { load } = await import("/src/index.js");
@@ -28,7 +28,7 @@ _OPEN = """async (url) => {
 @pytest.fixture(scope="module")
 def page(browser: BrowserThread, server: str) -> Iterator[BrowserPage]:
     """A page with a session of the digits model."""
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
     page = BrowserPage(browser, f"{server}/blank.html")
     page.evaluate(_OPEN, "/models/digits")

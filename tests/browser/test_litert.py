@@ -11,8 +11,8 @@ from click.testing import CliRunner
 import edge_infer
 from edge_infer.cli import cli
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, UnsupportedModel
-from tests import zoo
-from tests.browser.conftest import without_jspi
+from tests.support import zoo
+from tests.support.browser.pages import without_jspi
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Request, Route
 
-    from tests.browser.conftest import BrowserPage, BrowserThread, PagePython
+    from tests.support.browser.pages import BrowserPage, BrowserThread, PagePython
 
 _OPEN = """async (options) => {
     const { load } = await import("/src/index.js");
@@ -53,7 +53,7 @@ def tflite(model: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def page(browser: BrowserThread, server: str) -> Iterator[BrowserPage]:
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
     page = BrowserPage(browser, f"{server}/blank.html")
     yield page
@@ -299,7 +299,7 @@ with session.prepare({"x": (1, 64)}) as call:
 def test_a_synchronous_load_says_what_to_write_where_the_engine_has_not_started(
     open_page: Callable[..., BrowserPage], server: str
 ) -> None:
-    from tests.browser.conftest import PagePython
+    from tests.support.browser.pages import PagePython
 
     fresh = PagePython(open_page(f"{server}/blank.html"))
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser import node_cases
-from tests.browser.node_cases import NodeCase
+from tests.support.browser import node_cases
+from tests.support.browser.node_cases import NodeCase
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import PagePython
+    from tests.support.browser.pages import PagePython
 
 _BATCH = 100
 _RUN = """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Route
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
 _ROOT = Path(__file__).parents[2]
 _WEB = _ROOT / "web"

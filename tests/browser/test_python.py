@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, UnsupportedModel
-from tests import zoo
-from tests.browser.digits import digits_app
-from tests.conformance.cases import CASES, Case
+from tests.support import zoo
+from tests.support.browser.digits import digits_app
+from tests.support.conformance.cases import CASES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.browser.conftest import BrowserPage, PagePython
+    from tests.support.browser.pages import BrowserPage, PagePython
 
 
 def run_model(python: PagePython, model: bytes, code: str, **names: Any) -> Any:

@@ -11,14 +11,14 @@ import edge_infer
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
-from tests.browser.conftest import BrowserPage, PagePython
+from tests.support.browser.pages import BrowserPage, PagePython
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from edge_infer.server.app import Application
-    from tests.browser.conftest import BrowserThread
+    from tests.support.browser.pages import BrowserThread
 
 _MAX_BODY_BYTES = 2**13
 _ASK = """async ([url, request]) => {

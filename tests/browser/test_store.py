@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from edge_infer.errors import BackendUnavailable, EdgeInferError, FetchError
-from tests.browser.faults import PART, FaultServer, make_model
+from tests.support.browser.fault_server import PART, FaultServer, make_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Page, Route
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
     Open = Callable[..., BrowserPage]
 

@@ -10,10 +10,10 @@ import onnx
 from onnx import helper
 
 from edge_infer_converters.support import PAGE_IR, PAGE_LACKS, PAGE_LACKS_TYPES, PAGE_OPSET
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
-    from tests.browser.conftest import PagePython
+    from tests.support.browser.pages import PagePython
 
 _LOAD = """
 import base64

@@ -19,7 +19,7 @@ from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
 from edge_infer.sync.stage import WHOLE
 from edge_infer_converters.writers import tflite
-from tests.sync.conftest import Publisher, write_version
+from tests.support.sync.publisher import Publisher, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
     Open = Callable[..., BrowserPage]
 
@@ -72,7 +72,7 @@ def updated(page: BrowserPage) -> dict[str, Any]:
 
 
 def sum_of_weights(publisher: Publisher, version: int) -> float:
-    from tests.sync.conftest import weights
+    from tests.support.sync.publisher import weights
 
     return float(weights(version)[:, 0].sum())
 

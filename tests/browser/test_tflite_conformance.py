@@ -11,15 +11,15 @@ import pytest
 
 from edge_infer.errors import ConversionError, EdgeInferError
 from edge_infer_converters.writers.tflite import FloatGraph
-from tests.converters.engines import random_feeds, run_tflite
-from tests.converters.small_models import MODELS, calls_of
-from tests.converters.test_tflite_lstm import SAYABLE, recurrent
-from tests.converters.test_tflite_rules import CASES
+from tests.support.converters.engines import random_feeds, run_tflite
+from tests.support.converters.recurrent import SAYABLE, recurrent
+from tests.support.converters.small_models import MODELS, calls_of
+from tests.support.converters.tflite_cases import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.browser.conftest import BrowserPage, BrowserThread
+    from tests.support.browser.pages import BrowserPage, BrowserThread
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 #: How far apart two engines may be, as noise to signal of an output: other orders of sums, and one rounding of an
@@ -124,7 +124,7 @@ def networks(word: str) -> dict[str, File]:
 
 @pytest.fixture(scope="module")
 def page(browser: BrowserThread, server: str) -> Iterator[BrowserPage]:
-    from tests.browser.conftest import BrowserPage
+    from tests.support.browser.pages import BrowserPage
 
     page = BrowserPage(browser, f"{server}/blank.html")
     yield page

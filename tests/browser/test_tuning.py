@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Route
 
-    from tests.browser.conftest import BrowserPage, PagePython
+    from tests.support.browser.pages import BrowserPage, PagePython
 
 pytestmark = pytest.mark.browser
 

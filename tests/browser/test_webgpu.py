@@ -16,8 +16,8 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
 from edge_infer.tools.browser.chromium import SOFTWARE_WEBGPU
-from tests import zoo
-from tests.browser.conftest import BrowserPage, BrowserThread, PagePython, without_jspi
+from tests.support import zoo
+from tests.support.browser.pages import BrowserPage, BrowserThread, PagePython, without_jspi
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import edge_infer
 from edge_infer.backends.registry import get_backend
-from tests.conformance.cases import CASES, Case
+from tests.support.conformance.cases import CASES, EXCUSED, Case, agrees
 
 if TYPE_CHECKING:
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
-EXCUSED = tomllib.loads((Path(__file__).parent / "excused.toml").read_text("utf-8"))
 ENGINES = ["onnxruntime", "reference"]
-
-
-def agrees(case: Case, backend: str, path: Path) -> bool:
-    with edge_infer.load(path, backend=backend, arrays="tensor") as session:
-        results = session.run(case.inputs)
-    return {name: value.tolist() for name, value in results.items()} == case.expected
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

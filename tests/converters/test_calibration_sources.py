@@ -17,13 +17,13 @@ from edge_infer_converters import Recipe, convert
 from edge_infer_converters.data.calibration import MAX_FUNCTION_CALLS, read_set
 from edge_infer_converters.passes.int8_static import to_int8
 from edge_infer_converters.ranges import Histogram, activation_ranges
-from tests import zoo
-from tests.converters.test_pipeline import Told
+from tests.support import zoo
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 VECTOR = TensorSpec("x", "float32", ("batch", 4))
 FIRST = TensorSpec("image", "float32", ("batch", 3, 2, 5))

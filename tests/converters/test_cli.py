@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -12,21 +11,15 @@ import pytest
 
 from edge_infer import Bundle
 from edge_infer.server.execution.repository import name_models
-from tests import zoo
+from tests.support import zoo
+from tests.support.converters.conversions import edge_infer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
-
-
-def edge_infer(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run `edge-infer convert` as a user does."""
-    command = [sys.executable, "-m", "edge_infer", "convert", *map(str, arguments)]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
 
 
 def test_the_table_is_data_and_the_rest_is_talk(write_model: WriteModel, tmp_path: Path) -> None:

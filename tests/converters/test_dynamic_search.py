@@ -20,13 +20,13 @@ from edge_infer_converters.report.reporter import LogReporter
 from edge_infer_converters.search.dynamic import DynamicSearch, RoundingSession, products_of
 from edge_infer_converters.search.judge import Judge
 from edge_infer_converters.search.sensitivity import decibels, noise
-from tests import zoo
-from tests.converters.engines import run_onnx
+from tests.support import zoo
+from tests.support.converters.engines import run_onnx
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 WIDTH = 256
 

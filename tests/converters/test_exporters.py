@@ -16,19 +16,17 @@ from edge_infer_converters.graphs import opset_of
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.onnx import Reference
 from edge_infer_converters.sources.options import SourceOptions
+from tests.support.converters.table import RNG, X
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-RNG = np.random.default_rng(0)
-X = RNG.normal(0, 1, (120, 5)).astype(np.float32)
-CLASSES = (X[:, 0] > 0).astype(int) + (X[:, 1] > 1)
 
 BOOSTED = """
 import lightgbm
 import xgboost
-from tests.converters.test_exporters import CLASSES, X
+from tests.support.converters.table import CLASSES, X
 
 def xgboost_classifier():
     return xgboost.XGBClassifier(n_estimators=5, max_depth=3, n_jobs=1).fit(X, CLASSES)

@@ -19,11 +19,11 @@ from edge_infer.runtime.selection import choices
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.thumbnails import data_url
 from edge_infer_converters.report.charts import Point, front
-from tests.converters.test_cli import edge_infer
-from tests.converters.test_search import data, net
+from tests.support.converters.conversions import edge_infer
+from tests.support.converters.search import data, net
 
 if TYPE_CHECKING:
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def test_the_page_names_every_variant_and_layer_and_fetches_nothing(write_model: WriteModel, tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ from edge_infer_converters.measure.latency import Latency, compare
 from edge_infer_converters.measure.quality import Quality
 from edge_infer_converters.measure.saturation import Saturation
 from edge_infer_converters.selection import choose
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def work(times: int) -> float:

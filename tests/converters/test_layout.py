@@ -20,14 +20,14 @@ from edge_infer.parity import comparison
 from edge_infer_converters import convert
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.writers.tflite import FloatGraph
-from tests import zoo
-from tests.converters.engines import run_onnx, run_tflite
-from tests.converters.small_models import MODELS, Net, calls_of
+from tests.support import zoo
+from tests.support.converters.engines import run_onnx, run_tflite
+from tests.support.converters.small_models import MODELS, Net, calls_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 WITHOUT_IMAGES = ("bert", "decoder")
 #: Those whose operators between the ends all keep their channels last.

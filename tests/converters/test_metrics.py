@@ -14,14 +14,14 @@ from edge_infer_converters.data.calibration import CalibrationSet, read_set
 from edge_infer_converters.data.reference_outputs import answers_to
 from edge_infer_converters.measure.metrics import Metric, choose_metric, cosines
 from edge_infer_converters.sources import onnx as source
-from tests import zoo
-from tests.converters.test_cli import edge_infer
-from tests.converters.test_pipeline import Told, mlp_data
+from tests.support import zoo
+from tests.support.converters.conversions import edge_infer, mlp_data
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 SCORES = np.array([[9, 1, 2, 3, 4, 5], [1, 9, 2, 3, 4, 5], [0, 1, 2, 3, 4, 9]], np.float32)
 

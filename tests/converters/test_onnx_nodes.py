@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.converters import onnx_nodes
+from tests.support.converters import onnx_nodes
 
 _EXCUSED = Path(__file__).with_name("excused_tflite_nodes.toml")
 

@@ -21,13 +21,13 @@ from edge_infer_converters.graphs import opset_of
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.options import SourceOptions, parse_shapes
-from tests import zoo
-from tests.converters.engines import random_feeds, run_onnx
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds, run_onnx
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def made_for(*targets: str, **options: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,53 +23,18 @@ from edge_infer_converters.bundle_writer import BundleWriter
 from edge_infer_converters.measure.crash_test import crashing
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.rules import RULES
-from tests import zoo
-from tests.converters.engines import random_feeds, run_onnx
+from tests.support import zoo
+from tests.support.converters.conversions import files_of, mlp_data, without_times
+from tests.support.converters.engines import random_feeds, run_onnx
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from edge_infer_converters.writers.tflite.lowering import Node
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
-
-
-class Told:
-    """A reporter that remembers."""
-
-    def __init__(self) -> None:
-        self.steps: list[str] = []
-        self.warnings: list[str] = []
-        self.hints: list[str] = []
-        self.jobs: list[str] = []
-        self.totals: list[int | None] = []
-
-    def talk(self, text: str) -> None:
-        self.steps.append(text)
-
-    def warn(self, text: str, hint: str) -> None:
-        self.warnings.append(text)
-        self.hints.append(hint)
-
-    @contextmanager
-    def progress(self, text: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        self.jobs.append(text)
-        self.totals.append(total)
-        yield lambda _steps: None
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def mlp_data(path: Path, samples: int = 48) -> Path:
-    """Inputs of `zoo.mlp`, and its own answers as the right classes."""
-    inputs = np.random.default_rng(5).normal(0, 1, (samples, 64)).astype(np.float32)
-    classes = run_onnx(zoo.mlp(), {"x": inputs})["logits"].argmax(axis=1)
-    np.savez(path, x=inputs, labels=classes)
-    return path
 
 
 def test_a_model_becomes_a_bundle_of_six_variants(write_model: WriteModel, tmp_path: Path) -> None:
@@ -511,11 +475,3 @@ def test_a_file_that_is_wrong_for_two_samples_gets_a_batch_of_one(
     (one,) = made.variants
     assert one.quality.verdict.word == "ok"
     assert one.variant.inputs == (TensorSpec("x", "float32", [1, 4]),)
-
-
-def without_times(quality: bytes) -> dict[str, Any]:
-    """Return what two conversions of the same model agree on: all of `quality.json` but what a clock measured."""
-    document: dict[str, Any] = json.loads(quality)
-    for variant in document["variants"].values():
-        del variant["latency"]
-    return document

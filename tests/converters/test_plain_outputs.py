@@ -13,10 +13,10 @@ from onnx import TensorProto, helper
 from edge_infer import TensorSpec
 from edge_infer.errors import UnsupportedModel
 from edge_infer_converters.sources import onnx as source
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def as_it_came(data: bytes, feeds: dict[str, np.ndarray[Any, Any]]) -> list[Any]:

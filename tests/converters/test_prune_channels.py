@@ -13,13 +13,13 @@ from onnx import helper
 
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.passes.prune_channels import prune_channels
-from tests import zoo
-from tests.converters.engines import run_onnx
+from tests.support import zoo
+from tests.support.converters.engines import run_onnx
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def chain(

@@ -13,13 +13,14 @@ from edge_infer.platform.host import cache_folder
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.search import sensitivity, trial_cache
 from edge_infer_converters.search.trial_cache import Outcome, RememberedTrials, key_of
-from tests import zoo
-from tests.converters.test_pipeline import Told, files_of, mlp_data
+from tests.support import zoo
+from tests.support.converters.conversions import files_of, mlp_data
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 @pytest.fixture(autouse=True)

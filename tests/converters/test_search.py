@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from edge_infer import Bundle
 from edge_infer.errors import AccuracyError, InputError
@@ -19,36 +18,22 @@ from edge_infer_converters.search.bit_allocation import Trial, choice_after, mov
 from edge_infer_converters.search.budget import parse_share, parse_size
 from edge_infer_converters.search.judge import clear_answers_kept
 from edge_infer_converters.search.sensitivity import Sensitivity, WeightSession, rank
-from tests import zoo
-from tests.converters.engines import run_onnx
-from tests.converters.test_pipeline import Told, files_of, mlp_data, without_times
+from tests.support import zoo
+from tests.support.converters.conversions import files_of, mlp_data, without_times
+from tests.support.converters.reporter import Told
+from tests.support.converters.search import data, net
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 MIXED = Recipe(formats=("onnx",), precisions=("fp32", "mixed"))
 
 
 def weight(name: str, rows: int = 64) -> Weight:
     return Weight(name, name, "matrix", (rows, 64), 1, False, ENCODINGS)
-
-
-def net(scales: tuple[float, ...] = (1.0, 1.0, 1.0)) -> bytes:
-    """Branches of one matrix each, summed: the larger a branch's scale, the more its weights matter."""
-    rng = np.random.default_rng(0)
-    stored = {f"w{i}": rng.normal(0, scale, (64, 32)).astype(np.float32) for i, scale in enumerate(scales)}
-    nodes = [helper.make_node("MatMul", ["x", name], [f"y{name}"], name=f"layer_{name}") for name in stored]
-    nodes.append(helper.make_node("Sum", [f"y{name}" for name in stored], ["y"]))
-    return zoo.model(nodes, [zoo.value("x", ["n", 64])], [zoo.value("y", ["n", 32])], stored)
-
-
-def data(path: Path, model: bytes, samples: int = 40) -> Path:
-    inputs = np.random.default_rng(9).normal(0, 1, (samples, 64)).astype(np.float32)
-    np.savez(path, x=inputs, labels=run_onnx(model, {"x": inputs})["y"].argmax(axis=1))
-    return path
 
 
 def additive(noises: Mapping[tuple[str, str], float], limit: float) -> Callable[[Mapping[str, str]], Trial]:

@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 
 from edge_infer_converters.passes.int8_static import to_int8
 from edge_infer_converters.passes.small_constants import halve, share_scalars
-from tests import zoo
-from tests.converters.engines import run_onnx
+from tests.support import zoo
+from tests.support.converters.engines import run_onnx
 
 DIGITS = Path(__file__).parents[2] / "examples/digits"
 

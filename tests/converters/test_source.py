@@ -12,11 +12,11 @@ from onnx import helper
 from edge_infer import TensorSpec
 from edge_infer.errors import UnsupportedModel
 from edge_infer_converters.sources import onnx as source
-from tests import zoo
-from tests.converters.engines import random_feeds
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds
 
 if TYPE_CHECKING:
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def test_specs_keep_symbols_and_leave_initializers_out(write_model: WriteModel) -> None:

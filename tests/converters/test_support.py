@@ -15,12 +15,12 @@ from edge_infer.errors import UnsupportedOperator
 from edge_infer_converters import convert
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.support import native_lacks, page_lacks
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def with_domains(nodes: list[onnx.NodeProto], *domains: str) -> bytes:
@@ -112,7 +112,7 @@ def test_what_the_engine_runs_is_not_named(write_model: WriteModel) -> None:
 
 
 def test_a_format_that_lacks_operators_is_left_out_before_any_work(write_model: WriteModel, tmp_path: Path) -> None:
-    from tests.converters.test_pipeline import Told
+    from tests.support.converters.reporter import Told
 
     told = Told()
 

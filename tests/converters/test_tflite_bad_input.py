@@ -13,13 +13,13 @@ from edge_infer.errors import ConversionError, UnsupportedModel, UnsupportedOper
 from edge_infer_converters import convert
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.writers import tflite
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def node(op: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
@@ -103,7 +103,7 @@ def test_what_is_not_written_is_named_with_its_reason_and_a_remedy(data: bytes, 
 
 def test_values_without_elements_pass_where_kernels_take_them() -> None:
     """The empty cache of a decoder's first step, joined with its first key."""
-    from tests.converters.engines import run_tflite
+    from tests.support.converters.engines import run_tflite
 
     inputs = [zoo.value("past", [1, 4, 0, 8]), zoo.value("key", [1, 4, 1, 8])]
     data = zoo.model([node("Concat", "past key", axis=2)], inputs, [zoo.value("y", None)])

@@ -15,13 +15,13 @@ from ai_edge_litert.interpreter import Interpreter
 from edge_infer.formats import tflite
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.writers.tflite import FloatGraph, reading
-from tests import zoo
-from tests.converters.engines import random_feeds, run_tflite
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds, run_tflite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 LABELS = [f"class {i}" for i in range(10)]
 

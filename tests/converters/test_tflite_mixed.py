@@ -13,14 +13,14 @@ from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.search.budget import Budget
 from edge_infer_converters.writers.tflite.quantize.weights import weights_of
-from tests.converters.engines import run_onnx
-from tests.converters.test_tflite_quantized import graph_of, ids, image_net, language_net
+from tests.support.converters.engines import run_onnx
+from tests.support.converters.tflite_quantized import graph_of, ids, image_net, language_net
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer_converters.conversion import Conversion
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def searched(write_model: WriteModel, folder: Path, **budget: float) -> Conversion:

@@ -7,8 +7,8 @@ import pytest
 
 from edge_infer.parity import comparison
 from edge_infer_converters.writers.tflite import FloatGraph
-from tests.converters.engines import run_onnx, run_tflite
-from tests.converters.small_models import MODELS, calls_of
+from tests.support.converters.engines import run_onnx, run_tflite
+from tests.support.converters.small_models import MODELS, calls_of
 
 
 @pytest.mark.parametrize("name", MODELS)

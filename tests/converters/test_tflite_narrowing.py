@@ -16,8 +16,8 @@ from edge_infer.errors import UnsupportedOperator
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.tflite.intervals import Interval, intervals_of
 from edge_infer_converters.writers.tflite.specialise import specialise
-from tests import zoo
-from tests.converters.engines import run_tflite
+from tests.support import zoo
+from tests.support.converters.engines import run_tflite
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 INT64, FLOAT = int(TensorProto.INT64), int(TensorProto.FLOAT)

@@ -14,11 +14,11 @@ import pytest
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.writers import tflite
-from tests.converters.engines import random_feeds, run_tflite
-from tests.converters.small_models import MODELS, calls_of
-from tests.converters.test_tflite_lstm import SAYABLE, recurrent
-from tests.converters.test_tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
-from tests.converters.test_tflite_rules import CASES
+from tests.support.converters.engines import random_feeds, run_tflite
+from tests.support.converters.recurrent import SAYABLE, recurrent
+from tests.support.converters.small_models import MODELS, calls_of
+from tests.support.converters.tflite_cases import CASES
+from tests.support.converters.tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

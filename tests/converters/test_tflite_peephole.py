@@ -12,8 +12,8 @@ from onnx import helper
 
 from edge_infer.parity import comparison
 from edge_infer_converters.writers import tflite
-from tests import zoo
-from tests.converters.engines import random_feeds, run_onnx, run_tflite
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds, run_onnx, run_tflite
 
 
 def checked(nodes: list[onnx.NodeProto], shape: list[int | str], weights: dict[str, Any] | None = None) -> Counter[str]:

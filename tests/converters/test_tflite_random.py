@@ -15,8 +15,8 @@ from onnx import helper
 from edge_infer.errors import ConversionError
 from edge_infer.parity import comparison
 from edge_infer_converters.writers import tflite
-from tests import zoo
-from tests.converters.engines import random_feeds, run_onnx, run_tflite
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds, run_onnx, run_tflite
 
 _SHAPE = ("batch", 4, 6, 5)
 _UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Gelu", "Softplus", "HardSigmoid", "LeakyRelu", "Erf", "Softmax")

@@ -14,9 +14,9 @@ from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.tflite import reading
-from tests import zoo
-from tests.converters.engines import run_tflite
-from tests.converters.test_tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
+from tests.support import zoo
+from tests.support.converters.engines import run_tflite
+from tests.support.converters.tflite_quantized import feeds_of, graph_of, ids, image_net, language_net
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from edge_infer.errors import ConversionError, UnsupportedOperator
 from edge_infer.parity import comparison
 from edge_infer_converters.writers import tflite
-from tests import zoo
-from tests.converters.engines import random_feeds, run_onnx, run_tflite
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds, run_onnx, run_tflite
 
 
 def convolution() -> bytes:

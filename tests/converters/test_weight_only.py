@@ -16,9 +16,9 @@ from edge_infer_converters.passes.int8_static import to_int8
 from edge_infer_converters.passes.weight import Weight
 from edge_infer_converters.passes.weight_only import engine_options, prepare, rewrite, weights_of
 from edge_infer_converters.search.sensitivity import WeightSession, decibels, noise
-from tests import zoo
-from tests.converters.engines import run_onnx
-from tests.converters.test_steps import calibration, small_cnn
+from tests.support import zoo
+from tests.support.converters.engines import run_onnx
+from tests.support.converters.small_cnn import calibration, small_cnn
 
 if TYPE_CHECKING:
     from pathlib import Path

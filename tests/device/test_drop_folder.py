@@ -16,12 +16,12 @@ from edge_infer.formats.safetensors import write_examples
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.tensors.arrays import to_tensor
 from edge_infer.tools.device.drop_folder import DropFolder
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 
 @pytest.fixture

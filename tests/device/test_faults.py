@@ -19,12 +19,12 @@ import edge_infer
 from edge_infer.backends.onnxruntime.api import Api
 from edge_infer.backends.onnxruntime.entries import session_entries, sums_exactly
 from edge_infer.errors import OutOfMemory, UnsupportedModel
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="devices run Linux")
 GROUPS = Path("/sys/fs/cgroup/memory")

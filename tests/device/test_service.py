@@ -18,13 +18,13 @@ from edge_infer.cli import cli
 from edge_infer.errors import InputError
 from edge_infer.platform.systemd import Watchdog, answers, notify, watchdog_s
 from edge_infer.tools.device.service import Service, unit_text
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def checked(tmp_path: Path, service: Service) -> str:

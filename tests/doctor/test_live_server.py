@@ -24,7 +24,7 @@ from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.tools.doctor import live_server, live_target
 from edge_infer.tools.doctor.live_server import examine_server
 from edge_infer.tools.doctor.live_target import Reply, Target, Trial, quantile, trial
-from tests.server.bundles import bundle_files, write_bundle
+from tests.support.server.bundles import bundle_files, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

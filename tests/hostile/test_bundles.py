@@ -13,12 +13,12 @@ import pytest
 
 import edge_infer
 from edge_infer import Bundle, BundleError, IntegrityError, ManifestError
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteBundle
+    from tests.support.model_files import WriteBundle
 
 MODEL = "onnx/model_fp32.onnx"
 

@@ -14,8 +14,8 @@ import pytest
 
 from edge_infer import Bundle
 from edge_infer.cli import main
-from tests import interrupts, zoo
-from tests.converters.engines import run_onnx
+from tests.support import interrupts, zoo
+from tests.support.converters.engines import run_onnx
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from onnx import helper
 
 from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedModel, UnsupportedOperator
 from edge_infer_converters import convert
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

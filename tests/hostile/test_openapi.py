@@ -14,7 +14,7 @@ from starlette.routing import Route
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.openapi import openapi
-from tests.server.bundles import bundle_files, write_bundle
+from tests.support.server.bundles import bundle_files, write_bundle
 
 OWN = Path(__file__).parents[2] / ".bench/schemathesis/bin/schemathesis"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

@@ -21,8 +21,8 @@ from edge_infer.server.protocol.requests import parse_request
 from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Answer, Client
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Answer, Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ from edge_infer.sync.source import open_source
 from edge_infer.sync.stage import offered
 from edge_infer.sync.transforms import CODECS, DIFFERENCES, decode, encode
 from edge_infer.sync.trust import Floor, newest
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from edge_infer_converters import convert
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.tflite import flatbuffer, reading
 from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,14 +20,14 @@ from edge_infer.formats.safetensors import write_examples
 from edge_infer.tensors.tensor import Tensor
 from edge_infer.tools.browser.page import PagePython
 from edge_infer.verify.bisection import taps_of
-from tests import zoo
-from tests.converters.engines import run_onnx
+from tests.support import zoo
+from tests.support.converters.engines import run_onnx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.conftest import WriteBundle
+    from tests.support.model_files import WriteBundle
 
     Verify = Callable[..., tuple[int, dict[str, Any], str]]
 

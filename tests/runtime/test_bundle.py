@@ -15,13 +15,13 @@ import edge_infer
 from edge_infer import Bundle, IntegrityError, Tensor
 from edge_infer.errors import FetchError
 from edge_infer.formats.safetensors import write_examples
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 
 @pytest.fixture

@@ -20,13 +20,13 @@ from edge_infer.backends.base import Availability
 from edge_infer.backends.registry import get_backend
 from edge_infer.formats.safetensors import read_tensors, write_examples, write_tensors
 from edge_infer.tensors.arrays import to_tensor
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 GOLDEN = "examples/golden.safetensors"
 

@@ -12,12 +12,12 @@ import pytest
 
 import edge_infer
 from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 HEAVY = ["numpy", "onnxruntime", "ai_edge_litert", "tflite_runtime", "onnx", "starlette", "uvicorn", "click", "rich"]
 HEAVY += ["asyncio", "dataclasses", "playwright", "importlib.metadata"]

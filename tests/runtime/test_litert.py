@@ -20,13 +20,13 @@ import edge_infer
 from edge_infer import InputError, UnsupportedModel
 from edge_infer.formats.tflite_check import is_whole
 from edge_infer_converters.writers.tflite import write
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edge_infer import Session
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 ROOT = Path(__file__).parents[2]
 OLD_PYTHON = ROOT / ".venv-tflite/bin/python"

@@ -1,4 +1,4 @@
-"""ONNX Runtime's C interface: what holds of a session holds of it too, and it needs no numpy."""
+"""ONNX Runtime's C interface, which needs no numpy; test_session makes its claims of both interfaces."""
 
 from __future__ import annotations
 
@@ -16,32 +16,21 @@ import pytest
 import edge_infer
 from edge_infer.backends.onnxruntime import api as onnxruntime_api
 from edge_infer.backends.onnxruntime.api import Api, library_path
-from edge_infer.backends.onnxruntime.backend import OnnxRuntimeBackend
-from edge_infer.backends.onnxruntime.c import OrtCModel, load_model
+from edge_infer.backends.onnxruntime.c import load_model
 from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
-from tests import zoo
-from tests.conformance.cases import CASES, Case
-from tests.conformance.test_backends import EXCUSED, agrees
-
-# Every claim about a session is made again, on this binding.
-from tests.runtime.test_session import *  # noqa: F403
+from tests.support import zoo
+from tests.support.conformance.cases import CASES, EXCUSED, Case, agrees
+from tests.support.onnxruntime_c import take_c_interface
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the wheel has this library on Linux only")
 
 
 @pytest.fixture(autouse=True)
 def c_interface(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load by the C interface, although the tests have imported numpy."""
-
-    def prepare(_: Any, model: Any, variant: Any, *, device: str, options: Mapping[str, str]) -> OrtCModel:
-        return load_model(model, variant.file, options)
-
-    monkeypatch.setattr(OnnxRuntimeBackend, "prepare", prepare)
+    take_c_interface(monkeypatch)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

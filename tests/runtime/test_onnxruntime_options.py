@@ -10,10 +10,10 @@ import pytest
 import edge_infer
 from edge_infer import OnnxRuntimeOptions
 from edge_infer.errors import CudaUnavailable, InputError, ManifestError
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
-    from tests.conftest import WriteBundle
+    from tests.support.model_files import WriteBundle
 
 DIGITS = "examples/digits/digits.onnx"
 

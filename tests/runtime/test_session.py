@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sys
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,22 @@ import edge_infer
 from edge_infer import InputError, Session, Tensor
 from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedError, UnsupportedModel
 from edge_infer.formats.safetensors import write_examples
-from tests import zoo
+from tests.support import zoo
+from tests.support.onnxruntime_c import take_c_interface
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
+
+
+@pytest.fixture(autouse=True, params=["python", "c"])
+def interface(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every claim holds on both interfaces of ONNX Runtime."""
+    if request.param == "c":
+        if sys.platform != "linux":
+            pytest.skip("the wheel has this library on Linux only")
+        take_c_interface(monkeypatch)
 
 
 @pytest.fixture

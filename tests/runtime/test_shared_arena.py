@@ -13,12 +13,12 @@ import edge_infer
 from edge_infer import OnnxRuntimeOptions
 from edge_infer.backends.onnxruntime import arena
 from edge_infer.errors import InputError, ManifestError
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 MIB = 2**20
 

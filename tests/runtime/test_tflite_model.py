@@ -14,8 +14,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from edge_infer.formats import tflite as tflite_model
 from edge_infer_converters.writers import tflite
-from tests import zoo
-from tests.converters.test_tflite_quantized import feeds_of, graph_of, image_net, language_net
+from tests.support import zoo
+from tests.support.converters.tflite_quantized import feeds_of, graph_of, image_net, language_net
 
 if TYPE_CHECKING:
     from pathlib import Path

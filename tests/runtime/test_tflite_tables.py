@@ -8,7 +8,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from edge_infer.compat.tflite_tables import read_tables
 from edge_infer_converters.writers.tflite import write
-from tests import zoo
+from tests.support import zoo
 
 
 def tflite(model: bytes) -> bytes:

@@ -20,12 +20,12 @@ from edge_infer.formats.safetensors import write_examples
 from edge_infer.platform.host import available_cpus
 from edge_infer.runtime.measurements import Measurement, file_of, remember, remembered
 from edge_infer.tensors.arrays import to_tensor
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 
 @pytest.fixture

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
-from http.client import HTTPConnection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
 from edge_infer.server.app import create_app
+from edge_infer.server.execution import job
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.bundles import bundle_files, write_bundle, zip_bundle
+from tests.support.server.bundles import bundle_files, write_bundle, zip_bundle
+from tests.support.server.client import MODULE, Client
+from tests.support.server.gate import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MODULE = b"export const answer = 42;\n" + b"// the quick brown fox jumps over the lazy dog\n" * 200
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate()
+    monkeypatch.setattr(job, "run_batch", made)
+    yield made
+    made.open.set()
 
 
 @pytest.fixture(scope="module")
@@ -52,34 +60,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     bare = root / "bare model.onnx"
     bare.write_bytes(bundle_files()["onnx/model.onnx"])
     return {"tiny": folder, "packed": zipped, "bare model": bare}
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class Client:
-    """Sends requests as they are written: no client library tidies the path or adds a header."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def __call__(self, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
-        connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
-        try:
-            connection.putrequest(method, path, skip_accept_encoding=True)
-            if body is not None and "transfer_encoding" not in headers:
-                headers.setdefault("content_length", str(len(body)))
-            for name, value in headers.items():
-                connection.putheader(name.replace("_", "-"), value)
-            connection.endheaders(body)
-            response = connection.getresponse()
-            found = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, found, response.read())
-        finally:
-            connection.close()
 
 
 @pytest.fixture(scope="module")

@@ -21,16 +21,15 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serve import started
-from tests.server.test_serving import OCTETS, Gate, ask, gate, row, wait_until_queued
-from tests.server.test_stream import answers_of, raw, stream
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import OCTETS, Client, ask, refusals, row
+from tests.support.server.gate import Gate, wait_until_queued
+from tests.support.server.process import started
+from tests.support.server.streams import answers_of, raw, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["gate"]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 NAMES = {"x_request_id": "seven", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
 PATH = "/v2/models/tiny"
@@ -115,13 +114,6 @@ def test_a_log_that_nobody_reads_harms_nobody(log_format: str, monkeypatch: pyte
     monkeypatch.setattr("sys.stderr", read := io.StringIO())
     log.error("two")
     assert "two" in read.getvalue()
-
-
-def refusals(server: ServerThread) -> dict[str, float]:
-    """What `/metrics` counts by code."""
-    lines = Client(server.url)("/metrics").body.decode().splitlines()
-    found = [line.split() for line in lines if line.startswith("edge_infer_refusals_total")]
-    return {name.split('"')[1]: float(value) for name, value in found}
 
 
 def test_what_no_model_was_given_is_counted_by_its_code(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import zstandard
 
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.bundles import write_bundle
-from tests.server.conftest import MODULE, Client
+from tests.support.server.bundles import write_bundle
+from tests.support.server.client import MODULE, Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,15 +16,14 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import OCTETS, Gate, ask, gate, limits, row
-from tests.server.test_stream import answer, answers_of, framed, raw, stream
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import OCTETS, Client, ask, row
+from tests.support.server.gate import Gate, limits
+from tests.support.server.streams import answer, answers_of, framed, raw, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["gate"]
 DIRECT = "/v2/models/tiny/infer"
 APPLICATION = f"{DIRECT}?a=b"
 EVENTS = "/v2/models/tiny/infer_stream"

@@ -21,14 +21,12 @@ from edge_infer.server.execution import job
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.ingestion import infer
 from edge_infer.server.response.cache import ENTRY_BYTES, ResultCache
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import OCTETS, Gate, ask, gate, limits, row, wait_until_queued
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import OCTETS, Client, ask, row
+from tests.support.server.gate import Gate, limits, wait_until_queued
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = ["gate"]
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from edge_infer.server.app import create_app
 from edge_infer.server.config import parse_settings
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_operations import digest
-from tests.server.test_serving import ask
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, ask
+from tests.support.server.operators import digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,15 +17,14 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.ingestion.infer import InferEndpoint
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Answer, Client
-from tests.server.test_serving import Gate, gate, limits, queued, row, wait_until_queued
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Answer, Client, row
+from tests.support.server.gate import Gate, limits, queued, wait_until_queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["gate"]
 OCTETS = "application/octet-stream"
 PATH = "/v2/models/tiny/infer"
 BIG = 30_000

@@ -25,17 +25,15 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling import request as request_module
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.request import HIGHEST_PRIORITY, Answer, Request
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import Gate, ask, gate, row, workers_alive
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, ask, row
+from tests.support.server.gate import Gate, workers_alive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
-
-__all__ = ["gate"]
 
 
 def loaded(folder: Path, name: str, max_batch_size: int = 1) -> LoadedModel:

@@ -34,17 +34,16 @@ from edge_infer.server.http.write_timeouts import ReaderWatch
 from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_access_log import refusals
-from tests.server.test_serving import Gate, ask, gate, row
-from tests.server.test_stream import stream
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, ask, refusals, row
+from tests.support.server.streams import UPGRADE, masked, opened_by_who_never_reads, stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["gate"]
+    from tests.support.server.gate import Gate
+
 ANY_ROWS = Limits(batch=BatchLimits(max_rows=0))
 LIMITS = DoorLimits(max_connections=6, max_header_bytes=4096, header_timeout_s=0.3, body_timeout_s=0.3)
 
@@ -193,12 +192,6 @@ def test_a_body_is_bounded_by_no_limit_of_headers(server: ServerThread, path: st
             while not data.endswith(body):
                 data += connection.recv(65536)
             assert data.startswith(b"HTTP/1.1 200")
-
-
-UPGRADE = (
-    b"GET /v2/models/tiny/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-)
 
 
 @pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
@@ -451,26 +444,12 @@ def test_a_client_that_never_reads_its_answer_is_let_go(
         assert ask(server).status == 200
 
 
-def opened_by_who_never_reads(url: str) -> socket.socket:
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-    connection.settimeout(0.5)
-    return connection
-
-
-def message(payload: bytes, size: int | None = None) -> bytes:
-    """A masked WebSocket message, whole or as much of one of `size` bytes as there is."""
-    size = len(payload) if size is None else size
-    return b"\x82\xff" + size.to_bytes(8, "big") + b"\0\0\0\0" + payload
-
-
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_a_stream_whose_client_never_reads_counts_in_the_memory_and_is_let_go(tiny: Path, is_cut: bool) -> None:
     door = DoorLimits(read_timeout_s=0.3 if is_cut else 60.0)
     app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=door))
     memory = app.direct.desk.memory
-    asked = message(FRAME.pack(1, 0, 120_000) + row(1.0, 10_000))
+    asked = masked(FRAME.pack(1, 0, 120_000) + row(1.0, 10_000))
     with ServerThread(app) as server:
         Client(server.url)("/v2/models/tiny/ready")
         with opened_by_who_never_reads(server.url) as connection, ThreadPoolExecutor(1) as threads:
@@ -514,7 +493,7 @@ def test_a_stream_behind_an_answer_that_nobody_reads_waits_until_it_is_read(
 @pytest.mark.parametrize("is_in_fragments", [False, True])
 def test_a_message_that_does_not_come_ends_its_stream(tiny: Path, is_in_fragments: bool) -> None:
     app = create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(body_timeout_s=0.3, min_body_rate=1e9)))
-    half = message(b"a" * 50_000, None if is_in_fragments else 100_000)
+    half = masked(b"a" * 50_000, None if is_in_fragments else 100_000)
     with ServerThread(app) as server, opened(server) as connection:
         connection.sendall(UPGRADE)
         assert b" 101 " in connection.recv(65536)
@@ -531,7 +510,7 @@ def test_a_message_that_does_not_come_ends_its_stream(tiny: Path, is_in_fragment
 
 def test_messages_that_come_in_pieces_are_answered(tiny: Path) -> None:
     app = create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(body_timeout_s=0.3, min_body_rate=1e9)))
-    asked = message(FRAME.pack(1, 0, 12) + row(1.0))
+    asked = masked(FRAME.pack(1, 0, 12) + row(1.0))
     with ServerThread(app) as server, opened(server) as connection:
         connection.sendall(UPGRADE)
         assert b" 101 " in connection.recv(65536)
@@ -551,11 +530,11 @@ def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -
         for connection in (one, two):
             connection.sendall(UPGRADE)
             assert b" 101 " in connection.recv(65536)
-        one.sendall(message(b"a" * 200_000, 400_000))
+        one.sendall(masked(b"a" * 200_000, 400_000))
         while app.direct.desk.memory.taken < 200_000:
             pass
         with suppress(ConnectionError):
-            two.sendall(message(b"a" * 200_000, 400_000))
+            two.sendall(masked(b"a" * 200_000, 400_000))
             data = two.recv(65536)
             assert data[2:4] == (1013).to_bytes(2, "big")
         while len(app._streams) != 1:

@@ -19,14 +19,13 @@ from edge_infer.server.ingestion.infer_steps import parse_plan
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.tensor import TensorSpec
-from tests.server.conftest import Client
-from tests.server.test_serving import Gate, gate, wait_until_queued
+from tests.support.server.client import Client
+from tests.support.server.gate import Gate, wait_until_queued
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["gate"]
 FLOAT = TensorProto.FLOAT
 
 

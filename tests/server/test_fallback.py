@@ -20,7 +20,7 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,10 +17,9 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.metrics.memory import resident_bytes
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import ask, row
-from tests.server.test_stream import answers_of, raw, stream
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import Client, ask, row
+from tests.support.server.streams import answers_of, raw, stream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import queue
 import warnings
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,7 +24,9 @@ from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.follow import Server, follow, server_of
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import SIZE, Answer, Host, Publisher, weights, write_version
+from tests.support.server.linear import infer
+from tests.support.sync.host import Answer, Host
+from tests.support.sync.publisher import SIZE, Publisher, weights, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,14 +52,6 @@ def host(publisher: Publisher) -> Iterator[str]:
 def get(url: str) -> Any:
     with urlopen(url) as response:
         return json.load(response)
-
-
-def infer(url: str) -> float:
-    """Return the first output for ones."""
-    body = {"inputs": [{"name": "x", "shape": [1, SIZE], "datatype": "FP32", "data": [1.0] * SIZE}]}
-    request = Request(f"{url}/v2/models/linear/infer", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urlopen(request) as response:
-        return float(json.load(response)["outputs"][0]["data"][0])
 
 
 def test_a_server_starts_on_the_newest_version_and_follows_it(publisher: Publisher, host: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.full_disk import CASES, KIB
+from tests.support.server.full_disk import CASES, KIB
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def unshare(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_full_disk_ends_nothing_and_leaves_nothing_by_half(case: str, unshare: list[str], tmp_path: Path) -> None:
-    script = 'mount -t tmpfs -o size="$0"k tmpfs "$1" && exec "$2" -m tests.server.full_disk "$3" "$1"'
+    script = 'mount -t tmpfs -o size="$0"k tmpfs "$1" && exec "$2" -m tests.support.server.full_disk "$3" "$1"'
     command = [*unshare, "sh", "-c", script, str(KIB), str(tmp_path), sys.executable, case]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "converters/src")))}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)

@@ -20,8 +20,8 @@ from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.requests import describe
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Client
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import Client
 
 if TYPE_CHECKING:
     from pathlib import Path

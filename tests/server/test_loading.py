@@ -13,10 +13,9 @@ from edge_infer.server.execution import repository
 from edge_infer.server.execution.loaded_model import load_model
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_operations import two_versions
-from tests.server.test_serving import ask, row
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import Client, ask, row
+from tests.support.server.operators import two_versions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from edge_infer.errors import BundleError, InputError, ModelNotFound
 from edge_infer.server.app import create_app
 from edge_infer.server.execution.repository import ModelRepository, ServedModel, name_models
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.bundles import bundle_files, onnx_model, write_bundle, zip_bundle
-from tests.server.conftest import Client
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle, zip_bundle
+from tests.support.server.client import Client
 
 if TYPE_CHECKING:
     from pathlib import Path

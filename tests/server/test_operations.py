@@ -36,20 +36,16 @@ from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.tensors.tensor import Tensor, TensorSpec
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import Gate, ask, gate, row, wait_until_queued
-from tests.server.test_stream import stream
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import Client, ask, row
+from tests.support.server.gate import Gate, wait_until_queued
+from tests.support.server.operators import digest, two_versions
+from tests.support.server.streams import stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["gate"]
 OCTETS = "application/octet-stream"
-
-
-def digest(key: str) -> str:
-    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 # -- variants --
@@ -172,14 +168,6 @@ def test_a_fast_variant_that_does_not_give_the_golden_examples_is_not_used(tmp_p
 
 
 # -- canaries --
-
-
-def two_versions(root: Path) -> list[Path]:
-    files = bundle_files("tiny", onnx_model("Neg"))
-    manifest = json.loads(files["manifest.json"])
-    manifest["version"] = "2"
-    files["manifest.json"] = json.dumps(manifest).encode()
-    return [write_bundle(root / "1", bundle_files()), write_bundle(root / "2", files)]
 
 
 def test_a_canary_takes_its_part_and_pinned_versions_are_left_alone(tmp_path: Path) -> None:

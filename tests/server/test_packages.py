@@ -24,7 +24,7 @@ from edge_infer.server.static.lockfile import lock_file
 from edge_infer.server.static.wheel import WheelBuilder, build_wheel
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Client
+    from tests.support.server.client import Client
 
 NAME = f"edge_infer-{edge_infer.__version__}-py3-none-any.whl"
 

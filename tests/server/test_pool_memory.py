@@ -13,12 +13,12 @@ from onnx import helper
 from edge_infer.errors import InputError
 from edge_infer.server.config import read_settings
 from edge_infer.server.execution.routing import Pool
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteModel
+    from tests.support.model_files import WriteModel
 
 
 def settings_of(tmp_path: Path, text: str) -> Path:

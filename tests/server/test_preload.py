@@ -17,10 +17,10 @@ from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.shares import Tenant
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_operations import two_versions
-from tests.server.test_serve import started
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client
+from tests.support.server.operators import two_versions
+from tests.support.server.process import started
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from edge_infer.errors import DeviceLost, InputError, ServingError
 from edge_infer.server import ray_app
 from edge_infer.server.ray_app import application
-from tests.server.bundles import bundle_files, write_bundle
+from tests.support.server.bundles import bundle_files, write_bundle
 
 if TYPE_CHECKING:
     from edge_infer.server.app import Application
@@ -73,7 +73,7 @@ def test_the_same_requests_are_answered_on_ray_serve(tmp_path: Path) -> None:
         environment = {**os.environ, **QUIET, "EDGE_INFER_BUNDLES": str(bundle), "RAY_TMPDIR": folder}
         environment["PYTHONPATH"] = str(ROOT)
         done = subprocess.run(
-            [python, "-m", "tests.server.on_ray"],
+            [python, "-m", "tests.support.server.on_ray"],
             env=environment,
             cwd=tmp_path,
             capture_output=True,

@@ -14,9 +14,9 @@ from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.execution.run_batch import run_batch
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.request import Batch
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.scheduling.test_queue import Waiting
-from tests.server.test_serving import ask, row
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import ask, row
+from tests.support.server.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

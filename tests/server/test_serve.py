@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import socket
 import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, RemoteDisconnected
 from typing import TYPE_CHECKING
 
@@ -22,34 +19,12 @@ from edge_infer.cli import serve as serve_module
 from edge_infer.errors import BundleError, ServingError
 from edge_infer.server.http.listener import is_local, listen, url_from_outside, url_of
 from edge_infer.server.static.pages import find_web_root
-from tests import interrupts
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client
+from tests.support.server.process import started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """Run the command in a folder; give the process, its URL, and its first line."""
-    command = [sys.executable, "-m", "edge_infer", "serve", *arguments, "--port", "0"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
-    environment.pop("DISPLAY", None)
-    with interrupts.heeded():
-        begun = subprocess.Popen(
-            command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-    with begun as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r"http://127\.0\.0\.1:\d+", line)
-            assert found, line + process.stdout.read()
-            yield process, found[0], line
-        finally:
-            process.kill()
 
 
 def test_the_url_is_printed_when_it_answers_and_ctrl_c_ends_it(tmp_path: Path, web_root: Path) -> None:

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from threading import Event
-from threading import enumerate as enumerate_threads
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import pytest
@@ -25,70 +24,16 @@ from edge_infer.server.execution.run_batch import run_batch
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.metrics.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Answer, Client
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-OCTETS = "application/octet-stream"
-
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import OCTETS, Client, ask, row
+from tests.support.server.gate import Gate, limits, queued, wait_until_queued, workers_alive
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
-
-
-def row(value: float, rows: int = 1) -> bytes:
-    return numpy.full((rows, 3), value, "float32").tobytes()
-
-
-def ask(server: ServerThread, value: float = 1.0, name: str = "tiny", **headers: str) -> Answer:
-    return Client(server.url)(f"/v2/models/{name}/infer", "POST", row(value), content_type=OCTETS, **headers)
-
-
-class Gate:
-    """Holds every batch until it is opened, and remembers their sizes."""
-
-    def __init__(self) -> None:
-        self.open, self.entered = Event(), Event()
-        self.sizes: list[int] = []
-        self.values: list[float] = []
-
-    def __call__(self, session: Any, batch: Any) -> Any:
-        self.sizes.append(len(batch.requests))
-        self.values += [float(request.inputs["x"][0, 0]) for request in batch.requests]
-        self.entered.set()
-        assert self.open.wait(60)
-        return run_batch(session, batch)
-
-
-@pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    made = Gate()
-    monkeypatch.setattr(job, "run_batch", made)
-    yield made
-    made.open.set()
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     return write_bundle(tmp_path / "tiny", bundle_files())
-
-
-def limits(**batch: Any) -> Limits:
-    return Limits(workers=1, batch=BatchLimits(**{"max_wait_ms": 1e6, **batch}))
-
-
-def queued(server: ServerThread) -> int:
-    stats = json.loads(Client(server.url)("/v2/models/stats").body)["model_stats"]
-    depth = Client(server.url)("/metrics").body.decode()
-    line = next(line for line in depth.splitlines() if line.startswith("edge_infer_queue_depth{"))
-    assert stats
-    return int(float(line.rpartition(" ")[2]))
-
-
-def wait_until_queued(server: ServerThread, count: int) -> None:
-    while queued(server) < count:
-        pass
 
 
 def test_requests_that_wait_run_together_and_get_their_own_answers(tiny: Path, gate: Gate) -> None:
@@ -319,10 +264,6 @@ def test_rows_are_counted_where_batches_do_not_pay_but_not_where_there_are_none(
     assert 'edge_infer_batch_fill{model="tiny",pool="default",version="1"} 1.0' in metrics
 
 
-def workers_alive() -> int:
-    return sum(thread.name.startswith("edge-infer worker") for thread in enumerate_threads())
-
-
 def test_a_batch_that_fails_harms_only_the_request_that_fails(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ServedModel("tiny", tiny).loaded()
     real = type(model.session).run
@@ -334,7 +275,7 @@ def test_a_batch_that_fails_harms_only_the_request_that_fails(tiny: Path, monkey
 
     monkeypatch.setattr(type(model.session), "run", fussy)
     from edge_infer.server.scheduling.request import Batch
-    from tests.server.scheduling.test_queue import Waiting
+    from tests.support.server.waiting import Waiting
 
     requests = [Waiting() for _ in range(3)]
     for request, value in zip(requests, (1, 13, 2), strict=True):

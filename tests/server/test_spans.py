@@ -22,10 +22,9 @@ from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.metrics.tracing import otlp_provider
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import ask, row
-from tests.server.test_stream import answers_of, raw, stream
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, ask, row
+from tests.support.server.streams import answers_of, raw, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

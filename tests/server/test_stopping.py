@@ -21,16 +21,15 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.listener import Server, listen, url_of
 from edge_infer.server.http.websocket import GuardedWebSocket
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_door import UPGRADE, message, opened_by_who_never_reads
-from tests.server.test_serving import Gate, gate, row
-from tests.server.test_stream import raw, stream
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, row
+from tests.support.server.streams import UPGRADE, masked, opened_by_who_never_reads, raw, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["gate"]
+    from tests.support.server.gate import Gate
+
 WORKERS = 4
 
 
@@ -107,7 +106,7 @@ def test_a_client_that_said_farewell_and_reads_no_answers_ends_no_drain(
             connection.settimeout(60)
             connection.sendall(UPGRADE)
             assert b" 101 " in connection.recv(4096)
-            connection.sendall(message(FRAME.pack(1, 0, 3_600_000) + row(1.0, 300_000)))
+            connection.sendall(masked(FRAME.pack(1, 0, 3_600_000) + row(1.0, 300_000)))
             while not app.engine.active()[0].statistics.requests:
                 pass
             connection.sendall(b"\x88\x82\0\0\0\0" + (1000).to_bytes(2, "big"))

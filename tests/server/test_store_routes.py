@@ -26,7 +26,7 @@ from edge_infer.server.store.reports import Report
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import Publisher, take
+from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

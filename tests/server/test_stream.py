@@ -12,7 +12,6 @@ import numpy
 import pytest
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
 
 from edge_infer.errors import DeviceLost
 from edge_infer.formats.safetensors import FRAME
@@ -24,59 +23,15 @@ from edge_infer.server.http.websocket import GuardedWebSocket
 from edge_infer.server.ingestion import infer_websocket as endpoint
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
-from tests.server.bundles import bundle_files, onnx_model, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serve import started
-from tests.server.test_serving import Gate, gate, queued, wait_until_queued
+from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.server.client import Client, row
+from tests.support.server.gate import Gate, queued, wait_until_queued
+from tests.support.server.process import started
+from tests.support.server.streams import answer, answers_of, framed, frames, raw, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-__all__ = ["gate"]
-
-
-def stream(url: str, name: str = "tiny", **options: Any) -> ClientConnection:
-    place = f"{url.replace('http', 'ws')}/v2/models/{name}/stream"
-    connection: ClientConnection = connect(place, compression=None, max_size=None, **options)
-    return connection
-
-
-def row(value: float, rows: int = 1) -> bytes:
-    return numpy.full((rows, 3), value, "float32").tobytes()
-
-
-def raw(number: int, value: float) -> bytes:
-    return FRAME.pack(number, 0, 12) + row(value)
-
-
-def framed(number: int, document: dict[str, Any], tail: bytes = b"") -> bytes:
-    head = json.dumps(document).encode()
-    return FRAME.pack(number, len(head), len(tail)) + head + tail
-
-
-def frames(data: bytes | str) -> Iterator[tuple[int, Any, bytes]]:
-    """Of each frame of a message its number, its JSON (None for a raw one), and its bytes."""
-    assert isinstance(data, bytes)
-    while data:
-        number, length, size = FRAME.unpack_from(data)
-        document = json.loads(data[12 : 12 + length]) if length else None
-        yield number, document, data[12 + length : 12 + length + size]
-        data = data[12 + length + size :]
-
-
-def answer(data: bytes | str) -> tuple[int, Any, bytes]:
-    """The only frame of a message."""
-    (found,) = frames(data)
-    return found
-
-
-def answers_of(connection: ClientConnection, count: int) -> list[tuple[int, Any, bytes]]:
-    """So many answers, however many messages they come in."""
-    found: list[tuple[int, Any, bytes]] = []
-    while len(found) < count:
-        found += frames(connection.recv(30))
-    return found
 
 
 @pytest.mark.parametrize("name", ["tiny", "none"])

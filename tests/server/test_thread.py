@@ -10,7 +10,7 @@ import pytest
 from edge_infer.errors import ServingError
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
-from tests.server.conftest import Client
+from tests.support.server.client import Client
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,12 @@ from pathlib import Path
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.tensors.dtypes import DType
-from tests.server.bundles import bundle_files, write_bundle
+from tests.support.server.bundles import bundle_files, write_bundle
 
 ROOT = Path(__file__).parents[2]
 #: Its own environment: it wants older packages than ours. `tests/setup.sh` makes it.
 PYTHON = ROOT / ".bench" / "triton" / "bin" / "python"
-SCRIPT = Path(__file__).parent / "clients" / "triton_calls.py"
+SCRIPT = Path(__file__).parents[1] / "support/server/triton_calls.py"
 
 
 def test_every_call_of_tritonclient(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from edge_infer.server.config import Settings
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.shares import Tenant
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_serving import ask
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, ask
 
 if TYPE_CHECKING:
     from pathlib import Path

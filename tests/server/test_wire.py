@@ -27,8 +27,8 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.arrays import to_tensor
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Answer, Client
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Answer, Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

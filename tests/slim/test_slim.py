@@ -17,12 +17,12 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.tools.slim.engine import PLATFORMS, find_library, this_platform
 from edge_infer.tools.slim.folder import write_slim
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.conftest import WriteBundle, WriteModel
+    from tests.support.model_files import WriteBundle, WriteModel
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or this_platform() not in PLATFORMS, reason="slim folders are for Linux"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tests.sync.conftest import write_version
+from tests.support.sync.publisher import write_version
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,10 @@ from edge_infer.bundle.manifest import PART_SIZE
 from edge_infer.errors import ExpiredError, FetchError, RollbackError, SignatureError
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import Answer, Host, Publisher, take
-from tests.sync.test_power import CutDisk, PowerCut, quick, version_of
-from tests.sync.test_rotation import in_javascript
+from tests.support.sync.host import Answer, Host
+from tests.support.sync.javascript import in_javascript
+from tests.support.sync.power import CutDisk, PowerCut, quick, version_of
+from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -346,7 +347,7 @@ def test_a_canary_keeps_its_version_while_the_next_one_is_not_its_turn(publisher
     """It took version 2 alone; version 3 is for nobody yet, and what it is offered is older than what it runs."""
     from edge_infer.errors import NotReleasedError
     from edge_infer.sync.publish import publish
-    from tests.sync.conftest import write_version
+    from tests.support.sync.publisher import write_version
 
     publisher.publish(1)
     canary = DeviceStore(tmp_path / "canary")

@@ -16,12 +16,12 @@ import pytest
 from edge_infer.sync.client import Pulled, pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.follow import Server
-from tests.soak import rounds
+from tests.support.soak import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.sync.conftest import Publisher
+    from tests.support.sync.publisher import Publisher
 
 DEVICES = rounds(24, 1000)
 _AT_ONCE = 16

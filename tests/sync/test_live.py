@@ -13,7 +13,7 @@ from edge_infer.errors import ExecutionError, FetchError, InputError, NotRelease
 from edge_infer.runtime.live import LiveSession
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.watch import MAX_BACKOFF, wait_s, watch
-from tests.sync.conftest import SIZE, Publisher, take, weights
+from tests.support.sync.publisher import SIZE, Publisher, take, weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,8 +25,8 @@ from edge_infer.sync.pack import unpack
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.revision import File
 from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RAW, RESCALED, decode, encode
-from tests import zoo
-from tests.sync.conftest import weights, write_version
+from tests.support import zoo
+from tests.support.sync.publisher import weights, write_version
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 

@@ -14,69 +14,12 @@ import pytest
 from edge_infer.errors import EdgeInferError
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.disk import Disk
-from tests.soak import rounds
-from tests.sync.conftest import Publisher, take
+from tests.support.soak import rounds
+from tests.support.sync.power import CutDisk, PowerCut, quick, version_of
+from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-
-class PowerCut(BaseException):
-    """Not an Exception: nothing tidies up after it."""
-
-
-class CutDisk(Disk):
-    """A disk that stops before its change number `after`; what was not synced is then lost.
-
-    Attributes:
-        changes: How many changes were made.
-    """
-
-    def __init__(self, after: int, stop: Callable[[], BaseException] = PowerCut) -> None:
-        self.changes = 0
-        self._after = after
-        self._stop = stop
-        self._unsynced: dict[tuple[int, int], None] = {}
-
-    def _count(self) -> None:
-        if self.changes == self._after:
-            raise self._stop()
-        self.changes += 1
-
-    def write(self, path: Path, data: bytes | bytearray, offset: int = 0) -> None:
-        self._count()
-        super().write(path, data, offset)
-        self._unsynced[path.stat().st_dev, path.stat().st_ino] = None
-
-    def sync(self, path: Path) -> None:
-        self._count()
-        super().sync(path)
-        self._unsynced.pop((path.stat().st_dev, path.stat().st_ino), None)
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def link(self, old: Path, new: Path) -> None:
-        self._count()
-        super().link(old, new)
-
-    def protect(self, path: Path) -> None:
-        self._count()
-        super().protect(path)
-
-    def remove(self, path: Path) -> None:
-        self._count()
-        super().remove(path)
-
-    def lose(self, folder: Path) -> None:
-        """Empty every file that was written and not synced, under whatever name it has now."""
-        for path in folder.rglob("*"):
-            state = path.lstat()
-            if (state.st_dev, state.st_ino) in self._unsynced:
-                path.chmod(0o644)
-                path.write_bytes(b"")
 
 
 @pytest.fixture
@@ -86,19 +29,6 @@ def updated(publisher: Publisher, tmp_path: Path) -> Path:
     take(publisher.folder, DeviceStore(tmp_path / "before"))
     publisher.publish(2)
     return tmp_path / "before"
-
-
-def quick(path: Path) -> None:
-    """A trial that costs nothing: the model's bytes are there."""
-    assert (path / "onnx/model.onnx").stat().st_size > 0
-
-
-def version_of(device: DeviceStore) -> str:
-    active = device.record().active
-    assert active is not None
-    assert device.damaged(active.files) == []
-    assert all((device.active() / file.path).stat().st_size == file.size for file in active.files)
-    return active.version
 
 
 def test_a_cut_at_any_change_leaves_the_old_or_the_new_version(

@@ -27,7 +27,8 @@ from edge_infer.errors import (
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.source import open_source
-from tests.sync.conftest import SIZE, Answer, Host, Publisher, take, weights
+from tests.support.sync.host import Answer, Host
+from tests.support.sync.publisher import SIZE, Publisher, take, weights
 
 if TYPE_CHECKING:
     from pathlib import Path

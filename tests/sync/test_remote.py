@@ -22,7 +22,7 @@ from edge_infer.sync.oci import OciStore
 from edge_infer.sync.publish import publish
 from edge_infer.sync.publisher import published
 from edge_infer.sync.remote import FsspecStore, open_place
-from tests.sync.conftest import write_version
+from tests.support.sync.publisher import write_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

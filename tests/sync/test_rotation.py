@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from edge_infer.errors import RollbackError, SignatureError, StoreError
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import Publisher, take
+from tests.support.sync.javascript import in_javascript
+from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-DRIVER = Path(__file__).with_name("newest.mjs")
 ROLES = ["root", "targets", "snapshot", "timestamp"]
 
 
 def quick(path: Path) -> None:
     assert path.is_dir()
-
-
-def in_javascript(store: Path, **given: Any) -> dict[str, Any]:
-    """Ask the page's client, in Node, for what a store offers: `version` and `floor`, or the error's `code`."""
-    words = ["node", str(DRIVER), json.dumps({"store": str(store), "model": "linear", **given})]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.publish import publish
 from edge_infer.sync.repository import Repository
 from edge_infer.sync.stage import WHOLE, parse_share, place_of
-from tests.sync.conftest import Publisher, take, write_version
-from tests.sync.test_rotation import in_javascript
+from tests.support.sync.javascript import in_javascript
+from tests.support.sync.publisher import Publisher, take, write_version
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,14 @@ import pytest
 from edge_infer.runtime.live import trial
 from edge_infer.sync.device import DeviceStore
 from edge_infer.tools.device.drop_folder import DropFolder
-from tests.sync.conftest import Answer, Host, Publisher, write_version
-from tests.sync.test_power import version_of
+from tests.support.sync.power import version_of
+from tests.support.sync.publisher import Publisher, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.sync.host import Answer, Host
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from edge_infer.errors import ExpiredError, FetchError, RollbackError, Signature
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
-from tests.sync.conftest import Answer, Host, Publisher, take
+from tests.support.sync.host import Answer, Host
+from tests.support.sync.publisher import Publisher, take
 
 if TYPE_CHECKING:
     from pathlib import Path

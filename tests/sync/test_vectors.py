@@ -16,7 +16,7 @@ from edge_infer.sync.pack import unpack
 from edge_infer.sync.revision import File
 from edge_infer.sync.stage import offered
 from edge_infer.sync.transforms import PLANES, decode, encode
-from tests.sync.vectors import PLACE
+from tests.support.sync.vectors import PLACE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,53 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_infer.errors import DeadlineExceeded, EdgeInferError, QueueFull
+from edge_infer.errors import DeadlineExceeded, QueueFull
 from edge_infer.server.errors import ClientLeft
 from edge_infer.server.scheduling.queue import RequestQueue
 from edge_infer.server.scheduling.request import Request, too_late
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edge_infer.server.scheduling.request import Answer
-
-
-class Waiting(Request):
-    """A request that remembers what became of it."""
-
-    __slots__ = ("result",)
-
-    def __init__(
-        self,
-        *,
-        arrived: float = 0.0,
-        priority: int = 0,
-        rows: int = 1,
-        key: object = "same",
-        deadline: float = float("inf"),
-        is_gone: Callable[[], bool] | None = None,
-    ) -> None:
-        self.result: Answer | EdgeInferError | None = None
-        super().__init__(
-            {},
-            None,
-            rows=rows,
-            key=key,
-            arrived=arrived,
-            finish=self._finish,
-            priority=priority,
-            deadline=deadline,
-            is_gone=is_gone,
-        )
-
-    def _finish(self, result: Answer | EdgeInferError) -> None:
-        self.result = result
+from tests.support.server.waiting import Waiting
 
 
 def drained(queue: RequestQueue, now: float = 0.0) -> list[Request]:

@@ -10,7 +10,7 @@ import pytest
 from edge_infer.errors import DeadlineExceeded, QueueFull
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
 from edge_infer.server.scheduling.scheduler import Scheduler
-from tests.server.scheduling.test_queue import Waiting
+from tests.support.server.waiting import Waiting
 
 if TYPE_CHECKING:
     from edge_infer.server.scheduling.request import Batch

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from onnx.backend.test.case.test_case import TestCase
 
-EXCUSED = Path(__file__).parent / "excused_nodes.toml"
+EXCUSED = Path(__file__).parents[2] / "browser/excused_nodes.toml"
 
 
 class NodeCase(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tests import zoo
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

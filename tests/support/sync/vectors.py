@@ -1,4 +1,4 @@
-"""Write `vectors.json`: what every decoder of a store must give. `python -m tests.sync.vectors` makes it anew."""
+"""Write `vectors.json`, what every decoder of a store must give: `python -m tests.support.sync.vectors`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from edge_infer.sync.pack_writer import write_pack
 from edge_infer.sync.transforms import FLOATS, GROUPED, INTEGERS, PLANES, RATIOS, RESCALED, encode
 
-PLACE = Path(__file__).with_name("vectors.json")
+PLACE = Path(__file__).parents[2] / "sync/vectors.json"
 #: Where integers wrap around and floats change their sign, for each width.
 _EDGES = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**63]
 

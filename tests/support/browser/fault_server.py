@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 if TYPE_CHECKING:
     from typing import Self
 
-WEB = Path(__file__).parents[2] / "web"
+WEB = Path(__file__).parents[3] / "web"
 PART = 2**20
 _KINDS = {".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm", ".html": "text/html"}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests import zoo
+import edge_infer
+from tests.support import zoo
 
 Feeds = dict[str, Any]
 
@@ -44,3 +47,12 @@ CASES = [
     Case("data_dependent_shape", zoo.nonzero(), {"x": [0.0, 3.0, 0.0, 1.0]}, {"where": [[1, 3]]}),
     Case("empty_data_dependent_shape", zoo.nonzero(), {"x": [0.0] * 4}, {"where": [[]]}),
 ]
+
+
+EXCUSED = tomllib.loads((Path(__file__).parents[2] / "conformance/excused.toml").read_text("utf-8"))
+
+
+def agrees(case: Case, backend: str, path: Path) -> bool:
+    with edge_infer.load(path, backend=backend, arrays="tensor") as session:
+        results = session.run(case.inputs)
+    return {name: value.tolist() for name, value in results.items()} == case.expected

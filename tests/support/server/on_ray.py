@@ -1,4 +1,4 @@
-"""The server on a local Ray: what `test_ray` runs in Ray's environment, `python -m tests.server.on_ray`."""
+"""The server on a local Ray: what `test_ray` runs in Ray's environment, `python -m tests.support.server.on_ray`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start() -> str:
 
     from edge_infer.server.ray_app import make_deployment
 
-    hook = {"worker_process_setup_hook": "tests.server.on_ray.lose_device_when_told"}
+    hook = {"worker_process_setup_hook": "tests.support.server.on_ray.lose_device_when_told"}
     try:
         ray.init(
             num_cpus=1, include_dashboard=False, object_store_memory=80 * 2**20, log_to_driver=False, runtime_env=hook

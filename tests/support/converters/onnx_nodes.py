@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from edge_infer.errors import EdgeInferError
 from edge_infer_converters.writers import tflite
-from tests.converters.engines import run_tflite
+from tests.support.converters.engines import run_tflite
 
 _TYPES = {int(one) for one in (TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL)}
 # ONNX's own limit of 1e-7 is below the rounding of a float32 near 1, and below the error of an erf in float32.

@@ -1,4 +1,4 @@
-"""What the server does on a disk that is full: `python -m tests.server.full_disk CASE FOLDER`.
+"""What the server does on a disk that is full: `python -m tests.support.server.full_disk CASE FOLDER`.
 
 `test_full_disk` starts it where a tmpfs of `KIB` is mounted at FOLDER, seen by no other process.
 """
@@ -26,11 +26,10 @@ from edge_infer.server.store.followed import Followed
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository
-from tests.server.bundles import bundle_files, write_bundle
-from tests.server.conftest import Client
-from tests.server.test_followed import infer
-from tests.server.test_serving import ask, row
-from tests.sync.conftest import SIZE, Publisher, weights
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import Client, ask, row
+from tests.support.server.linear import infer
+from tests.support.sync.publisher import SIZE, Publisher, weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""What Python in a page needs of edge-infer: its modules without server, commands, native engines and documentation.
+"""The archive of the modules that Python in a page needs, without docstrings and comments.
 
-`loadPython` fetches this instead of the wheel: 45 kB instead of 400 kB. It is a tar file, not compressed itself,
-because the server compresses it whole, and better. Docstrings and comments become empty lines, so that tracebacks still
-name the right ones; `help()` in a notebook has the wheel, which is whole.
+`loadPython` fetches this instead of the wheel: 53 kB instead of 400 kB. `rooms.py` says which modules are in it. It is
+a tar file without compression of its own, because the server compresses the whole file, and better. Docstrings and
+comments become empty lines, so that tracebacks name the right lines; the wheel has them for `help()` in a notebook.
 """
 
 from __future__ import annotations
@@ -13,31 +13,11 @@ import tarfile
 import tokenize
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.rooms import runs_in
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-#: What a page cannot use: rooms of a server or a shell, native engines, and what these alone import.
-_LEFT_OUT = (
-    "edge_infer/__main__.py",
-    "edge_infer/backends/litert.py",
-    "edge_infer/backends/onnxruntime/",
-    "edge_infer/backends/reference.py",
-    "edge_infer/backends/remote/websocket.py",
-    "edge_infer/cli/",
-    "edge_infer/formats/tflite.py",
-    "edge_infer/formats/tflite_check.py",
-    "edge_infer/formats/spans.py",
-    "edge_infer/parity/quantization_steps.py",
-    "edge_infer/platform/cuda.py",
-    "edge_infer/platform/systemd.py",
-    "edge_infer/py.typed",
-    "edge_infer/runtime/live.py",
-    "edge_infer/server/",
-    "edge_infer/sync/",
-    "edge_infer/tools/",
-    "edge_infer/verify/",
-)
 
 
 class PageArchive(NamedTuple):
@@ -59,7 +39,7 @@ def build_page_archive(files: list[tuple[str, Path]], version: str) -> PageArchi
         info = f"edge_infer-{version}.dist-info/METADATA"
         _add(archive, info, f"Metadata-Version: 2.1\nName: edge-infer\nVersion: {version}\n".encode())
         for path, source in files:
-            if not path.startswith(_LEFT_OUT):
+            if runs_in(path.partition("/")[2], "page"):
                 data = source.read_bytes()
                 _add(archive, path, without_documentation(data.decode()).encode() if path.endswith(".py") else data)
     return PageArchive(f"edge_infer-{version}-page.tar", buffer.getvalue())
@@ -79,25 +59,27 @@ def without_documentation(source: str) -> str:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column].rstrip() + "\n"
     tree = ast.parse(source)
-    for first, last, column in [*_docstrings(tree), *_type_imports(tree)]:
-        lines[first - 1] = " " * column + '""\n'
-        for row in range(first, last):
-            lines[row] = "\n"
+    for first, last, instead in [*_docstrings(tree), *_type_imports(tree)]:
+        lines[first - 1 : last] = [f"{instead}\n", *["\n"] * (last - first)]
     return "".join(lines)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
-    """Give the first and the last line of each docstring, and its column."""
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
+    """Give the first and the last line of each docstring, and the text that keeps a body from being empty."""
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        first = node.body[0] if node.body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            yield first.lineno, first.end_lineno or first.lineno, first.col_offset
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and type(first.value.value) is str:
+                is_alone = len(node.body) == 1 and not isinstance(node, ast.Module)
+                yield first.lineno, first.end_lineno or first.lineno, _nothing(first) if is_alone else ""
 
 
-def _type_imports(tree: ast.Module) -> Iterator[tuple[int, int, int]]:
-    """Find what only type checkers import: first line, last line, column."""
+def _type_imports(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
+    """Give the first and the last line of the imports for type checkers, and the text that stands for them."""
     for node in tree.body:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno, node.body[0].col_offset
+            yield node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno, _nothing(node.body[0])
+
+
+def _nothing(statement: ast.stmt) -> str:
+    return " " * statement.col_offset + '""'

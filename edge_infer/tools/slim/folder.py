@@ -24,6 +24,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import MANIFEST_NAME, Manifest
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.platform.atomic_write import write_file
+from edge_infer.rooms import runs_in
 from edge_infer.runtime.selection import choices
 
 if TYPE_CHECKING:
@@ -32,18 +33,6 @@ if TYPE_CHECKING:
 
 LIBRARY = "libonnxruntime.so"
 _MARK = "__main__.py"
-# What a device with one model does not need; all of it needs packages, or a network.
-_LEFT_OUT = (
-    "cli/",
-    "compat/",
-    "server/",
-    "sync/",
-    "tools/",
-    "verify/",
-    "__main__.py",
-    "runtime/live.py",
-    "runtime/tuning.py",
-)
 # A zip's time of change, so that the same input gives the same bytes.
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -153,7 +142,7 @@ def _write_runtime(building: Path, *, as_zip: bool) -> None:
     files = {
         f"edge_infer/{path.relative_to(package).as_posix()}": path.read_bytes()
         for path in sorted(package.rglob("*.py"))
-        if not path.relative_to(package).as_posix().startswith(_LEFT_OUT)
+        if runs_in(path.relative_to(package).as_posix(), "device")
     }
     if as_zip:
         packed = io.BytesIO(b"#!/usr/bin/env python3\n")

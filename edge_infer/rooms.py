@@ -1,0 +1,68 @@
+"""Where each part of the package runs: in a page, on a bare device, or on a host only.
+
+The page's archive (`server/static/page_archive.py`) and the folder of `edge-infer slim` (`tools/slim/folder.py`) hold
+the files that `runs_in` names. `tests/project/test_rooms.py` compares the list with the package and its imports.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Place = Literal["page", "device"]
+
+_EVERYWHERE: tuple[Place, ...] = ("page", "device")
+
+#: Every entry of the package's folder, and where it runs besides a host, which runs all of them.
+ROOMS: dict[str, tuple[Place, ...]] = {
+    "__init__.py": _EVERYWHERE,
+    "__main__.py": (),
+    "backends": _EVERYWHERE,
+    "bundle": _EVERYWHERE,
+    "cli": (),
+    "compat": ("page",),
+    "errors.py": _EVERYWHERE,
+    "formats": _EVERYWHERE,
+    "parity": _EVERYWHERE,
+    "platform": _EVERYWHERE,
+    "py.typed": (),
+    "rooms.py": (),
+    "runtime": _EVERYWHERE,
+    "server": (),
+    "sync": (),
+    "tensors": _EVERYWHERE,
+    "tools": (),
+    "verify": (),
+}
+
+#: Files and folders of those rooms that do not run in a place of their room, and the reason.
+EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
+    "backends/litert.py": (("page",), "LiteRT for Python has no build for Pyodide; a page has LiteRT.js"),
+    "backends/onnxruntime": (("page",), "a native library; a page has onnxruntime-web"),
+    "backends/reference.py": (("page",), "needs the package onnx, which has no build for Pyodide"),
+    "backends/remote/websocket.py": (("page",), "a socket of its own; a page has no sockets"),
+    "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
+    "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
+    "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
+    "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
+    "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
+    "platform/systemd.py": (("page",), "writes to systemd's socket"),
+    "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
+    "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
+}
+
+
+def runs_in(path: str, place: Place) -> bool:
+    """Whether a file belongs to what a place gets.
+
+    Args:
+        path: The file's path in the package, such as `runtime/load.py`.
+        place: `page` or `device`.
+
+    Raises:
+        KeyError: The first part of the path is not in `ROOMS`.
+    """
+    if place not in ROOMS[path.partition("/")[0]]:
+        return False
+    return not any(
+        place in places and (path == part or path.startswith(f"{part}/")) for part, (places, _) in EXCEPTIONS.items()
+    )

@@ -1,10 +1,11 @@
-"""Errors as answers of the router and its layers."""
+"""Responses of the routes: JSON documents, errors, and how long a client may keep them."""
 
 from __future__ import annotations
 
+import json
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
+
+JSON = "application/json"
+#: For what is true only now.
+NO_STORE = {"Cache-Control": "no-store"}
+#: For what may be kept, and is asked for again each time.
+NO_CACHE = {"Cache-Control": "no-cache"}
+
+
+def json_answer(document: Any, headers: dict[str, str], media_type: str = JSON) -> Response:
+    """Make a response of a JSON document."""
+    return Response(json.dumps(document, ensure_ascii=False).encode(), 200, headers, media_type)
 
 
 def problem(error: errors.EdgeInferError, headers: dict[str, str] | None = None) -> Response:

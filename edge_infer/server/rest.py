@@ -10,14 +10,14 @@ from starlette.routing import Route
 
 import edge_infer
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, listed
-from edge_infer.server.answers import NO_STORE, json_answer
 from edge_infer.server.config import parse_canary
 from edge_infer.server.errors import UpgradeRequired
 from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.ingestion.origins import check_origin
 from edge_infer.server.metrics.prometheus import CONTENT_TYPE, Metrics
-from edge_infer.server.protocol.describe import configuration, metadata, statistics
+from edge_infer.server.response.describe import configuration, metadata, statistics
+from edge_infer.server.responses import NO_STORE, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

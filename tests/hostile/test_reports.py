@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_infer.errors import InputError
+from edge_infer.server.protocol.reports import Report
 from edge_infer.server.store.fleet import Fleet
 from edge_infer.server.store.page import render
-from edge_infer.server.store.reports import Report
 
 GOOD = {"device": "d", "model": "m"}
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_infer.server.static.negotiation import (
+from edge_infer.server.response.negotiation import (
     ByteRange,
     Unsatisfiable,
     choose_encodings,

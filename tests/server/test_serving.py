@@ -21,8 +21,8 @@ from edge_infer.server.execution import job
 from edge_infer.server.execution.batch_probe import probe
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.execution.run_batch import run_batch
+from edge_infer.server.execution.statistics import Statistics
 from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.metrics.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import OCTETS, Client, ask, row

@@ -18,11 +18,11 @@ from edge_infer.errors import InputError, QueueFull, StoreError
 from edge_infer.server.app import create_app
 from edge_infer.server.config import Settings
 from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.protocol.reports import Report
 from edge_infer.server.scheduling.shares import Tenant
 from edge_infer.server.store import events
 from edge_infer.server.store.fleet import MAX_MODELS, Fleet
 from edge_infer.server.store.page import render
-from edge_infer.server.store.reports import Report
 from edge_infer.server.store.routes import HostedStore
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.repository import Repository

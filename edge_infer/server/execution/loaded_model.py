@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
 from edge_infer.errors import BackendError, EdgeInferError, ExecutionError, InputError, OutOfMemory
 from edge_infer.runtime.load import load
 from edge_infer.server.execution.batch_probe import Probe, probe
 from edge_infer.server.execution.run_batch import has_batch_axis
-from edge_infer.server.metrics.statistics import Statistics
+from edge_infer.server.execution.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
+from edge_infer.server.scheduling.shares import ANYONE
 from edge_infer.server.scheduling.switch import VariantSwitch
 
 if TYPE_CHECKING:
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
-    from edge_infer.server.execution.dispatcher import Dispatcher
+    from edge_infer.server.scheduling.request import Request
+    from edge_infer.server.scheduling.shares import Tenant
 
 #: The fast variant must take at most this part of the good one's time to be worth it.
 _WORTH = 0.9
@@ -38,6 +40,37 @@ class Fast:
         self.switch = VariantSwitch()
 
 
+class Runner(Protocol):
+    """Runs the requests of models; `Dispatcher` is the one.
+
+    Attributes:
+        workers: How many batches run at once.
+    """
+
+    workers: int
+
+    def refusal(self, model: LoadedModel, priority: int = 0, tenant: Tenant = ANYONE) -> EdgeInferError | None:
+        """Return the error for a request that would not be taken now; else None."""
+
+    def retire(self, model: LoadedModel) -> None:
+        """Let a model finish what it has, then close it."""
+
+    def hold(self, model: LoadedModel) -> bool:
+        """Keep a model open for a request, until `finished`; False where it is closed already."""
+
+    def submit(self, model: LoadedModel, request: Request) -> None:
+        """Add a request; it gets its answer on the event loop."""
+
+    def drop(self, model: LoadedModel, request: Request) -> None:
+        """Let a request that has its answer wait no more."""
+
+    def outage(self, model: LoadedModel) -> EdgeInferError | None:
+        """Return why a model runs nothing now; None where it does."""
+
+    def finished(self, model: LoadedModel) -> None:
+        """Take note that a request was answered."""
+
+
 class LoadedModel:
     """A session with its queue.
 
@@ -56,7 +89,7 @@ class LoadedModel:
         is_abandoned: Whether the server ended while one of its batches hung: nothing may close what still computes.
     """
 
-    dispatcher: Dispatcher
+    dispatcher: Runner
 
     def __init__(self, name: str, session: Session, measured: Probe, limits: BatchLimits) -> None:
         self.name = name

@@ -17,7 +17,6 @@ from edge_infer.errors import (
     BundleError,
     EdgeInferError,
     InputError,
-    IntegrityError,
     ModelNotFound,
     did_you_mean,
     listed,
@@ -28,15 +27,14 @@ from edge_infer.server.execution.loaded_model import LoadedModel, load_model
 from edge_infer.server.execution.routing import DEFAULT_POOL
 from edge_infer.server.execution.workers import WorkerPool
 from edge_infer.server.scheduling.batcher import BatchLimits
-from edge_infer.server.static.assets import Asset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
 #: What a bundle offers beside the files that its manifest names.
-_UNNAMED = (MANIFEST_NAME, "quality.json")
+UNNAMED = (MANIFEST_NAME, "quality.json")
 _READERS = 2
 
 
@@ -173,48 +171,7 @@ class ServedModel:
         finally:
             self._loading.release()
 
-    def file(self, path: str, open_file: Callable[[Path], Asset]) -> Asset:
-        """Open a file of the bundle.
-
-        Args:
-            path: Its path inside the bundle.
-            open_file: Opens a file on disk.
-
-        Raises:
-            PathNotFound: The manifest names no such file.
-            IntegrityError: The file is not the one that the manifest names.
-        """
-        bundle = self.bundle()
-        name = path.rpartition("/")[2]
-        if path in _UNNAMED and not self.is_bare:
-            return Asset.of_bytes(name, self._read_unnamed(path))
-        entry = bundle.manifest.files.get(path)
-        if entry is None:
-            known = [*([] if self.is_bare else _UNNAMED), *bundle.manifest.files]
-            raise PathNotFound(
-                f"Model `{self.name}` has no file `{path[:200]}`",
-                hint=did_you_mean(path[:200], known) or f"it has {listed(known[:20])}",
-                path=path[:200],
-            )
-        if not self.path.is_dir() and not self.is_bare:
-            return Asset.of_bytes(name, bundle.read(path), entry.sha256)
-        root = self.path.parent if self.is_bare else self.path
-        place = root.joinpath(*path.split("/"))
-        if not place.resolve().is_relative_to(root.resolve()):
-            raise BundleError(f"`{path}` is a link that leaves the bundle `{self.name}`", path=path)
-        asset = open_file(place)
-        if asset.sha256 != entry.sha256:
-            asset.close()
-            raise IntegrityError(
-                f"`{path}` of model `{self.name}` has sha256 {asset.sha256}, the manifest says {entry.sha256}",
-                hint="the file was changed or cut short: copy or convert the bundle again",
-                path=path,
-                expected=entry.sha256,
-                got=asset.sha256,
-            )
-        return asset
-
-    def _read_unnamed(self, path: str) -> bytes:
+    def read_unnamed(self, path: str) -> bytes:
         """Return the bytes of `manifest.json` or `quality.json`, which the manifest does not name."""
         import zipfile
 

@@ -8,19 +8,50 @@ are there, the connection's protocol is this one until the body is complete; wha
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy
 
 if TYPE_CHECKING:
-    from edge_infer.server.http.connection import GuardedProtocol
-    from edge_infer.server.http.fast_path import DirectRequest
     from edge_infer.server.http.read_timeouts import SenderWatch
 
 #: A shorter rest stays with the parser: two changes of protocol cost as much as copying it.
 MIN_BYTES = 32 * 2**10
 #: Where all bodies go that nobody reads.
 _WASTE = memoryview(bytearray(256 * 2**10))
+
+
+class Connection(Protocol):
+    """The protocol of a connection, as far as a reader of its body knows it."""
+
+    def take_back(self) -> None:
+        """Go on behind the body."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note that it was closed."""
+
+    def eof_received(self) -> None:
+        """Take note that the client sends no more."""
+
+    def pause_writing(self) -> None:
+        """Write no more for now."""
+
+    def resume_writing(self) -> None:
+        """Write again."""
+
+
+class PartialRequest(Protocol):
+    """A request whose body is not complete.
+
+    Attributes:
+        left: How many bytes of the body are missing.
+        response_complete: Whether it was refused already.
+        chunks: The parts that were read.
+    """
+
+    left: int
+    response_complete: bool
+    chunks: list[bytes | memoryview]
 
 
 class BodyReader(asyncio.BufferedProtocol):
@@ -35,7 +66,7 @@ class BodyReader(asyncio.BufferedProtocol):
         left: How many bytes are to come.
     """
 
-    def __init__(self, protocol: GuardedProtocol, request: DirectRequest, sender: SenderWatch) -> None:
+    def __init__(self, protocol: Connection, request: PartialRequest, sender: SenderWatch) -> None:
         self._protocol = protocol
         self._request = request
         self._sender = sender

@@ -28,10 +28,10 @@ from edge_infer.server.response.written import Written, takes_long, write
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     from uvicorn.server import ServerState
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.http.connection import GuardedProtocol
     from edge_infer.server.ingestion.infer import InferEndpoint
     from edge_infer.server.ingestion.model_paths import Targets
     from edge_infer.server.protocol.requests import InferRequest
@@ -89,7 +89,7 @@ class DirectRequest:
     def __init__(
         self,
         endpoint: DirectEndpoint,
-        protocol: GuardedProtocol,
+        protocol: HttpToolsProtocol,
         path: str,
         model: LoadedModel,
         head: RequestHead,
@@ -295,7 +295,9 @@ class DirectEndpoint:
         self._tasks: set[asyncio.Task[None]] = set()
         self._let_on_at = 0.0
 
-    def begin(self, protocol: GuardedProtocol, url: bytes, headers: list[tuple[bytes, bytes]]) -> DirectRequest | None:
+    def begin(
+        self, protocol: HttpToolsProtocol, url: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> DirectRequest | None:
         """Take a POST whose headers are complete, or refuse it.
 
         Args:

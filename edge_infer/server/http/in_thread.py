@@ -12,8 +12,7 @@ from edge_infer.server.http.listener import Server, listen, url_of
 if TYPE_CHECKING:
     from typing import Self
 
-    from edge_infer.server.app import Application
-    from edge_infer.server.http.listener import Tls
+    from edge_infer.server.http.listener import Served, Tls
 
 _TIMEOUT_S = 30.0
 
@@ -33,7 +32,7 @@ class ServerThread:
     b'OK'
     """
 
-    def __init__(self, app: Application, tls: Tls | None = None) -> None:
+    def __init__(self, app: Served, tls: Tls | None = None) -> None:
         self._app = app
         self._tls = tls
         self._ready = Event()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import uvicorn
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from edge_infer.server.app import Application
+    from starlette.types import Receive, Scope, Send
+
+    from edge_infer.server.execution.lifecycle import Engine
 
 _BACKLOG = 2048
 #: How long a stopping server waits for answers that are under way, on streams and otherwise.
@@ -37,6 +39,33 @@ _COLLECT_EVERY = 10_000
 #: Addresses of documentation (RFC 5737, RFC 3849), by what listens everywhere: the way to them is that to any other.
 _OUTSIDE = {"0.0.0.0": "192.0.2.1", "::": "2001:db8::1"}
 _TLS_HINT = "--tls-cert chain.pem --tls-key key.pem"
+
+
+class BodyLimit(Protocol):
+    """The limits of an application, as far as the listener passes them on."""
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The longest body or message."""
+
+
+class Served(Protocol):
+    """An ASGI application that can be drained; `edge_infer.server.app.Application` is the one."""
+
+    engine: Engine
+
+    @property
+    def limits(self) -> BodyLimit:
+        """What it takes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+    def drain(self) -> None:
+        """Refuse new requests."""
+
+    async def finish_streams(self) -> None:
+        """Wait until what is in flight on WebSockets was sent, and close them."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -133,7 +162,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(
-        self, app: Application, on_ready: Callable[[], None], grace_s: int = GRACE_S, tls: Tls | None = None
+        self, app: Served, on_ready: Callable[[], None], grace_s: int = GRACE_S, tls: Tls | None = None
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -197,7 +226,7 @@ def _spare_what_stays() -> None:
     gc.freeze()
 
 
-def serve(app: Application, listening: socket.socket, on_ready: Callable[[], None], tls: Tls | None = None) -> None:
+def serve(app: Served, listening: socket.socket, on_ready: Callable[[], None], tls: Tls | None = None) -> None:
     """Serve until Ctrl-C or SIGTERM; call it in the main thread.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from edge_infer.server.execution.lifecycle import Engine
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.metrics.statistics import Histogram
+    from edge_infer.server.execution.statistics import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LABELS = ["model", "version", "pool"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from edge_infer.server.static.negotiation import choose_encodings
+from edge_infer.server.response.negotiation import choose_encodings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

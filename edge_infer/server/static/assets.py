@@ -13,9 +13,7 @@ from starlette.responses import Response
 
 from edge_infer.errors import InputError
 from edge_infer.server.errors import PathNotFound
-from edge_infer.server.responses import problem
-from edge_infer.server.static.encodings import MAX_BYTES, MIN_BYTES, EncodedFiles
-from edge_infer.server.static.negotiation import (
+from edge_infer.server.response.negotiation import (
     ByteRange,
     Unsatisfiable,
     choose_encodings,
@@ -24,6 +22,8 @@ from edge_infer.server.static.negotiation import (
     media_type,
     parse_range,
 )
+from edge_infer.server.responses import problem
+from edge_infer.server.static.encodings import MAX_BYTES, MIN_BYTES, EncodedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,16 +7,22 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 from starlette.routing import Route
 
-from edge_infer.errors import EdgeInferError
-from edge_infer.server.answers import NO_CACHE, json_answer
+from edge_infer.errors import BundleError, EdgeInferError, IntegrityError, did_you_mean, listed
+from edge_infer.server.errors import PathNotFound
+from edge_infer.server.execution.repository import UNNAMED
 from edge_infer.server.ingestion.model_paths import root_path
+from edge_infer.server.responses import NO_CACHE, json_answer
+from edge_infer.server.static.assets import Asset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.server.execution.repository import ModelRepository
+    from edge_infer.server.execution.repository import ModelRepository, ServedModel
     from edge_infer.server.static.assets import Assets
 
 
@@ -54,7 +60,8 @@ class ModelRoutes:
     async def file(self, request: Request) -> Response:
         """Send a file of a bundle."""
         name, path = request.path_params["name"], request.path_params["path"]
-        return await self._assets.answer(request, lambda: self._repository.get(name).file(path, self._assets.open))
+        assets, model = self._assets, self._repository.get
+        return await assets.answer(request, lambda: open_file_of(model(name), path, assets.open))
 
     def _entry(self, name: str, root: str, *, tolerant: bool) -> dict[str, Any]:
         """Describe a model by its highest version, reading manifests; its URL is under the path `root`."""
@@ -81,3 +88,46 @@ def _described(bundle: Bundle) -> dict[str, Any]:
         for variant in manifest.variants
     ]
     return {"version": manifest.version, "revision": bundle.revision, "variants": variants}
+
+
+def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asset]) -> Asset:
+    """Open a file of the bundle.
+
+    Args:
+        model: One version of a model.
+        path: Its path inside the bundle.
+        open_file: Opens a file on disk.
+
+    Raises:
+        PathNotFound: The manifest names no such file.
+        IntegrityError: The file is not the one that the manifest names.
+    """
+    bundle = model.bundle()
+    name = path.rpartition("/")[2]
+    if path in UNNAMED and not model.is_bare:
+        return Asset.of_bytes(name, model.read_unnamed(path))
+    entry = bundle.manifest.files.get(path)
+    if entry is None:
+        known = [*([] if model.is_bare else UNNAMED), *bundle.manifest.files]
+        raise PathNotFound(
+            f"Model `{model.name}` has no file `{path[:200]}`",
+            hint=did_you_mean(path[:200], known) or f"it has {listed(known[:20])}",
+            path=path[:200],
+        )
+    if not model.path.is_dir() and not model.is_bare:
+        return Asset.of_bytes(name, bundle.read(path), entry.sha256)
+    root = model.path.parent if model.is_bare else model.path
+    place = root.joinpath(*path.split("/"))
+    if not place.resolve().is_relative_to(root.resolve()):
+        raise BundleError(f"`{path}` is a link that leaves the bundle `{model.name}`", path=path)
+    asset = open_file(place)
+    if asset.sha256 != entry.sha256:
+        asset.close()
+        raise IntegrityError(
+            f"`{path}` of model `{model.name}` has sha256 {asset.sha256}, the manifest says {entry.sha256}",
+            hint="the file was changed or cut short: copy or convert the bundle again",
+            path=path,
+            expected=entry.sha256,
+            got=asset.sha256,
+        )
+    return asset

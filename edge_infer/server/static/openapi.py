@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import edge_infer
-from edge_infer.server.answers import JSON
 from edge_infer.server.protocol.head import OCTETS
+from edge_infer.server.protocol.reports import KINDS, METHODS, RESULTS, Report
+from edge_infer.server.responses import JSON
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
-from edge_infer.server.store.reports import KINDS, METHODS, RESULTS, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edge_infer.errors import did_you_mean
-from edge_infer.server.answers import NO_CACHE, json_answer
 from edge_infer.server.errors import PathNotFound
 from edge_infer.server.ingestion.model_paths import root_path
+from edge_infer.server.response.negotiation import prefers_html
+from edge_infer.server.responses import NO_CACHE, json_answer
 from edge_infer.server.static.assets import Asset, Assets
 from edge_infer.server.static.lockfile import LOCK_NAME, lock_file
-from edge_infer.server.static.negotiation import prefers_html
 from edge_infer.server.static.wheel import DISTRIBUTION, WheelBuilder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from edge_infer.server.store.reports import Report
+    from edge_infer.server.protocol.reports import Report
 
 #: The most devices that are remembered; those not heard of for longest are forgotten first.
 MAX_DEVICES = 100_000

@@ -11,14 +11,14 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from edge_infer.errors import InputError, Unauthorized
-from edge_infer.server.answers import NO_STORE, json_answer
 from edge_infer.server.errors import PathNotFound
 from edge_infer.server.ingestion.bodies import read_body
+from edge_infer.server.protocol.reports import MAX_REPORT_BYTES, Report
+from edge_infer.server.responses import NO_STORE, json_answer
 from edge_infer.server.static.assets import safe_path
 from edge_infer.server.store.events import Events
 from edge_infer.server.store.fleet import Fleet
 from edge_infer.server.store.page import render
-from edge_infer.server.store.reports import MAX_REPORT_BYTES, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 import edge_infer
-from edge_infer.server.answers import NO_STORE, json_answer
 from edge_infer.server.metrics.memory import resident_bytes
+from edge_infer.server.responses import NO_STORE, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sized

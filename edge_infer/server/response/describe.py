@@ -9,7 +9,7 @@ from edge_infer.server.protocol.requests import describe
 if TYPE_CHECKING:
     from edge_infer.bundle.manifest import Manifest
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.metrics.statistics import Histogram
+    from edge_infer.server.execution.statistics import Histogram
 
 #: Steps of priority that a request may choose from.
 _PRIORITY_LEVELS = 255

@@ -8,29 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge_infer.cli import output
+from edge_infer.cli import options, output
 from edge_infer.errors import EdgeInferError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-# Where each command is defined, and the extra or distribution that must be there for it.
-_COMMANDS = {
-    "backends": "edge_infer.cli.backends:backends",
-    "bench": "edge_infer.cli.bench:bench",
-    "device": "edge_infer.cli.device:device",
-    "doctor": "edge_infer.cli.doctor:doctor",
-    "info": "edge_infer.cli.info:info",
-    "publish": "edge_infer.cli.publish:publish",
-    "pull": "edge_infer.cli.pull:pull",
-    "run": "edge_infer.cli.run:run",
-    "serve": "edge_infer.cli.serve:serve",
-    "slim": "edge_infer.cli.slim:slim",
-    "store": "edge_infer.cli.store:store",
-    "tune": "edge_infer.cli.tune:tune",
-    "verify": "edge_infer.cli.verify:verify",
-    "watch": "edge_infer.cli.pull:watch",
+# The sections of the help. A command `name` is `name` in the module `edge_infer.cli.name`, unless `_ELSEWHERE` has it.
+_SECTIONS = {
+    "Convert": ("convert", "info", "slim"),
+    "Run": ("run", "tune", "bench", "device"),
+    "Serve": ("serve",),
+    "Sync": ("publish", "store", "pull", "watch"),
+    "Check": ("verify", "backends", "doctor"),
 }
+_NAMES = {name for names in _SECTIONS.values() for name in names}
+_ELSEWHERE = {"watch": "edge_infer.cli.pull"}
 _FROM_DISTRIBUTIONS = {"convert": "edge-infer-converters"}
 
 
@@ -38,12 +31,12 @@ class Commands(click.Group):
     """The built-in commands and those that other distributions add by the entry-point group `edge_infer.commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102  click's interface
-        return sorted({*_COMMANDS, *_FROM_DISTRIBUTIONS, *_entry_points()})
+        return sorted({*_NAMES, *_entry_points()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
-        if cmd_name in _COMMANDS:
-            module, _, attribute = _COMMANDS[cmd_name].partition(":")
-            command: click.Command = getattr(import_module(module), attribute)
+        if cmd_name in _NAMES.difference(_FROM_DISTRIBUTIONS):
+            module = import_module(_ELSEWHERE.get(cmd_name, f"edge_infer.cli.{cmd_name}"))
+            command: click.Command = getattr(module, cmd_name)
             return command
         points = _entry_points()
         if cmd_name in points:
@@ -52,6 +45,19 @@ class Commands(click.Group):
         if cmd_name in _FROM_DISTRIBUTIONS:
             return _absent(cmd_name, _FROM_DISTRIBUTIONS[cmd_name])
         return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section; those that other distributions add are the last one."""
+        names = self.list_commands(ctx)
+        added = tuple(name for name in names if name not in _NAMES)
+        width = max(map(len, names))
+        for title, section in {**_SECTIONS, "Other distributions": added}.items():
+            found = [(name, self.get_command(ctx, name)) for name in section]
+            limit = formatter.width - 6 - width
+            rows = [(name.ljust(width), one.get_short_help_str(limit)) for name, one in found if one is not None]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -130,6 +136,9 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        said = EdgeInferError(f"{type(error).__name__}: {error}", hint="--debug shows the traceback; please report it")
-        output.error(said)
+        said = options.missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
+        unknown = EdgeInferError(
+            f"{type(error).__name__}: {error}", hint="--debug shows the traceback; please report it"
+        )
+        output.error(said or unknown)
         sys.exit(1)

@@ -1,10 +1,13 @@
-"""Options that several commands share, and the completion of what they print."""
+"""Options that several commands share, and the check that a command's extra is installed."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from edge_infer.errors import EdgeInferError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,3 +27,32 @@ variant = click.option("--variant", default=None, metavar="ID", help="The varian
 def model_choice(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose how a bundle runs: `--device`, `--backend`, `--variant`."""
     return device(backend(variant(command)))
+
+
+# The extras that commands need, and the modules by which each is found. All but `serve` need a server for pages only.
+_SERVER = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
+_EXTRAS = {
+    "browser": (*_SERVER, "playwright"),
+    "server": _SERVER,
+    "sync": ("tuf", "securesystemslib", "cryptography", "zstandard"),
+}
+
+
+def require_extra(extra: str) -> None:
+    """Check that an extra is installed before a command begins its work.
+
+    Raises:
+        EdgeInferError: A package of it is missing.
+    """
+    missing = [name for name in _EXTRAS[extra] if find_spec(name) is None]
+    if missing:
+        raise EdgeInferError(f"Not installed: {', '.join(missing)}", hint=f"pip install 'edge-infer[{extra}]'")
+
+
+def missing_extra(error: ModuleNotFoundError) -> EdgeInferError | None:
+    """Return the error for a package of an extra that a command could not import; None for any other module."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, names in _EXTRAS.items() if package in names), None)
+    if extra is None:
+        return None
+    return EdgeInferError(f"Not installed: {package}", hint=f"pip install 'edge-infer[{extra}]'")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from edge_infer.cli import options, output
-from edge_infer.cli.store import keys_option, require_sync
+from edge_infer.cli.store import keys_option
 
 
 @click.command()
@@ -30,7 +30,7 @@ def publish(bundle: Path, store: str, version: str | None, stage: str, keys: Pat
     store and its keys first: `edge-infer store keys init STORE --keys DIR`. With --stage only a share of the devices
     takes it; `edge-infer store stage` raises that share or ends the roll-out.
     """
-    require_sync()
+    options.require_extra("sync")
     from edge_infer.sync.publish import publish as publish_bundle
     from edge_infer.sync.publisher import published
     from edge_infer.sync.stage import WHOLE, parse_share

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.cli import options, output
-from edge_infer.cli.store import require_sync
 from edge_infer.platform.systemd import Watchdog, notify
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def pull(
     before it becomes the active one. Load it from `edge-infer store status DIR`, or by
     `edge_infer.runtime.live.LiveSession`.
     """
-    require_sync()
+    options.require_extra("sync")
     _rename(into, name)
     pulled = _pull(address, into, root, retry, choice)
     if as_json:
@@ -103,7 +102,7 @@ def watch(
     Where the store's host is an `edge-infer serve`, it is also told how each update went, and asked whether a roll-out
     in steps fails elsewhere. Ctrl-C stops. One line for each change is printed: the version and the folder to load.
     """
-    require_sync()
+    options.require_extra("sync")
     if server and no_server:
         raise click.UsageError("--server and --no-server exclude each other")
     from edge_infer.sync.client import split_address

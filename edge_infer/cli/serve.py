@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge_infer.cli import output
-from edge_infer.errors import BundleError, ServingError
+from edge_infer.cli import options, output
+from edge_infer.errors import BundleError
 from edge_infer.platform.host import cache_folder
 from edge_infer.platform.systemd import Watchdog, answers, notify
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from edge_infer.server.store.followed import Followed
-
-_NEEDED = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
 
 
 @click.command()
@@ -271,7 +269,7 @@ def serve(
     versions are pulled, tried, served, and followed. A store in a folder is also hosted for devices and pages, under
     /store/; what they report is shown at /fleet.
     """
-    _require_server()
+    options.require_extra("server")
     bundles, stores = _sorted(sources)
     from edge_infer.server.app import Limits, create_app
     from edge_infer.server.config import Settings, check_device, read_settings
@@ -390,9 +388,7 @@ def _sorted(sources: tuple[str, ...]) -> tuple[list[Path], list[str]]:
 
 def _followed(stores: list[str], models: dict[str, list[Path]], device: str, token: str) -> Followed:
     """Pull the models of stores and add them to those that are served."""
-    from edge_infer.cli.store import require_sync
-
-    require_sync()
+    options.require_extra("sync")
     from edge_infer.server.store.followed import Followed
 
     followed = Followed(stores, device=device, token=token)
@@ -401,16 +397,6 @@ def _followed(stores: list[str], models: dict[str, list[Path]], device: str, tok
             raise click.UsageError(f"The model {name} comes from a store and from a bundle, or from two stores")
         models[name] = [path]
     return followed
-
-
-def _require_server() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise ServingError(
-            f"The server needs {' and '.join(missing)}, which is not installed", hint="pip install 'edge-infer[server]'"
-        )
 
 
 def _page_of(models: Iterable[str], *, has_demo: bool, has_tenants: bool) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,18 +25,10 @@ _store = click.argument("location", metavar="STORE")
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
-def require_sync() -> None:
-    """Exit with 2 where the extra is not installed."""
-    missing = [name for name in ("tuf", "securesystemslib", "cryptography", "zstandard") if find_spec(name) is None]
-    if missing:
-        output.error(SyncError(f"Not installed: {', '.join(missing)}", hint="pip install 'edge-infer[sync]'"))
-        sys.exit(2)
-
-
 @click.group()
 def store() -> None:
     """Keys and signatures of a store, versions on a device."""
-    require_sync()
+    options.require_extra("sync")
 
 
 @store.group()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.support.model_files import WriteBundle, WriteModel
 
 GOLDEN = "examples/golden.safetensors"
+#: The sections of the help, each with its first command.
+SECTIONS = {"Convert": "convert", "Run": "run", "Serve": "serve", "Sync": "publish", "Check": "verify"}
 
 
 def edge_infer(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,6 +63,47 @@ def test_help_lists_every_command() -> None:
 
     for command in ("backends", "convert", "info", "run", "serve", "verify"):
         assert command in said
+
+
+def test_help_shows_the_commands_in_five_sections(tmp_path: Path) -> None:
+    """Those of other distributions too: the converters' in its section, an unknown one in the last."""
+    info = tmp_path / "other-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[edge_infer.commands]\nfly = other:fly\n")
+    (tmp_path / "other.py").write_text("import click\n@click.command()\ndef fly():\n    'Fly away.'\n")
+
+    said = edge_infer("--help", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])).stdout
+
+    sections = {title: said.partition(f"\n{title}:\n")[2].partition("\n\n")[0] for title in SECTIONS}
+    for title, first in SECTIONS.items():
+        assert sections[title].split()[0] == first
+    assert "  fly       Fly away.\n" in said.partition("Other distributions:\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "extra"),
+    [
+        (["verify", "BUNDLE", "--backend", "ort-web"], "starlette", "browser"),
+        (["verify", "BUNDLE", "--backend", "ort-web"], "playwright", "browser"),
+        (["serve", "BUNDLE"], "starlette", "server"),
+        (["store", "keys", "init", "store"], "tuf", "sync"),
+        (["publish", "BUNDLE", "store"], "securesystemslib", "sync"),
+        (["pull", "store/model", "--into", "device"], "cryptography", "sync"),
+    ],
+)
+def test_an_extra_that_is_not_installed_is_named(bundle: Path, arguments: list[str], module: str, extra: str) -> None:
+    """Run with one package of the extra hidden."""
+    asked = [str(bundle) if argument == "BUNDLE" else argument for argument in arguments]
+    code = (
+        f"import sys; sys.modules[{module!r}] = None; sys.argv[0] = 'edge-infer'; import edge_infer.cli as c; c.main()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, *asked], cwd=bundle.parent, capture_output=True, text=True)
+
+    said = failed(done)
+    assert module in said.lower()
+    assert f"hint: pip install 'edge-infer[{extra}]'" in said
 
 
 def every_command(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:

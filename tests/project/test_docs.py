@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +63,8 @@ def test_the_examples_in_docstrings_run(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_the_readme_names_every_command() -> None:
     """A command that nobody can find is not there."""
-    from edge_infer.cli import _COMMANDS, _FROM_DISTRIBUTIONS
+    from edge_infer.cli import cli
 
     text = (ROOT / "README.md").read_text("utf-8")
-    for command in {*_COMMANDS, *_FROM_DISTRIBUTIONS}:
+    for command in cli.list_commands(click.Context(cli)):
         assert f"edge-infer {command}" in text

@@ -12,6 +12,7 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
 from tests.support.browser.pages import BrowserPage, PagePython
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,8 +136,7 @@ def test_a_server_that_says_later_is_asked_again_by_the_page(
     small_app.engine.is_draining = True  # it refuses with 503 and `Retry-After: 1`
 
     def come_back() -> None:
-        while small_app.refusals["shutting_down"] == said:
-            pass
+        wait_until(lambda: small_app.refusals["shutting_down"] != said)
         small_app.engine.is_draining = False
 
     waiting = Thread(target=come_back)

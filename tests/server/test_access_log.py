@@ -26,6 +26,7 @@ from tests.support.server.client import OCTETS, Client, ask, refusals, row
 from tests.support.server.gate import Gate, wait_until_queued
 from tests.support.server.process import started
 from tests.support.server.streams import answers_of, raw, stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,10 +213,8 @@ def test_what_is_refused_at_the_door_or_left_has_one_line(
                     data += chunk
                 assert data.startswith(b"HTTP/1.1 %d" % status)
             else:
-                while not app.direct.desk.memory.taken:  # it has begun to read
-                    pass
-        while not caplog.records:
-            pass
+                wait_until(lambda: app.direct.desk.memory.taken)  # it has begun to read
+        wait_until(lambda: caplog.records)
     assert app.refusals == ({code: 1} if status else {})
     (record,) = (record for record in caplog.records if record.name == "edge_infer.server.access")
     facts: dict[str, Any] = record.facts  # type: ignore[attr-defined]

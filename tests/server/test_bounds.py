@@ -20,6 +20,7 @@ from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import OCTETS, Client, ask, row
 from tests.support.server.gate import Gate, limits
 from tests.support.server.streams import answer, answers_of, framed, raw, stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,8 +156,7 @@ def test_a_body_for_which_there_is_no_memory_is_refused_before_it_comes(
         first = threads.submit(send, DIRECT, "POST", row(1.0, 4), content_type=OCTETS)
         assert gate.entered.wait(60)
         second = threads.submit(send, APPLICATION, "POST", row(2.0, 4), content_type=OCTETS)
-        while memory.taken < 96:
-            pass
+        wait_until(lambda: memory.taken >= 96)
         with connected(server) as connection:
             connection.sendall(request_head(path, more) + sent)
             text = connection.recv(65536)
@@ -182,8 +182,7 @@ def test_a_request_of_a_stream_for_which_there_is_no_memory_is_refused(tiny: Pat
             assert [(number, document["status"]) for number, document, _ in refused] == [(2, 503), (3, 503)]
             gate.open.set()
             assert sorted(number for number, _, _ in answers_of(connection, 2)) == [0, 1]
-        while app.direct.desk.memory.taken:  # an answer counts until its sending is over
-            pass
+        wait_until(lambda: not app.direct.desk.memory.taken)  # an answer counts until its sending is over
 
 
 @pytest.mark.parametrize("path", [DIRECT, APPLICATION, EVENTS])
@@ -194,10 +193,8 @@ def test_who_leaves_within_a_body_gives_its_memory_back(tiny: Path, path: str) -
         assert ask(server).status == 200
         with connected(server) as connection:
             connection.sendall(request_head(path, "Content-Length: 48") + row(1.0))
-            while memory.taken != 48:
-                pass
-        while memory.taken:
-            pass
+            wait_until(lambda: memory.taken == 48)
+        wait_until(lambda: not memory.taken)
 
 
 def test_what_a_body_unpacks_to_counts_too(tiny: Path, gate: Gate) -> None:

@@ -24,6 +24,7 @@ from edge_infer.server.response.cache import ENTRY_BYTES, ResultCache
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import OCTETS, Client, ask, row
 from tests.support.server.gate import Gate, limits, wait_until_queued
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,8 +133,7 @@ def test_one_of_those_that_waited_runs_where_the_first_one_left(tiny: Path, gate
             connection.sendall(head.encode() + row(4.0))
             wait_until_queued(server, 1)
             others = [threads.submit(ask, server, 4.0) for _ in range(3)]
-            while len(following) < 3:
-                pass
+            wait_until(lambda: len(following) >= 3)
         for _ in range(2):  # its loop sees the closed connection before it answers what comes after
             assert Client(server.url)("/livez").status == 200
         gate.open.set()
@@ -155,8 +155,7 @@ def test_identical_requests_that_fail_run_once(
     app = create_app({"tiny": tiny}, limits=Limits(workers=1, cache_bytes=10_000))
     with ServerThread(app) as server, ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(ask, server, 4.0) for _ in range(3)]
-        while len(following) < 2:
-            pass
+        wait_until(lambda: len(following) >= 2)
         opened.set()
         assert [json.loads(one.result().body)["error"] for one in asked] == ["It is broken"] * 3
         assert runs == [1]

@@ -20,6 +20,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Answer, Client, row
 from tests.support.server.gate import Gate, limits, queued, wait_until_queued
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -211,8 +212,7 @@ def test_a_client_that_does_not_read_its_answers_is_left_to_the_application(
             get("/v2/models/tiny/ready")  # which model is meant is asked twice a second, by the application
             through_application.clear()
             connection.sendall(head + body)
-            while _answered(get) < before + count:
-                pass
+            wait_until(lambda: _answered(get) >= before + count)  # noqa: B023
         assert through_application == [PATH]
         answers = bytearray()
         while answers.count(b"HTTP/1.1 200 OK") < 2 or not answers.endswith(body):
@@ -368,8 +368,7 @@ def test_a_client_that_leaves_within_a_large_body_gives_the_model_back(server: S
             connection.sendall(head + bytes(100_000))
             get("/health")
             connection.sendall(bytes(100_000))
-    while json.loads(get("/dashboard/state.json").body)["models"][0]["in_flight"]:
-        pass
+    wait_until(lambda: not json.loads(get("/dashboard/state.json").body)["models"][0]["in_flight"])
 
 
 def test_a_large_body_that_stops_coming_is_hung_up_on(tmp_path: Path) -> None:
@@ -382,8 +381,7 @@ def test_a_large_body_that_stops_coming_is_hung_up_on(tmp_path: Path) -> None:
             connection.sendall(head + bytes(100_000))
             assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
             assert connection.recv(65536) == b""
-        while any(model.in_flight for model in app.engine.active()):
-            pass
+        wait_until(lambda: not any(model.in_flight for model in app.engine.active()))
 
 
 def test_a_length_beside_chunks_is_refused(server: ServerThread) -> None:

@@ -28,6 +28,7 @@ from edge_infer.server.scheduling.request import HIGHEST_PRIORITY, Answer, Reque
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, ask, row
 from tests.support.server.gate import Gate, workers_alive
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,5 +233,4 @@ def test_a_model_that_always_hangs_takes_a_bounded_number_of_threads_and_holds_u
         assert {ask(server).status for _ in range(5)} == {503}
         assert workers_alive() == most
         back.set()
-        while ask(server).status != 200:
-            pass
+        wait_until(lambda: ask(server).status == 200)

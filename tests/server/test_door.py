@@ -37,6 +37,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, ask, refusals, row
 from tests.support.server.streams import UPGRADE, masked, opened_by_who_never_reads, stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -275,8 +276,7 @@ def look(sender: SenderWatch) -> None:
     """Let its timer ring now."""
     timer = sender.timer
     sender._loop.call_soon_threadsafe(sender.look, "body")
-    while sender.timer is timer:
-        pass
+    wait_until(lambda: sender.timer is not timer)
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,7 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
         sender = watched(server)
         for count in (1, 2):
             connection.sendall(piece)
-            while sender.received < count * len(piece):
-                pass
+            wait_until(lambda: sender.received >= count * len(piece))  # noqa: B023
             look(sender)
             if end == "is too slow":
                 break
@@ -311,13 +310,13 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
             return
         if end == "is too slow":
             connection.sendall(piece)
-            while sender.received < 2 * len(piece):
-                pass
+            wait_until(lambda: sender.received >= 2 * len(piece))
         look(sender)
         assert answer(connection) == (408, "request_timeout")
         assert refusals(server) == {"request_timeout": 1}
-        while app.direct.desk.memory.taken or any(model.in_flight for model in app.engine.active()):
-            pass
+        wait_until(
+            lambda: not app.direct.desk.memory.taken and not any(model.in_flight for model in app.engine.active())
+        )
 
 
 def test_slow_clients_hold_up_nobody(server: ServerThread) -> None:
@@ -404,16 +403,13 @@ def test_an_answer_that_nobody_reads_takes_memory_until_it_is_read_or_let_go(
             connection.settimeout(60)
             connection.sendall(head + body)  # alone it is more than all may have together
             (model,) = app.engine.active()
-            while not model.statistics.requests:
-                pass
-            while ask(server).status != 503:  # it was sent in the meantime
-                pass
+            wait_until(lambda: model.statistics.requests)
+            wait_until(lambda: ask(server).status == 503)  # it was sent in the meantime
             if is_read:
                 data = bytearray()
                 while not data.endswith(body):
                     data += connection.recv(1 << 20)
-        while app.direct.desk.memory.taken:
-            pass
+        wait_until(lambda: not app.direct.desk.memory.taken)
         assert ask(server).status == 200
 
 
@@ -457,14 +453,16 @@ def test_a_stream_whose_client_never_reads_counts_in_the_memory_and_is_let_go(ti
             connection.sendall(UPGRADE)
             assert connection.recv(4096).startswith(b"HTTP/1.1 101 ")  # the last that it reads
             sent = threads.submit(connection.sendall, asked * 1000)
-            while not is_cut and memory.taken <= 120_000:  # what is not sent counts, too
-                pass
+            wait_until(lambda: is_cut or memory.taken > 120_000)  # what is not sent counts, too
             if not is_cut:
                 connection.shutdown(socket.SHUT_RDWR)
             with pytest.raises(ConnectionError):  # of the client, or of the server that lets go of it
                 sent.result()
-        while len(app._streams) or memory.taken or any(model.in_flight for model in app.engine.active()):
-            pass
+        wait_until(
+            lambda: (
+                not len(app._streams) and not memory.taken and not any(model.in_flight for model in app.engine.active())
+            )
+        )
         assert ask(server).status == 200
 
 
@@ -498,13 +496,11 @@ def test_a_message_that_does_not_come_ends_its_stream(tiny: Path, is_in_fragment
         connection.sendall(UPGRADE)
         assert b" 101 " in connection.recv(65536)
         connection.sendall(b"\x02" + half[1:] if is_in_fragments else half)
-        while not app.direct.desk.memory.taken >= 50_000:
-            pass
+        wait_until(lambda: app.direct.desk.memory.taken >= 50_000)
         data = connection.recv(65536)
         assert data[:4] == bytes([0x88, len(data) - 2]) + (1008).to_bytes(2, "big")
         assert connection.recv(65536) == b""
-        while app.direct.desk.memory.taken or len(app._streams):
-            pass
+        wait_until(lambda: not app.direct.desk.memory.taken and not len(app._streams))
         assert refusals(server) == {"request_timeout": 1}
 
 
@@ -531,14 +527,12 @@ def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -
             connection.sendall(UPGRADE)
             assert b" 101 " in connection.recv(65536)
         one.sendall(masked(b"a" * 200_000, 400_000))
-        while app.direct.desk.memory.taken < 200_000:
-            pass
+        wait_until(lambda: app.direct.desk.memory.taken >= 200_000)
         with suppress(ConnectionError):
             two.sendall(masked(b"a" * 200_000, 400_000))
             data = two.recv(65536)
             assert data[2:4] == (1013).to_bytes(2, "big")
-        while len(app._streams) != 1:
-            pass
+        wait_until(lambda: len(app._streams) == 1)
         assert app.direct.desk.memory.taken == 200_000
         assert refusals(server) == {"queue_full": 1}
 

@@ -21,6 +21,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.tensor import TensorSpec
 from tests.support.server.client import Client
 from tests.support.server.gate import Gate, wait_until_queued
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,8 +132,7 @@ def test_a_client_that_leaves_before_its_body_came_is_no_fault(send: Client, cap
     connection.close()
     assert ask(send, tensor("x", [1, 2], [1, 2]), steps=1)[-1] == ("end", {"steps": 1})
     counted = 'edge_infer_failures_total{code="client_left",model="sum"'
-    while counted not in send("/metrics").body.decode():
-        pass
+    wait_until(lambda: counted in send("/metrics").body.decode())
     assert "The server failed" not in caplog.text
 
 

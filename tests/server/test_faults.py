@@ -20,6 +20,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import Client, ask, row
 from tests.support.server.streams import answers_of, raw, stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,8 +86,7 @@ def test_a_model_replaced_under_load_answers_every_request_with_the_old_or_the_n
         (tiny / "onnx/new").replace(tiny / "onnx/model.onnx")
         (tiny / "new").write_bytes(files["manifest.json"])
         (tiny / "new").replace(tiny / "manifest.json")
-        while (200, row(-1.0)) not in seen:
-            pass
+        wait_until(lambda: (200, row(-1.0)) in seen)
         stop.set()
         for future in clients:
             future.result(60)

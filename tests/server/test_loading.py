@@ -16,6 +16,7 @@ from edge_infer.server.http.in_thread import ServerThread
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import Client, ask, row
 from tests.support.server.operators import two_versions
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +57,7 @@ def test_a_successor_that_cannot_be_loaded_is_not_tried_by_every_request(
         write_bundle(tiny, bundle_files(model=b"none either", more={"labels.json": b"[ ]"}))
         ask_until_loaded(6)
         write_bundle(tiny, bundle_files(model=onnx_model("Neg"), more={"labels.json": b"[  ]"}))
-        while ask(server).body != row(-1.0):
-            pass
+        wait_until(lambda: ask(server).body == row(-1.0))
 
 
 def test_an_idle_server_takes_a_bundle_that_is_converted_again(tmp_path: Path) -> None:
@@ -69,8 +69,7 @@ def test_an_idle_server_takes_a_bundle_that_is_converted_again(tmp_path: Path) -
         (old,) = app.engine.active()
         for folder in (tiny, other):
             write_bundle(folder, bundle_files(folder.name, onnx_model("Neg"), more={"labels.json": b"[]"}))
-        while app.engine.active() == [old]:
-            pass
+        wait_until(lambda: app.engine.active() != [old])
         assert [model.name for model in app.engine.active()] == ["tiny"]
         assert ask(server).body == row(-1.0)
 

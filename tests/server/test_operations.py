@@ -41,6 +41,7 @@ from tests.support.server.client import Client, ask, row
 from tests.support.server.gate import Gate, wait_until_queued
 from tests.support.server.operators import digest, two_versions
 from tests.support.server.streams import stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,8 +117,7 @@ def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path
         metrics = Client(server.url)("/metrics").body.decode()
         config = json.loads(Client(server.url)("/v2/models/two/config").body)
         pair.switch._calm_s = 0.0  # the load is over, and nobody asks any more
-        while app.engine.active()[0].in_flight:
-            pass
+        wait_until(lambda: not app.engine.active()[0].in_flight)
         later = Client(server.url)("/metrics").body.decode()
     variants = [answer.headers["model-variant"] for answer in answers]
     assert variants[0] == first
@@ -488,24 +488,15 @@ def test_a_flood_of_one_tenant_leaves_another_its_share(tmp_path: Path, gate: Ga
         assert gate.entered.wait(60)
         for i in range(4):
             flood.append(threads.submit(ask, server, 1.0, x_api_key="b"))
-            wait_until(server, i + 1)
+            wait_until_queued(server, i + 1, x_api_key="b")
         small = threads.submit(ask, server, 2.0, x_api_key="s")  # the queue is full: the newest of the flood gives way
-        while not any(future.done() for future in flood):
-            pass
+        wait_until(lambda: any(future.done() for future in flood))
         over = ask(server, 1.0, x_api_key="b")
         assert (over.status, over.headers["retry-after"]) == (429, "1")
         assert json.loads(over.body)["code"] == "over_share"
         gate.open.set()
         assert small.result().status == 200
         assert sorted(future.result().status for future in flood) == [200, 200, 200, 200, 429]
-
-
-def wait_until(server: ServerThread, count: int) -> None:
-    while True:
-        text = Client(server.url)("/metrics", x_api_key="b").body.decode()
-        line = next(line for line in text.splitlines() if line.startswith("edge_infer_queue_depth{"))
-        if int(float(line.rpartition(" ")[2])) >= count:
-            return
 
 
 # -- the file --

@@ -21,6 +21,7 @@ from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client
 from tests.support.server.operators import two_versions
 from tests.support.server.process import started
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +37,7 @@ def states(get: Client) -> dict[str, str]:
 
 
 def wait_until_ready(get: Client) -> None:
-    while get("/readyz").status != 200:
-        pass
+    wait_until(lambda: get("/readyz").status == 200)
 
 
 def test_the_server_is_ready_once_every_model_has_loaded_or_failed(

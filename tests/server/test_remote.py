@@ -31,6 +31,7 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -283,8 +284,7 @@ def test_a_stream_for_which_there_is_no_place_waits_as_a_full_server_asks(tmp_pa
             waited.append(seconds)
             if len(waited) == 4:
                 first.close()
-                while app._streams._places:
-                    pass
+                wait_until(lambda: not app._streams._places)
 
         second = RemoteModel(url, pause=pause)
         assert second.run(feeds, ["y"], {}, ())["y"].tolist() == [[1, 1, 1]]
@@ -302,8 +302,7 @@ def test_a_stream_that_was_lost_is_opened_again_and_one_that_cannot_be_says_so(t
         connections: Any = session._runnable._connections  # type: ignore[union-attr]
         assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
         connections._connection.close()
-        while connections._connection is not None:
-            pass
+        wait_until(lambda: connections._connection is None)
         assert session.run({"x": [[1.0, 2.0, 3.0]]})["y"].tolist() == [[1, 2, 3]]
     with pytest.raises(FetchError, match="cannot be reached"):
         session.run({"x": [[1.0, 2.0, 3.0]]})

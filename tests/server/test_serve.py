@@ -22,6 +22,7 @@ from edge_infer.server.static.pages import find_web_root
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client
 from tests.support.server.process import started
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,8 +82,7 @@ def test_sigterm_under_load_loses_no_request_that_was_accepted(tmp_path: Path, w
     with started(tmp_path, *arguments) as (process, url, _), ThreadPoolExecutor(8) as threads:
         assert Client(url)("/v2/models/first/ready").status == 200
         clients = [threads.submit(client, url) for _ in range(8)]
-        while len(outcomes) < 100:
-            pass
+        wait_until(lambda: len(outcomes) >= 100)
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=60)
         for future in clients:

@@ -27,6 +27,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import OCTETS, Client, ask, row
 from tests.support.server.gate import Gate, limits, queued, wait_until_queued, workers_alive
+from tests.support.wait import wait_until
 
 DIGITS = Path(__file__).parents[2] / "examples/digits/digits.onnx"
 
@@ -83,8 +84,7 @@ def test_a_full_queue_refuses_before_the_body_is_sent(tiny: Path, gate: Gate) ->
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert json.loads(refused.body)["code"] == "queue_full"
         urgent = threads.submit(ask, server, 7.0, x_priority="1")
-        while len([future for future in waiting if future.done()]) < 1:
-            pass
+        wait_until(lambda: len([future for future in waiting if future.done()]) >= 1)
         gate.open.set()
         assert sorted(future.result().status for future in waiting) == [200, 200, 503]
         assert urgent.result().status == 200
@@ -207,8 +207,7 @@ def test_what_is_next_after_a_batch_that_hangs_runs_once_and_late_comers_lose_no
     app = create_app({"tiny": tiny}, limits=Limits(workers=1, hang_s=1.0, batch=BatchLimits(max_batch_size=1)))
     with ServerThread(app) as server, ThreadPoolExecutor(8) as threads:
         first = threads.submit(ask, server, 1.0)
-        while not values:
-            pass
+        wait_until(lambda: values)
         others = [threads.submit(ask, server, 2.0 + i) for i in range(4)]
         assert first.result().status == 504
         assert [future.result().status for future in others] == [200] * 4
@@ -217,8 +216,7 @@ def test_what_is_next_after_a_batch_that_hangs_runs_once_and_late_comers_lose_no
         assert [future.result().status for future in late] == [200] * 40
         assert sorted(values) == [1.0, *(2.0 + i for i in range(4)), *(10.0 + i for i in range(40))]
         scheduler = app.engine.dispatchers["default"].scheduler
-        while scheduler.running:
-            pass
+        wait_until(lambda: not scheduler.running)
 
 
 def test_a_model_that_hung_is_closed_when_it_comes_back_and_its_thread_ends(tiny: Path, gate: Gate) -> None:
@@ -231,8 +229,7 @@ def test_a_model_that_hung_is_closed_when_it_comes_back_and_its_thread_ends(tiny
         assert model.in_flight == 0
         assert "on closed" not in repr(model.session)
         gate.open.set()
-        while "on closed" not in repr(model.session) or workers_alive() != before - 1:
-            pass
+        wait_until(lambda: "on closed" in repr(model.session) and workers_alive() == before - 1)
 
 
 def test_the_sizes_of_batches_that_clients_choose_are_few_entries() -> None:

@@ -24,6 +24,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, row
 from tests.support.server.streams import UPGRADE, masked, opened_by_who_never_reads, raw, stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,8 +66,7 @@ def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
             threads.submit(ask, name)
         connection.send(raw(1, 1.0))
         assert loading.wait(60)
-        while len(gate.sizes) < WORKERS:
-            pass
+        wait_until(lambda: len(gate.sizes) >= WORKERS)
         (model,) = app.engine.active()
         server.should_exit = True
         serving.join(15)  # 5 s for each worker and the load would be much more
@@ -107,15 +107,13 @@ def test_a_client_that_said_farewell_and_reads_no_answers_ends_no_drain(
             connection.sendall(UPGRADE)
             assert b" 101 " in connection.recv(4096)
             connection.sendall(masked(FRAME.pack(1, 0, 3_600_000) + row(1.0, 300_000)))
-            while not app.engine.active()[0].statistics.requests:
-                pass
+            wait_until(lambda: app.engine.active()[0].statistics.requests)
             connection.sendall(b"\x88\x82\0\0\0\0" + (1000).to_bytes(2, "big"))
             assert has_left.wait(60)
             gate.open.clear()
             octets = {"content_type": "application/octet-stream"}
             asked = threads.submit(send, "/v2/models/tiny/infer", "POST", row(2.0), **octets)
-            while 2.0 not in gate.values:
-                pass
+            wait_until(lambda: 2.0 in gate.values)
             server._server.should_exit = True
             assert is_closing.wait(60)
             gate.open.set()

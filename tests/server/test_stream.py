@@ -28,6 +28,7 @@ from tests.support.server.client import Client, row
 from tests.support.server.gate import Gate, queued, wait_until_queued
 from tests.support.server.process import started
 from tests.support.server.streams import answer, answers_of, framed, frames, raw, stream
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,8 +137,7 @@ def test_a_client_that_leaves_while_its_answer_is_written_gives_the_memory_back(
             assert is_writing.wait(20)
             assert app.direct.desk.memory.taken
         may_go_on.set()
-        while app.direct.desk.memory.taken:
-            pass
+        wait_until(lambda: not app.direct.desk.memory.taken)
         assert app.engine.active()[0].statistics.requests == 1
 
 
@@ -266,13 +266,11 @@ def test_streams_that_wait_for_their_model_have_the_same_limit(tmp_path: Path, m
     with ServerThread(app) as server, ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(status, server.url) for _ in range(2)]
         assert loading.wait(60)
-        while app._streams._places < 2:
-            pass
+        wait_until(lambda: app._streams._places >= 2)
         assert status(server.url) == 503
         release.set()
         assert [one.result() for one in waiting] == [101, 101]
-        while app._streams._places:
-            pass
+        wait_until(lambda: not app._streams._places)
         for _ in range(3):  # a handshake that is refused keeps no place
             with pytest.raises(InvalidStatus):
                 stream(server.url, "none")

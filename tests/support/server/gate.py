@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from threading import Event
 from threading import enumerate as enumerate_threads
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from edge_infer.server.app import Limits
 from edge_infer.server.execution.run_batch import run_batch
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.client import Client
+from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
     from edge_infer.server.http.in_thread import ServerThread
@@ -36,17 +36,15 @@ def limits(**batch: Any) -> Limits:
     return Limits(workers=1, batch=BatchLimits(**{"max_wait_ms": 1e6, **batch}))
 
 
-def queued(server: ServerThread) -> int:
-    stats = json.loads(Client(server.url)("/v2/models/stats").body)["model_stats"]
-    depth = Client(server.url)("/metrics").body.decode()
+def queued(server: ServerThread, **headers: str) -> int:
+    """Return how many requests wait, as `/metrics` says."""
+    depth = Client(server.url)("/metrics", "GET", None, **headers).body.decode()
     line = next(line for line in depth.splitlines() if line.startswith("edge_infer_queue_depth{"))
-    assert stats
     return int(float(line.rpartition(" ")[2]))
 
 
-def wait_until_queued(server: ServerThread, count: int) -> None:
-    while queued(server) < count:
-        pass
+def wait_until_queued(server: ServerThread, count: int, **headers: str) -> None:
+    wait_until(lambda: queued(server, **headers) >= count)
 
 
 def workers_alive() -> int:

@@ -1,0 +1,22 @@
+"""Waiting for a state that another thread or process brings about."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def wait_until(holds: Callable[[], object], limit_s: float = 120.0) -> None:
+    """Return when a condition holds; the processor is free meanwhile.
+
+    Raises:
+        TimeoutError: It does not hold in time.
+    """
+    end = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"The condition does not hold after {limit_s:g} s")
+        time.sleep(0.001)

@@ -24,7 +24,8 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
-from edge_infer.runtime.live import LiveSession, trial
+from edge_infer.runtime.live import LiveSession
+from edge_infer.runtime.loader import trial
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root

@@ -1,6 +1,7 @@
 """The contract between a session and an engine.
 
-A backend is found by `backends.registry`, says whether it can work here, and prepares a model as a `Runnable`.
+A backend is found by `backends.registry`, says whether it can work here, and prepares a model as a `Runnable`. An
+adapter subclasses `Backend`, its model `Runnable`; their optional members have defaults here.
 `Session` has checked names, dtypes and shapes before it calls one; each input arrives as a `numpy.ndarray` or an
 `edge_infer.Tensor`, each output leaves as either, whichever is natural to the engine.
 """
@@ -11,15 +12,15 @@ from edge_infer.platform.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any, Protocol, TypeGuard
+    from typing import Any, Protocol
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer.errors import BackendUnavailable
-    from edge_infer.tensors.tensor import Array, TensorSpec
-else:  # what the classes below are for is done before a program runs
-    Any, Protocol = object, object
+    from edge_infer.tensors.tensor import Array, Tensor, TensorSpec
+else:  # a plain base class at run time
+    Protocol = object
 
 
 class Availability(Record):
@@ -67,11 +68,13 @@ class EngineOptions(Protocol):
 class Call(Protocol):
     """A run with fixed shapes and buffers that are used again: made by `Runnable.bind`, used by one thread."""
 
-    inputs: Mapping[str, Array]
-    """The engine's input buffers: write into them, or let `write` do it."""
+    @property
+    def inputs(self) -> Mapping[str, Array]:
+        """The engine's input buffers: write into them, or let `write` do it."""
 
-    outputs: dict[str, Array]
-    """The output buffers; each run overwrites them, or puts another dict here where a buffer had to change."""
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """The output buffers; each run overwrites them, or puts another dict here where a buffer had to change."""
 
     def write(self, name: str, value: Array) -> None:
         """Copy a checked value into an input buffer."""
@@ -84,18 +87,22 @@ class Call(Protocol):
 
 
 class Runnable(Protocol):
-    """A model that an engine has prepared.
-
-    One that takes the device tensors of other libraries without a copy also has `adopt(value) -> Tensor`.
-    """
+    """A model that an engine has prepared."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    is_thread_safe: bool
 
-    @property
-    def placement(self) -> Placement:
-        """Where it really runs."""
+    placement: Placement
+    """Where it really runs."""
+
+    is_thread_safe: bool = False
+    """Whether several threads may run it at once."""
+
+    is_asynchronous: bool = False
+    """Whether the engine is asynchronous by nature: then it has `run_async`, and `run` waits where that is possible."""
+
+    adopt: Callable[[Any], Tensor] | None = None
+    """Optional: takes another library's device tensor without a copy."""
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
@@ -113,6 +120,12 @@ class Runnable(Protocol):
             UnsupportedError: The engine cannot keep tensors or write into buffers.
         """
 
+    async def run_async(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run the model as `run` does, without blocking where the engine is asynchronous."""
+        return self.run(feeds, outputs, into, keep)
+
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
         """Make a call with an input buffer of each of these shapes."""
 
@@ -120,29 +133,43 @@ class Runnable(Protocol):
         """Give back the model's memory; the runnable is not used again."""
 
 
-class AsyncRunnable(Protocol):
-    """What a runnable has besides, whose engine is asynchronous by nature; its `run` waits where that can be done."""
-
-    async def run_async(
-        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
-    ) -> dict[str, Array]:
-        """Run the model as `Runnable.run` does, without blocking."""
-
-
 class Backend(Protocol):
     """An engine adapter."""
 
     name: str
+    """The name that `load(backend=...)` takes."""
+
     formats: tuple[str, ...]
+    """The model formats that it reads, as variants name them."""
+
+    page_devices: tuple[str, ...] = ()
+    """The devices that it has in a page, the preferred first; empty for an engine that runs natively."""
+
+    is_exact: bool = False
+    """Whether it computes integer models of its formats exactly, and so judges other engines and measures variants."""
+
+    is_reference: bool = False
+    """Whether it is right by definition and slow: it judges the others, and is taken only when it is named."""
+
+    takes_threads: bool = False
+    """Whether it takes the number of threads of an operator, as its option `intra_op_threads`."""
 
     def availability(self) -> Availability:
         """Say whether this engine can work here; never raises."""
 
+    def why_not(self, device: str) -> BackendUnavailable | None:  # noqa: ARG002
+        """Optional: explains why a device is unavailable; None where there is nothing to say."""
+        return None
+
     def version(self) -> str:
         """Return the engine's version; empty where it is not installed."""
 
+    def head_start(self, device: str) -> AbstractContextManager[None] | None:  # noqa: ARG002
+        """Optional: starts initialising in the background before the model is read, for the time of the `with`."""
+        return None
+
     async def start(self) -> None:
-        """Start an engine whose start is asynchronous; the others do nothing."""
+        """Optional: starts an engine whose start is asynchronous."""
 
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
         """Load a model.
@@ -158,42 +185,8 @@ class Backend(Protocol):
             BackendUnavailable: The engine cannot work here.
         """
 
-
-class AsyncBackend(Protocol):
-    """What a backend has besides, that loads some models asynchronously; its `prepare` waits where that can be done."""
-
     async def prepare_async(
         self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
     ) -> Runnable:
-        """Load a model as `Backend.prepare` does, without blocking."""
-
-
-class HasReasons(Protocol):
-    """What a backend has besides, that knows in detail what a device wants which it could run on."""
-
-    def why_not(self, device: str) -> BackendUnavailable | None:
-        """Tell why a kind of device does not work here, and what to type; None where it knows nothing of it."""
-
-
-class HasHeadStart(Protocol):
-    """What a backend has besides, part of whose start needs neither the model nor this thread."""
-
-    formats: tuple[str, ...]
-
-    def head_start(self, device: str) -> AbstractContextManager[None] | None:
-        """Begin that part: it goes on beside what is done in the `with`; None where it would not be used."""
-
-
-def is_asynchronous(runnable: Runnable) -> TypeGuard[AsyncRunnable]:
-    """Tell whether a runnable is one whose engine is asynchronous by nature."""
-    return hasattr(runnable, "run_async")
-
-
-def has_reasons(backend: object) -> TypeGuard[HasReasons]:
-    """Tell whether a backend knows in detail what a device wants."""
-    return hasattr(backend, "why_not")
-
-
-def loads_asynchronously(backend: Backend) -> TypeGuard[AsyncBackend]:
-    """Tell whether a backend loads some models asynchronously."""
-    return hasattr(backend, "prepare_async")
+        """Load a model as `prepare` does, without blocking where the engine is asynchronous."""
+        return self.prepare(model, variant, device=device, options=options)

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.backends.base import Availability, Placement
+from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, OutOfMemory, UnsupportedModel, listed
 from edge_infer.formats.tflite_check import is_whole
 from edge_infer.platform.host import available_cpus
@@ -34,12 +34,12 @@ _PACKAGES = (("ai_edge_litert", "ai-edge-litert"), ("tflite_runtime", "tflite-ru
 _MAX_THREADS = 4
 
 
-class LiteRTBackend:
+class LiteRTBackend(Backend):
     """The adapter of the `ai-edge-litert` and `tflite-runtime` packages."""
 
     name = "litert"
     formats = ("tflite",)
-    #: It takes the option `intra_op_threads`.
+    is_exact = True
     takes_threads = True
 
     def availability(self) -> Availability:
@@ -58,9 +58,6 @@ class LiteRTBackend:
         module, distribution = found
         number = installed_version(module, distribution)
         return number if module == _PACKAGES[0][0] else f"{number} ({distribution})"
-
-    async def start(self) -> None:
-        """Do nothing: it starts when it is imported."""
 
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
         """Load a model; see `Backend.prepare`. The options are `intra_op_threads` and `interface`.
@@ -97,10 +94,8 @@ class LiteRTBackend:
         return LiteRTModel(interpreter_class, content, variant, threads, is_float="interface" in options)
 
 
-class LiteRTModel:
+class LiteRTModel(Runnable):
     """A loaded LiteRT interpreter."""
-
-    is_thread_safe = False
 
     def __init__(
         self, interpreter_class: Any, content: bytes, variant: Variant, threads: int, *, is_float: bool = False

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.backends.base import Availability, Placement
+from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, ExecutionError, UnsupportedModel
 from edge_infer.platform.installed import installed_version
 from edge_infer.tensors.arrays import fill, to_numpy
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import Array
 
 
-class ReferenceBackend:
+class ReferenceBackend(Backend):
     """The adapter of `onnx.reference`."""
 
     name = "reference"
     formats = ("onnx",)
+    is_reference = True
 
     def availability(self) -> Availability:
         """Say whether `onnx` is installed; imports nothing."""
@@ -41,9 +42,6 @@ class ReferenceBackend:
     def version(self) -> str:
         """Return the version of `onnx`."""
         return installed_version("onnx", "onnx")
-
-    async def start(self) -> None:
-        """Do nothing: it starts when it is imported."""
 
     def prepare(
         self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
@@ -70,7 +68,7 @@ class ReferenceBackend:
             ) from error
 
 
-class ReferenceModel:
+class ReferenceModel(Runnable):
     """A loaded reference evaluator."""
 
     is_thread_safe = True

@@ -1,6 +1,6 @@
-"""Names of backends, and how each is made. A backend's module is imported when it is first asked for.
+"""The registry of backends: their names, where they run, and their classes, imported at first use.
 
-Adding one: a file in `backends/`, a line in `_BUILT_IN`, an extra in `pyproject.toml`. Another distribution adds its
+To add one: a file in `backends/`, a line in `_BUILT_IN`, an extra in `pyproject.toml`. Another distribution adds its
 own by the entry-point group `edge_infer.backends`.
 """
 
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import Backend
 
-# The order is the order of preference where several can run a variant; those of the other kind of place come last.
+# Where each runs (an engine for `page` has no native build, one that is `native` none for Pyodide), and its class. The
+# order is the order of preference where several can run a variant; those of the other kind of place come last.
 _BUILT_IN = {
-    "onnxruntime": "edge_infer.backends.onnxruntime.backend:OnnxRuntimeBackend",
-    "litert": "edge_infer.backends.litert:LiteRTBackend",
-    "ort-web": "edge_infer.backends.web.ort:OrtWebBackend",
-    "litert-web": "edge_infer.backends.web.litert:LiteRTWebBackend",
-    "remote": "edge_infer.backends.remote.http:RemoteBackend",
-    "reference": "edge_infer.backends.reference:ReferenceBackend",
+    "onnxruntime": ("native", "edge_infer.backends.onnxruntime.backend:OnnxRuntimeBackend"),
+    "litert": ("native", "edge_infer.backends.litert:LiteRTBackend"),
+    "ort-web": ("page", "edge_infer.backends.web.ort:OrtWebBackend"),
+    "litert-web": ("page", "edge_infer.backends.web.litert:LiteRTWebBackend"),
+    "remote": ("both", "edge_infer.backends.remote.http:RemoteBackend"),
+    "reference": ("native", "edge_infer.backends.reference:ReferenceBackend"),
 }
-# What can work in a page: the others have no build for Pyodide, and are not in what a page fetches of this package.
-_IN_PAGE = ("ort-web", "litert-web", "remote")
 _ENTRY_POINTS = "edge_infer.backends"
 _MADE: dict[str, Backend] = {}
 _FROM_OTHERS: dict[str, str] | None = None
@@ -35,7 +34,7 @@ _FROM_OTHERS: dict[str, str] | None = None
 
 def backend_names() -> Iterator[str]:
     """Give the names of all backends, the preferred here first; it imports none of them."""
-    yield from _IN_PAGE if in_browser() else sorted(_BUILT_IN, key=lambda name: name.endswith("-web"))
+    yield from _built_in()
     yield from _from_other_distributions()
 
 
@@ -47,15 +46,22 @@ def get_backend(name: str) -> Backend:
     """
     if name in _MADE:
         return _MADE[name]
-    places = _BUILT_IN if name in _BUILT_IN else _from_other_distributions()
-    if name not in places or (in_browser() and places is _BUILT_IN and name not in _IN_PAGE):
+    place = _BUILT_IN[name][1] if name in _built_in() else _from_other_distributions().get(name)
+    if place is None:
         names = list(backend_names())
         raise InputError(
             f"Backend `{name}` is not known; choose from {listed(names)}", hint=did_you_mean(name, names), allowed=names
         )
-    module, _, attribute = places[name].partition(":")
+    module, _, attribute = place.partition(":")
     # Of two threads that make it at once, the first one's is taken by both.
     return _MADE.setdefault(name, getattr(import_module(module), attribute)())
+
+
+def _built_in() -> list[str]:
+    """Return the names of our own that may run here; natively also those of a page, which commands start there."""
+    if in_browser():
+        return [name for name, (place, _) in _BUILT_IN.items() if place != "native"]
+    return sorted(_BUILT_IN, key=lambda name: _BUILT_IN[name][0] == "page")
 
 
 def _from_other_distributions() -> dict[str, str]:

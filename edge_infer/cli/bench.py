@@ -17,7 +17,7 @@ from edge_infer.cli import options, output
 from edge_infer.errors import InputError
 from edge_infer.platform.cpu import is_emulated
 from edge_infer.runtime.measurements import machine
-from edge_infer.runtime.open_session import takes_threads
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import Choice, worth_measuring
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _ways(
     bundle: Bundle, backends: Sequence[str], variants: Sequence[str], device: str, threads: int | None
 ) -> tuple[list[Choice], list[Choice]]:
     """Return the ways to measure: natively, and in the page."""
-    pages = [name for name in backends if name.endswith("-web")]
+    pages = [name for name in backends if get_backend(name).page_devices]
     wanted = [bundle.manifest.variant(name) for name in variants]
     natives = [name for name in backends if name not in pages]
     native: list[Choice] = []
@@ -185,9 +185,9 @@ def _ways(
     chosen: list[str | None] = [*variants] or [None]
     for name in engines:
         for one in chosen:
-            native += worth_measuring(bundle.manifest, device, name, one)
+            native += worth_measuring(bundle.manifest, LoadOptions(device, name, one))
 
-    native = [way._replace(threads=threads if takes_threads(way.backend) else None) for way in native]
+    native = [way._replace(threads=threads if get_backend(way.backend).takes_threads else None) for way in native]
     in_page = []
     place = {"auto": "wasm", "cpu": "wasm"}.get(device, device)
     if pages and place not in ("wasm", "webgpu"):

@@ -13,6 +13,7 @@ from edge_infer.cli import output
 from edge_infer.errors import InputError, UnsupportedModel, listed
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.runtime.load import load
+from edge_infer.runtime.selection import exact_engine
 from edge_infer.verify import bisection
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 MAX_EXAMPLES = 4
 #: How many values are given out at once: the first difference ends the search, and memory is limited.
 CHUNK = 64
-_IN_PAGE = ("ort-web",)
 
 
 class Way(NamedTuple):
@@ -86,7 +86,7 @@ class Bisection(NamedTuple):
 
 def judged_way(variant: Variant, backend: str, device: str) -> Way:
     """Return the way that a verdict is of: where nobody asked for a device, that which the engine takes by itself."""
-    if backend in _IN_PAGE:
+    if get_backend(backend).page_devices:
         device = "cpu" if device in ("auto", "wasm") else device
     elif device == "auto":
         device = next(iter(get_backend(backend).availability().devices), "cpu")
@@ -99,21 +99,23 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
     Args:
         bundle: The bundle.
         way: What is judged.
-        against: A backend's name: the same variant there. A variant's id: that on native ONNX Runtime. None: the same
-            variant on native ONNX Runtime if `way` is another engine, else the fp32 variant, else ONNX's reference.
+        against: A backend's name: the same variant there. A variant's id: that on the exact engine. None: the same
+            variant on the exact engine if `way` is another engine, else the fp32 variant, else the reference engine.
 
     Raises:
         InputError: There is no such backend or variant.
     """
     ids = [variant.id for variant in bundle.manifest.variants]
     if against is None:
-        if way.backend != "onnxruntime":
-            return Way(way.variant, "onnxruntime")
-        if way.variant.precision != "fp32" and "onnx/fp32" in ids:
-            return Way(bundle.manifest.variant("onnx/fp32"), "onnxruntime")
-        return Way(way.variant, "reference")
+        exact, plain = exact_engine(way.variant.format), f"{way.variant.format}/fp32"
+        if way.backend != exact:
+            return Way(way.variant, exact)
+        if way.variant.precision != "fp32" and plain in ids:
+            return Way(bundle.manifest.variant(plain), exact)
+        return Way(way.variant, next((name for name in backend_names() if get_backend(name).is_reference), exact))
     if against in ids:
-        found = Way(bundle.manifest.variant(against), "onnxruntime")
+        variant = bundle.manifest.variant(against)
+        found = Way(variant, exact_engine(variant.format))
     elif against in backend_names():
         found = Way(way.variant, against)
     else:
@@ -144,7 +146,7 @@ def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) 
     right, judged = (_bytes(bundle, one.variant) for one in (against, way))
     taps = bisection.taps_of(right, judged)
     # A page takes seconds to start: it gives everything out at once.
-    is_in_page = way.backend in _IN_PAGE or against.backend in _IN_PAGE
+    is_in_page = any(get_backend(one.backend).page_devices for one in (way, against))
     with tempfile.TemporaryDirectory() as folder:
         runner = _Runner(Path(folder), way, against, right, judged, list(examples[:MAX_EXAMPLES]))
         finding, compared = bisection.first_difference(
@@ -193,7 +195,7 @@ class _Runner:
         self._count += 1
         folder = self._folder / f"tapped{self._count}.bundle"
         _write_bundle(folder, way.variant, model, self._examples)
-        if way.backend in _IN_PAGE:
+        if get_backend(way.backend).page_devices:
             return _in_page(folder, way)
         with load(
             folder, backend=way.backend, variant=way.variant.id, device=way.device, strict=True, arrays="tensor"

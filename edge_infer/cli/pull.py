@@ -174,7 +174,8 @@ def _pull(
     choice: dict[str, Any],
     is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False,
 ) -> Pulled:
-    from edge_infer.runtime.live import trial
+    from edge_infer.runtime.loader import trial
+    from edge_infer.runtime.options import LoadOptions
     from edge_infer.sync.client import pull as pull_model
     from edge_infer.sync.client import split_address
     from edge_infer.sync.device import DeviceStore
@@ -188,7 +189,7 @@ def _pull(
             store,
             model,
             device,
-            lambda path: trial(path, **choice),
+            lambda path: trial(path, LoadOptions(**choice)),
             root=None if root is None else root.read_bytes(),
             retry=retry,
             progress=step,

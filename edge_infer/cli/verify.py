@@ -17,7 +17,7 @@ from edge_infer.parity.comparison import compare, judge
 from edge_infer.parity.quantization_steps import steps_apart
 from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
-from edge_infer.runtime.selection import check_device
+from edge_infer.runtime.selection import check_device, exact_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 
 # Two engines may round a value that lies between two steps to different sides, and so differ by one.
 _MAX_STEPS = 1.001
-# The engines of the page run in a real browser; their names here are those inside it.
-_IN_PAGE = ("ort-web", "litert-web")
-_IN_PAGE_BY_DEVICE = {"wasm": ("ort-web", "litert-web"), "webgpu": ("ort-web",)}
-# Which native engine computes a format's integer models exactly, and so judges the other engines.
-_EXACT = {"onnx": "onnxruntime", "tflite": "litert"}
-
+# What only engines in a page have: they run in a real browser.
+_IN_PAGE = ("wasm", "webgpu")
 
 _NOTHING_INSIDE = (
     "{way}: no inner value differs. What does, if anything, are its outputs, or nodes that the engine joins when inner "
@@ -122,7 +118,7 @@ def verify(
     for name in _engines(backends, device, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
-            work = _run_in_page if name in _IN_PAGE else _run_here
+            work = _run_in_page if get_backend(name).page_devices else _run_here
             rows += work(bundle, name, device, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
     if not backends:
         rows = _without_excused(rows)
@@ -164,8 +160,9 @@ def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[s
     formats = {variant.format for variant in wanted}
     kind = device.partition(":")[0]
     names = list(asked)
-    if not names and device in _IN_PAGE_BY_DEVICE:
-        names = [name for name in _IN_PAGE_BY_DEVICE[device] if formats.intersection(get_backend(name).formats)]
+    if not names and device in _IN_PAGE:
+        engines = [get_backend(name) for name in backend_names()]
+        names = [one.name for one in engines if device in one.page_devices and formats.intersection(one.formats)]
     elif not names:
         states = {name: get_backend(name).availability() for name in backend_names()}
         names = [name for name, state in states.items() if state.ready and kind in ("auto", *state.devices)]
@@ -202,11 +199,11 @@ def _bisected(
 
 
 def _without_excused(rows: list[Row]) -> list[Row]:
-    """Excuse what ONNX's own evaluator cannot load, where another engine ran the variant: nobody runs models on it."""
+    """Excuse a variant that a reference cannot load, where another engine ran it."""
     ran = {row.variant for row in rows if not math.isnan(row.sqnr_db)}
     return [
         row._replace(verdict="skip")
-        if row.backend == "reference" and math.isnan(row.sqnr_db) and row.variant in ran
+        if get_backend(row.backend).is_reference and math.isnan(row.sqnr_db) and row.variant in ran
         else row
         for row in rows
     ]
@@ -256,8 +253,9 @@ def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: 
     parity = compare([outputs for _, outputs in examples], results)
     verdict: Verdict = judge(parity, variant.precision)
     steps = None
-    exact = _EXACT[variant.format]
-    if variant.precision not in ("fp32", "fp16") and name != exact and get_backend(exact).availability().ready:
+    exact = exact_engine(variant.format)
+    is_integer = variant.precision not in ("fp32", "fp16")
+    if is_integer and exact not in ("", name) and get_backend(exact).availability().ready:
         with load(bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor") as session:
             steps = steps_apart([session.run(inputs) for inputs, _ in examples], results)
         if steps > _MAX_STEPS and verdict.word != "fail":

@@ -13,9 +13,9 @@ from edge_infer.errors import UnsupportedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
@@ -90,6 +90,16 @@ def cache_folder() -> Path:
     from pathlib import Path
 
     return Path(cache_path())
+
+
+def at_once(steps: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine whose `await`s do not suspend, without an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError(f"{steps!r} suspended")
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""A session whose weights are swapped while it runs: what joins `sync` and `session`."""
+"""A session that follows the versions of a store: its weights are swapped while it runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import contextlib
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError
-from edge_infer.runtime.load import load
+from edge_infer.runtime.load import load_with
+from edge_infer.runtime.loader import trial
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.sync.client import Pulled, pull, split_address
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.follow import Server, follow, server_of
@@ -16,21 +17,10 @@ from edge_infer.sync.follow import Server, follow, server_of
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
     from typing import Self
 
     from edge_infer.runtime.session import Report, Session
     from edge_infer.tensors.tensor import Array
-
-
-def trial(path: Path, **options: Any) -> None:
-    """Load a bundle and run its golden examples, where it has any.
-
-    Raises:
-        EdgeInferError: It does not load, or does not give its golden outputs.
-    """
-    bundle = Bundle.open(path)
-    load(bundle, self_test=bundle.manifest.examples is not None, **options).close()
 
 
 class LiveSession:
@@ -49,9 +39,9 @@ class LiveSession:
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
         self._device = DeviceStore(folder)
-        self._options = options
+        self._asked = LoadOptions(**options)
         self._lock = Lock()
-        self._current = _Counted(load(self._device.active(), **options))
+        self._current = _Counted(load_with(self._device.active(), self._asked))
         self._stop, self._wake = Event(), Event()
         self._thread: Thread | None = None
 
@@ -69,7 +59,7 @@ class LiveSession:
         """
         from edge_infer.sync.cache import bring, plain_address
 
-        device = bring(address, lambda path: trial(path, **options))
+        device = bring(address, lambda path: trial(path, LoadOptions(**options)))
         session = cls(device.folder, **options)
         session.follow(plain_address(address), interval_s=interval_s)
         return session
@@ -113,7 +103,7 @@ class LiveSession:
         path = self._device.active()
         if path.name == self.revision:
             return False
-        new = _Counted(load(path, **self._options))
+        new = _Counted(load_with(path, self._asked))
         with self._lock:
             old, self._current = self._current, new
             old.retired = True
@@ -135,7 +125,7 @@ class LiveSession:
             SyncError: It could not be taken; the old weights go on running.
         """
         store, model = split_address(address)
-        pulled = pull(store, model, self._device, lambda path: trial(path, **self._options), is_halted=is_halted)
+        pulled = pull(store, model, self._device, lambda path: trial(path, self._asked), is_halted=is_halted)
         self.refresh()
         return pulled
 

@@ -1,17 +1,17 @@
-"""Load a model: the door of the package, which begins what takes longest before it imports the rest."""
+"""Public `load`: begins the start of the engine, then imports the rest of the package."""
 
 from __future__ import annotations
 
 import os
 
 from edge_infer.platform import host
-from edge_infer.runtime.options import Wishes
+from edge_infer.runtime.options import LoadOptions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from edge_infer.backends.base import EngineOptions, HasHeadStart
+    from edge_infer.backends.base import EngineOptions
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
 
@@ -69,13 +69,18 @@ def load(
     >>> load("examples/digits/digits.onnx", backend="onnxruntime").inputs
     (TensorSpec('image', 'float32', ('batch', 1, 8, 8)),)
     """
-    wishes = Wishes(
+    asked = LoadOptions(
         device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
     )
-    with _head_start(source, wishes) or _Nothing():
+    return load_with(source, asked)
+
+
+def load_with(source: str | os.PathLike[str] | Bundle, asked: LoadOptions) -> Session:
+    """Load a model as `load` does, whose options are one record."""
+    with _head_start(source, asked) or _Nothing():
         from edge_infer.runtime.loader import opened
 
-        return opened(source, wishes)
+        return host.at_once(opened(source, asked))
 
 
 async def load_async(
@@ -94,14 +99,14 @@ async def load_async(
     fallback: str | None = None,
 ) -> Session:
     """Load a model as `load` does, without blocking; in a page it starts the engine where nobody has yet."""
-    wishes = Wishes(
+    asked = LoadOptions(
         device, backend, variant, threads, latency_budget_ms, tune, strict, self_test, arrays, options, fallback
     )
     if not host.in_browser():
-        return await host.run_in_thread(lambda: load(source, **wishes._asdict()))
-    from edge_infer.runtime.loader import opened_async
+        return await host.run_in_thread(lambda: load_with(source, asked))
+    from edge_infer.runtime.loader import opened
 
-    return await opened_async(source, wishes)
+    return await opened(source, asked, may_wait=True)
 
 
 class _Nothing:
@@ -114,9 +119,9 @@ class _Nothing:
         pass
 
 
-def _head_start(source: object, wishes: Wishes) -> AbstractContextManager[None] | None:
+def _head_start(source: object, asked: LoadOptions) -> AbstractContextManager[None] | None:
     """Let the engine that will run a model begin to start, where it is plain which one that is."""
-    if host.in_browser() or wishes.backend not in (None, _FIRST) or wishes.options is not None:
+    if host.in_browser() or asked.backend not in (None, _FIRST) or asked.options is not None:
         return None
     if not isinstance(source, (str, os.PathLike)):
         return None
@@ -125,5 +130,4 @@ def _head_start(source: object, wishes: Wishes) -> AbstractContextManager[None] 
         return None
     from edge_infer.backends.registry import get_backend
 
-    engine: HasHeadStart = get_backend(_FIRST)  # type: ignore[assignment]
-    return engine.head_start(wishes.device)
+    return get_backend(_FIRST).head_start(asked.device)

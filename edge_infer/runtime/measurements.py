@@ -67,7 +67,7 @@ def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         from warnings import warn
 
-        warn(f"Ignoring `{path}`, which is damaged ({error}): measure again", RuntimeWarning, stacklevel=6)
+        warn(f"Ignoring `{path}`, which is damaged ({error}): measure again", RuntimeWarning, stacklevel=8)
         return ()
 
 

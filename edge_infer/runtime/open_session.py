@@ -4,56 +4,40 @@ from __future__ import annotations
 
 import os
 
-from edge_infer.backends.base import loads_asynchronously
 from edge_infer.backends.registry import get_backend
-from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, ManifestError, UnsupportedError, listed
+from edge_infer.errors import (
+    BackendUnavailable,
+    EdgeInferError,
+    ExecutionError,
+    InputError,
+    ManifestError,
+    UnsupportedError,
+    listed,
+)
 from edge_infer.platform import host
-from edge_infer.platform.records import Record
 from edge_infer.runtime.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer.backends.base import EngineOptions, Runnable
+    from edge_infer.backends.base import Runnable
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.formats.safetensors import Example
+    from edge_infer.runtime.options import LoadOptions
     from edge_infer.runtime.selection import Choice
-    from edge_infer.tensors.tensor import Array
 
 
-class Opening(Record):
-    """What a session is to be besides its choice.
-
-    Attributes:
-        strict: Whether to raise where another device than the chosen one is used.
-        arrays: What outputs are, as in `edge_infer.load`.
-        asked: The device that the user asked for.
-        fallbacks: What was tried before and failed, in words.
-        self_test: Whether to run the golden examples first and compare.
-        options: Settings of the engine.
-        fallback: The same model on a server, for what cannot be run here; None for nowhere.
-        latency_budget_ms: The time after which a call is too slow to run here, where there is a fallback.
-    """
-
-    strict: bool
-    arrays: str
-    asked: str
-    fallbacks: Sequence[str] = ()
-    self_test: bool = False
-    options: EngineOptions | None = None
-    fallback: str | None = None
-    latency_budget_ms: float | None = None
-
-
-def open_session(bundle: Bundle, choice: Choice, model: str | bytes, wishes: Opening) -> Session:
+async def open_session(
+    bundle: Bundle, choice: Choice, asked: LoadOptions, fallbacks: Sequence[str] = (), *, may_wait: bool = False
+) -> Session:
     """Make the session of one choice.
 
     Args:
         bundle: The bundle of the model.
         choice: The variant, the engine, the device and the threads.
-        model: The path of the variant's model file, or its bytes.
-        wishes: What else was asked for.
+        asked: The options of `load`.
+        fallbacks: The choices that failed before this one, in words.
+        may_wait: Whether to await the download, the start of the engine and its calls, as in a page.
 
     Raises:
         UnsupportedModel: The engine cannot load it.
@@ -61,44 +45,29 @@ def open_session(bundle: Bundle, choice: Choice, model: str | bytes, wishes: Ope
         ManifestError: The model has another interface than the manifest promises.
         InputError: The engine takes no number of threads; or there is nothing to test with.
         ExecutionError: The self-test did not give the golden outputs.
-    """
-    settings = _settings(choice, wishes)
-    runnable = get_backend(choice.backend).prepare(model, choice.variant, device=choice.device, options=settings)
-    session = _session(bundle, choice, runnable, wishes)
-    return _self_tested(session) if wishes.self_test else session
-
-
-async def open_session_async(bundle: Bundle, choice: Choice, wishes: Opening) -> Session:
-    """Make the session of one choice as `open_session` does, in a page: start the engine, fetch and load the model.
-
-    Raises:
-        The errors of `open_session`.
         UnsupportedError: There is a fallback, and the engine is one that only runs asynchronously.
     """
-    backend = get_backend(choice.backend)
-    settings = _settings(choice, wishes)
-    await backend.start()
-    model = await bundle.model_async(choice.variant)
-    runnable: Runnable
-    if loads_asynchronously(backend):
-        if wishes.fallback is not None:
+    backend, settings = get_backend(choice.backend), _settings(choice, asked)
+    if may_wait:
+        await backend.start()
+        model = await bundle.model_async(choice.variant)
+        runnable = await backend.prepare_async(model, choice.variant, device=choice.device, options=settings)
+        if asked.fallback is not None and runnable.is_asynchronous:
+            runnable.close()
             raise UnsupportedError(
                 f"`fallback` needs an engine that runs at once, `{choice.backend}` answers later",
-                hint="backend='ort-web'",
+                hint="device='wasm'",
             )
-        runnable = await backend.prepare_async(model, choice.variant, device=choice.device, options=settings)
     else:
+        model = bundle.model(choice.variant)
         runnable = backend.prepare(model, choice.variant, device=choice.device, options=settings)
-    session = _session(bundle, choice, runnable, wishes)
-    return await _self_tested_async(session) if wishes.self_test else session
-
-
-def _session(bundle: Bundle, choice: Choice, runnable: Runnable, wishes: Opening) -> Session:
-    """Check what an engine has loaded, and make a session of it."""
-    _check_placement(choice, runnable, strict=wishes.strict)
+    _check_placement(choice, runnable, strict=asked.strict)
     _check_specs(bundle, choice, runnable)
-    runnable = _with_fallback(runnable, wishes.fallback, wishes.latency_budget_ms)
-    return Session(bundle, choice, runnable, arrays=wishes.arrays, asked=wishes.asked, fallbacks=wishes.fallbacks)
+    runnable = _with_fallback(runnable, asked.fallback, asked.latency_budget_ms)
+    session = Session(bundle, choice, runnable, asked, fallbacks)
+    if asked.self_test:
+        await _self_test(session, choice.variant.precision, may_wait=may_wait)
+    return session
 
 
 def _with_fallback(runnable: Runnable, url: str | None, latency_budget_ms: float | None) -> Runnable:
@@ -111,23 +80,18 @@ def _with_fallback(runnable: Runnable, url: str | None, latency_budget_ms: float
     return FallbackModel(runnable, url, RemoteModel, None if latency_budget_ms is None else latency_budget_ms / 1000)
 
 
-def takes_threads(backend: str) -> bool:
-    """Tell whether an engine takes the number of threads of an operator, as its option `intra_op_threads`."""
-    return bool(getattr(get_backend(backend), "takes_threads", False))
-
-
-def _settings(choice: Choice, wishes: Opening) -> dict[str, str]:
+def _settings(choice: Choice, asked: LoadOptions) -> dict[str, str]:
     """Return what the engine is told: the bundle's own options, the program's, and the threads."""
     own = choice.variant.options.get(choice.backend, {})
     for key in own:
         if key in ("strict", "arena") or key.partition(".")[0] in ("user", "provider"):
             raise ManifestError(f"The variant `{choice.variant.id}` sets `{key}`, which only a program may", got=key)
     settings = {**_thread_option(choice), **own}
-    if wishes.options is not None:
-        settings |= wishes.options.settings()
+    if asked.options is not None:
+        settings |= asked.options.settings()
     if choice.threads is not None:
         settings["intra_op_threads"] = str(choice.threads)
-    if wishes.strict and (wishes.options is not None or choice.device.startswith("cuda")):
+    if asked.strict and (asked.options is not None or choice.device.startswith("cuda")):
         settings["strict"] = "1"
     return settings
 
@@ -146,7 +110,7 @@ def _check_placement(choice: Choice, runnable: Runnable, *, strict: bool) -> Non
     if placement.fallbacks:
         from warnings import warn
 
-        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=6)
+        warn(f"{choice.backend}: {'; '.join(placement.fallbacks)}", RuntimeWarning, stacklevel=7)
 
 
 def _thread_option(choice: Choice) -> dict[str, str]:
@@ -155,7 +119,7 @@ def _thread_option(choice: Choice) -> dict[str, str]:
     Left alone, engines start a thread for each core of the machine, pinned to it, whatever share of the machine this
     process has; where that is less than the machine, it is told.
     """
-    if not takes_threads(choice.backend):
+    if not get_backend(choice.backend).takes_threads:
         if choice.threads is not None:
             raise InputError(
                 f"Backend `{choice.backend}` takes no number of threads", hint="leave `threads` out", got=choice.threads
@@ -196,51 +160,29 @@ def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
             )
 
 
-def _self_tested(session: Session) -> Session:
-    """Return the session if it gives the golden outputs of its bundle; else close it and raise."""
-    examples = _golden_examples(session)
-    try:
-        results = [session.run(inputs) for inputs, _ in examples]
-    except InputError as error:
-        raise _unfit(session, error) from error
-    return _judged(session, examples, results)
-
-
-async def _self_tested_async(session: Session) -> Session:
-    """Do as `_self_tested` does, on an engine that may be asynchronous."""
-    examples = _golden_examples(session)
-    try:
-        results = [await session.run_async(inputs) for inputs, _ in examples]
-    except InputError as error:
-        raise _unfit(session, error) from error
-    return _judged(session, examples, results)
-
-
-def _unfit(session: Session, error: InputError) -> ExecutionError:
-    session.close()
-    return ExecutionError(f"Self-test failed: the golden examples do not fit the model: {error.message}")
-
-
-def _golden_examples(session: Session) -> list[Example]:
+async def _self_test(session: Session, precision: str, *, may_wait: bool) -> None:
+    """Close the session and raise if it does not give the golden outputs of its bundle."""
     examples = session.bundle.examples()
-    if not examples:
+    try:
+        if not examples:
+            raise InputError(
+                f"`{session.bundle.manifest.name}` has no golden examples to test itself with",
+                hint="edge-infer convert model.onnx -o model.bundle",
+            )
+        try:
+            results = [await session.run_async(one) if may_wait else session.run(one) for one, _ in examples]
+        except InputError as error:
+            raise ExecutionError(
+                f"Self-test failed: the golden examples do not fit the model: {error.message}"
+            ) from error
+        from edge_infer.parity.comparison import compare, judge
+
+        verdict = judge(compare([outputs for _, outputs in examples], results), precision)
+        if verdict.word == "fail":
+            raise ExecutionError(
+                f"Self-test failed: {session!r} against its golden examples: {verdict.reason}",
+                hint=f"edge-infer verify {session.bundle.location}",
+            )
+    except EdgeInferError:
         session.close()
-        raise InputError(
-            f"`{session.bundle.manifest.name}` has no golden examples to test itself with",
-            hint="edge-infer convert model.onnx -o model.bundle",
-        )
-    return examples
-
-
-def _judged(session: Session, examples: list[Example], results: list[dict[str, Array]]) -> Session:
-    from edge_infer.parity.comparison import compare, judge
-
-    verdict = judge(compare([outputs for _, outputs in examples], results), session._choice.variant.precision)
-    if verdict.word == "fail":
-        name = repr(session)
-        session.close()
-        raise ExecutionError(
-            f"Self-test failed: {name} against its golden examples: {verdict.reason}",
-            hint=f"edge-infer verify {session.bundle.location}",
-        )
-    return session
+        raise

@@ -1,4 +1,4 @@
-"""The options of `load`, as one immutable record."""
+"""The options of `load` as one immutable record."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import EngineOptions
 
 
-class Wishes(Record):
-    """What the caller of `load` asked for."""
+class LoadOptions(Record):
+    """The options of `edge_infer.load`, which documents each."""
 
-    device: str
-    backend: str | None
-    variant: str | None
-    threads: int | None
-    latency_budget_ms: float | None
-    tune: bool
-    strict: bool
-    self_test: bool
-    arrays: str
-    options: EngineOptions | None
-    fallback: str | None
+    device: str = "auto"
+    backend: str | None = None
+    variant: str | None = None
+    threads: int | None = None
+    latency_budget_ms: float | None = None
+    tune: bool = False
+    strict: bool = False
+    self_test: bool = False
+    arrays: str = "auto"
+    options: EngineOptions | None = None
+    fallback: str | None = None
+
+
+DEFAULTS = LoadOptions()

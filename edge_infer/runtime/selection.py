@@ -7,11 +7,11 @@ the model was measured on this machine, the fastest way that keeps its quality c
 
 from __future__ import annotations
 
-from edge_infer.backends.base import has_reasons
 from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.errors import BackendUnavailable, InputError, did_you_mean, listed
 from edge_infer.platform import host
 from edge_infer.platform.records import Record
+from edge_infer.runtime.options import DEFAULTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import Availability
     from edge_infer.bundle.manifest import Manifest, Variant
     from edge_infer.runtime.measurements import Measurement
+    from edge_infer.runtime.options import LoadOptions
 
 DEVICES = ("auto", "cpu", "cuda", "wasm", "webgpu")
 
@@ -35,8 +36,6 @@ _PRECISIONS = {
 _EMULATED = {"cpu": ("fp16",), "wasm": ("fp16",), "cuda": (), "webgpu": ()}
 # What a variant must be made for to be taken unasked on a device.
 _TARGETS = {"cpu": ("any", "pi"), "wasm": ("any", "web"), "cuda": ("any", "cuda"), "webgpu": ("any", "web")}
-# Engines that are right but slow: taken when they are asked for, never by themselves.
-_ONLY_WHEN_ASKED = ("reference",)
 # A device that `auto` does not take: a page downloads a second engine for it, and its calls may have to be awaited.
 _NOT_BY_ITSELF = ("webgpu",)
 # Two medians that are nearer than this are the same: then quality and fewer threads decide.
@@ -70,14 +69,7 @@ class Choice(Record):
 
 
 def choices(
-    manifest: Manifest,
-    *,
-    device: str = "auto",
-    backend: str | None = None,
-    variant: str | None = None,
-    threads: int | None = None,
-    measured: Sequence[Measurement] = (),
-    latency_budget_ms: float | None = None,
+    manifest: Manifest, asked: LoadOptions = DEFAULTS, measured: Sequence[Measurement] = ()
 ) -> Iterator[Choice]:
     """Give the ways to run a bundle here, the preferred first; an engine is asked when its turn comes.
 
@@ -85,12 +77,9 @@ def choices(
 
     Args:
         manifest: What the bundle holds.
-        device: `auto`, or one of `DEVICES`, `cuda` also as `cuda:1`.
-        backend: The only engine to consider, or None for all.
-        variant: The id of the only variant to consider, or None for all.
-        threads: The threads that one operator may use, or None.
-        measured: What was measured of this model on this machine: the fastest that keeps its quality comes first.
-        latency_budget_ms: The time that a call may take: the best quality within it comes first.
+        asked: The options of `load`: device, backend, variant and threads narrow the choice; within the latency budget
+            the best quality comes first.
+        measured: The measurements of this model on this machine: the fastest that keeps its quality comes first.
 
     Yields:
         At least one choice.
@@ -100,29 +89,20 @@ def choices(
         BackendUnavailable: No engine here can run it, or the wanted one reads none of its
             formats; the message says why.
     """
-    device = check_device(device)
+    device, backend, variant = check_device(asked.device), asked.backend, asked.variant
+    budget_ms = asked.latency_budget_ms
     kind = device.partition(":")[0]
     variants = [manifest.variant(variant)] if variant is not None else list(manifest.variants)
-    first = None
-    if measured:
-        first = best_measured(
-            manifest,
-            measured,
-            device=device,
-            backend=backend,
-            variant=variant,
-            threads=threads,
-            latency_budget_ms=latency_budget_ms,
-        )
+    first = best_measured(manifest, asked, measured) if measured else None
     if first is not None:
-        if latency_budget_ms is not None and first.ms is not None and first.ms > latency_budget_ms:
+        if budget_ms is not None and first.ms is not None and first.ms > budget_ms:
             from warnings import warn
 
             warn(
-                f"No way to run this model here takes at most {latency_budget_ms:g} ms: "
+                f"No way to run this model here takes at most {budget_ms:g} ms: "
                 f"`{first.variant.id}` by {first.backend} is the fastest with {first.ms:.3g} ms",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=7,
             )
         yield first
 
@@ -131,9 +111,9 @@ def choices(
     later: list[Choice] = []
     wrong: list[Choice] = []
     for name in [backend] if backend is not None else backend_names():
-        if backend is None and name in _ONLY_WHEN_ASKED:
-            continue
         engine = get_backend(name)
+        if backend is None and engine.is_reference:
+            continue
         readable = [candidate for candidate in variants if candidate.format in engine.formats]
         if not readable:
             continue
@@ -141,7 +121,7 @@ def choices(
         if state.ready and kind in ("auto", *state.devices):
             for place in _by_itself(state) if device == "auto" else (device,):
                 for candidate in _ordered(readable, place, variant is not None):
-                    choice = Choice(candidate, name, place, threads, _why(candidate, place, variant, readable))
+                    choice = Choice(candidate, name, place, asked.threads, _why(candidate, place, variant, readable))
                     if first is not None and choice.is_way_of(first):
                         continue
                     is_found = True
@@ -189,19 +169,19 @@ def check_device(device: str) -> str:
     return "wasm" if kind == "cpu" and host.in_browser() else device
 
 
-def worth_measuring(manifest: Manifest, device: str, backend: str | None, variant: str | None) -> list[Choice]:
+def worth_measuring(manifest: Manifest, asked: LoadOptions) -> list[Choice]:
     """Return every way to run a bundle here that a measurement may prefer, without thread counts.
 
     Raises:
         The errors of `choices`.
     """
-    wanted = check_device(device)
+    wanted, backend, variant = check_device(asked.device), asked.backend, asked.variant
     kind = wanted.partition(":")[0]
     found = []
     for name in [backend] if backend is not None else backend_names():
         engine = get_backend(name)
         variants = [one for one in manifest.variants if variant in (None, one.id) and one.format in engine.formats]
-        if not variants or (backend is None and name in _ONLY_WHEN_ASKED):
+        if not variants or (backend is None and engine.is_reference):
             continue
         state = engine.availability()
         if not state.ready:
@@ -211,25 +191,17 @@ def worth_measuring(manifest: Manifest, device: str, backend: str | None, varian
             Choice(one, name, place) for place in places for one in _ordered(variants, place, variant is not None)
         ]
     if not found:
-        next(choices(manifest, device=device, backend=backend, variant=variant))  # raises, and says why
+        next(choices(manifest, asked))  # raises, and says why
     return found
 
 
-def best_measured(
-    manifest: Manifest,
-    measured: Sequence[Measurement],
-    *,
-    device: str,
-    backend: str | None,
-    variant: str | None,
-    threads: int | None,
-    latency_budget_ms: float | None = None,
-) -> Choice | None:
-    """Choose by what was measured, among what fits the wishes; None where nothing does.
+def best_measured(manifest: Manifest, asked: LoadOptions, measured: Sequence[Measurement]) -> Choice | None:
+    """Choose by measurement among the ways that fit the options; None where nothing does.
 
     The arguments are those of `choices`.
     """
-    device = check_device(device)
+    device, backend, variant = check_device(asked.device), asked.backend, asked.variant
+    threads, latency_budget_ms = asked.threads, asked.latency_budget_ms
     kind = device.partition(":")[0]
     known = {one.id: one for one in manifest.variants if variant in (None, one.id)}
     fitting = [
@@ -237,17 +209,17 @@ def best_measured(
         for row in measured
         if row.variant in known
         and kind in ("auto", row.device)
-        and (row.backend == backend or (backend is None and row.backend not in _ONLY_WHEN_ASKED))
+        and backend in (None, row.backend)
         and threads in (None, row.threads)
         and (not row.threads or threads or "intra_op_threads" not in known[row.variant].options.get(row.backend, {}))
         and row.verdict != "fail"
     ]
-    here = {*backend_names()}
-    versions = {name: get_backend(name).version() for name in {row.backend for row in fitting} & here}
+    engines = [get_backend(name) for name in {row.backend for row in fitting} & {*backend_names()}]
+    versions = {one.name: one.version() for one in engines if backend is not None or not one.is_reference}
     fitting = [row for row in fitting if row.version == versions.get(row.backend)]
     # A GPU may be gone; an engine that has a version has the processor.
-    asked = {row.backend for row in fitting if row.device not in ("cpu", "wasm")}
-    devices = {name: get_backend(name).availability().devices for name in asked}
+    others = {row.backend for row in fitting if row.device not in ("cpu", "wasm")}
+    devices = {name: get_backend(name).availability().devices for name in others}
     fitting = [row for row in fitting if row.device in devices.get(row.backend, (row.device,))]
     fitting = [row for row in fitting if row.verdict != "warn"] or fitting
     if not fitting:
@@ -266,6 +238,12 @@ def best_measured(
         why = f"asked for; {why}"
     place = device if kind == row.device else row.device
     return Choice(known[row.variant], row.backend, place, row.threads or None, why, row.ms)
+
+
+def exact_engine(model_format: str) -> str:
+    """Return the engine that computes a format's integer models exactly; empty where there is none."""
+    engines = (get_backend(name) for name in backend_names())
+    return next((one.name for one in engines if one.is_exact and model_format in one.formats), "")
 
 
 def by_rule(variants: Sequence[Variant], device: str) -> tuple[Variant, str]:
@@ -316,10 +294,10 @@ def _no_choice(
     formats = sorted({variant.format for variant in variants})
     kind = device.partition(":")[0]
     for engine in map(get_backend, reasons):
-        if has_reasons(engine) and (fault := engine.why_not(kind)) is not None:
+        if (fault := engine.why_not(kind)) is not None:
             return fault
     if kind in ("cpu", "cuda") and backend is None:  # nothing that runs in a page has these
-        reasons = {name: state for name, state in reasons.items() if not name.endswith("-web")} or reasons
+        reasons = {name: state for name, state in reasons.items() if not get_backend(name).page_devices} or reasons
     if not reasons:
         who = f"Backend `{backend}`" if backend is not None else "No backend"
         verb = "reads none of" if backend is not None else "reads"

@@ -5,7 +5,6 @@ A session's `run` may be called from any thread; a prepared call or a stream bel
 
 from __future__ import annotations
 
-from edge_infer.backends.base import is_asynchronous
 from edge_infer.backends.registry import get_backend
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.platform import host
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import Call, Runnable
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.runtime.options import LoadOptions
     from edge_infer.runtime.selection import Choice
     from edge_infer.tensors.tensor import Array, TensorSpec
 
@@ -69,19 +69,19 @@ class Session:
     """
 
     def __init__(
-        self, bundle: Bundle, choice: Choice, runnable: Runnable, *, arrays: str, asked: str, fallbacks: Sequence[str]
+        self, bundle: Bundle, choice: Choice, runnable: Runnable, asked: LoadOptions, fallbacks: Sequence[str] = ()
     ) -> None:
         self.bundle = bundle
         self.inputs: tuple[TensorSpec, ...] = choice.variant.inputs or bundle.manifest.inputs or runnable.inputs
         self.outputs: tuple[TensorSpec, ...] = choice.variant.outputs or bundle.manifest.outputs or runnable.outputs
         self._choice = choice
         self._runnable: Runnable | None = runnable
-        self._adopt = getattr(runnable, "adopt", None)
+        self._adopt = runnable.adopt
         self._check = InputChecker(self.inputs, adopt=self._adopt)
         self._output_specs = {spec.name: spec for spec in self.outputs}
         self._output_names = list(self._output_specs)
-        self._arrays = ("numpy" if has_numpy() else "tensor") if arrays == "auto" else arrays
-        self._asked = asked
+        self._arrays = ("numpy" if has_numpy() else "tensor") if asked.arrays == "auto" else asked.arrays
+        self._asked = asked.device
         self._fallbacks = tuple(fallbacks)
         self._lock: Any = None
         if not runnable.is_thread_safe:
@@ -142,7 +142,7 @@ class Session:
     ) -> dict[str, Array]:
         """Run the model once as `run` does, without blocking the event loop: natively in a thread."""
         runnable = self._runnable or self._closed()
-        if is_asynchronous(runnable):
+        if runnable.is_asynchronous:
             feeds = self._check(inputs)
             names = self._output_names if outputs is None else self._known(outputs, self._output_names)
             keep = self._check_places(names, into or {}, keep)

@@ -19,7 +19,8 @@ from edge_infer.errors import EdgeInferError, InputError, UnsupportedModel
 from edge_infer.parity.comparison import FP32_MIN_SQNR_DB, compare, judge
 from edge_infer.platform import host
 from edge_infer.runtime.measurements import Measurement, remember
-from edge_infer.runtime.open_session import Opening, open_session, takes_threads
+from edge_infer.runtime.open_session import open_session
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import choices, worth_measuring
 from edge_infer.tensors.arrays import has_numpy, present
 from edge_infer.tensors.dummy_inputs import made_up_inputs
@@ -109,7 +110,8 @@ def tune(
     if threads is not None and (not threads or min(threads) < 1):
         raise InputError(f"`threads` is {list(threads)}, expected numbers from 1", got=list(threads))
     bundle = source if isinstance(source, Bundle) else Bundle.open(source)
-    ways = list(_ways(worth_measuring(bundle.manifest, device, backend, variant), threads))
+    asked = LoadOptions(device, backend, variant)
+    ways = list(_ways(worth_measuring(bundle.manifest, asked), threads))
     quality = measured_quality(bundle)
     rows: list[Measurement] = []
     failed: list[Failed] = []
@@ -124,7 +126,7 @@ def tune(
             f"No way to run `{bundle.manifest.name}` works here: {'; '.join(reasons)}", hint="edge-infer backends"
         )
     rows.sort(key=lambda row: row.ms)
-    best = next(choices(bundle.manifest, device=device, backend=backend, variant=variant, measured=rows))
+    best = next(choices(bundle.manifest, asked, rows))
     path = _kept(bundle, rows, failed) if save else None
     return Tuning(bundle.label, tuple(rows), tuple(failed), best, path)
 
@@ -152,7 +154,7 @@ def _ways(found: Sequence[Choice], threads: Sequence[int] | None) -> Iterator[Ch
     Raises:
         InputError: None of the engines takes a number of threads, and some were asked for.
     """
-    if threads is not None and not any(takes_threads(choice.backend) for choice in found):
+    if threads is not None and not any(get_backend(choice.backend).takes_threads for choice in found):
         raise InputError(
             f"Backend `{found[0].backend}` takes no number of threads", hint="leave `threads` out", got=list(threads)
         )
@@ -160,9 +162,9 @@ def _ways(found: Sequence[Choice], threads: Sequence[int] | None) -> Iterator[Ch
     numbers = sorted({*threads}) if threads is not None else sorted({1, *_powers(usable), usable})
     for choice in found:
         is_fixed = "intra_op_threads" in choice.variant.options.get(choice.backend, {})
-        if is_fixed or (threads is None and not takes_threads(choice.backend)):
+        if is_fixed or (threads is None and not get_backend(choice.backend).takes_threads):
             yield choice
-        elif takes_threads(choice.backend):
+        elif get_backend(choice.backend).takes_threads:
             for number in numbers if choice.device == "cpu" or threads is not None else [1]:
                 yield choice._replace(threads=number)
 
@@ -194,9 +196,8 @@ def _measure(
             if progress is not None:
                 progress(f"{way.variant.id} by {way.backend} on {way.device}, threads: {way.threads or 'its own'}")
             try:
-                session = open_sessions.enter_context(
-                    open_session(bundle, way, bundle.model(way.variant), Opening(True, "tensor", way.device))
-                )
+                asked = LoadOptions(way.device, strict=True, arrays="tensor")
+                session = open_sessions.enter_context(host.at_once(open_session(bundle, way, asked)))
                 # Measured is what applications do: on numpy arrays, where there is numpy.
                 feeds = [present(inputs, arrays) for inputs, _ in examples] or [made_up_inputs(session.inputs)]
                 results = [session.run(inputs) for inputs in feeds]

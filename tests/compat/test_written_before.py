@@ -15,7 +15,7 @@ import edge_infer
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import cli
 from edge_infer.runtime import measurements
-from edge_infer.runtime.live import trial
+from edge_infer.runtime.loader import trial
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.publish import publish

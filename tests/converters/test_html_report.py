@@ -15,6 +15,7 @@ from PIL import Image
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import BundleError
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import choices
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.thumbnails import data_url
@@ -105,7 +106,7 @@ def test_the_page_says_what_each_place_will_take(write_model: WriteModel, tmp_pa
     assert "<td>CUDA, onnxruntime</td><td>onnx/fp16</td>" in page
     assert "<td>CPU or Raspberry Pi, LiteRT</td><td>tflite/int8</td>" in page
     manifest = Bundle.open(result.path).manifest
-    assert next(choices(manifest, device="cpu", backend="onnxruntime")).variant.id == "onnx/int8", "as the page says"
+    assert next(choices(manifest, LoadOptions("cpu", "onnxruntime"))).variant.id == "onnx/int8", "as the page says"
     assert "prefers-color-scheme: dark" in page
     assert "int8 in precise mode / on plain kernels: onnx/int8 " in page
 

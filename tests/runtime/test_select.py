@@ -12,6 +12,7 @@ from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.errors import BackendUnavailable, CudaUnavailable
 from edge_infer.platform import cuda
 from edge_infer.runtime.measurements import Measurement
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import Choice, choices
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ DIGITS = manifest(
 def picked(
     manifest: Manifest, device: str = "auto", backend: str | None = None, variant: str | None = None
 ) -> list[str]:
-    found = choices(manifest, device=device, backend=backend, variant=variant)
+    found = choices(manifest, LoadOptions(device, backend, variant))
     return [f"{c.variant.id} by {c.backend} on {c.device}" for c in found]
 
 
@@ -134,7 +135,7 @@ def test_a_gpu_comes_first_and_takes_the_float16_that_was_made_for_it() -> None:
     assert picked(DIGITS, "cuda:1") == [
         f"onnx/{precision} by onnxruntime on cuda:1" for precision in ("fp16", "fp32", "int8")
     ]
-    first = next(choices(DIGITS, device="cuda"))
+    first = next(choices(DIGITS, LoadOptions("cuda")))
     assert first.why == "rule: fp16 stands first on cuda"
 
 
@@ -157,7 +158,7 @@ def test_what_was_measured_on_the_gpu_overrules_the_rule(verdict: str, ms: float
         Measurement("onnx/fp32", "onnxruntime", version, "cuda", 0, 3.0, 0.02, 140.0, "ok"),
     ]
 
-    first = next(choices(DIGITS, device="cuda:1", measured=rows))
+    first = next(choices(DIGITS, LoadOptions("cuda:1"), rows))
 
     assert (first.variant.id, first.device) == (taken, "cuda:1")
 
@@ -188,7 +189,7 @@ MEASURED = [
 def first(
     rows: list[Measurement], budget_ms: float | None = None, *, backend: str | None = None, variant: str | None = None
 ) -> Choice:
-    return next(choices(DIGITS, measured=rows, latency_budget_ms=budget_ms, backend=backend, variant=variant))
+    return next(choices(DIGITS, LoadOptions(backend=backend, variant=variant, latency_budget_ms=budget_ms), rows))
 
 
 def test_the_fastest_measured_way_comes_before_the_rules_with_its_threads() -> None:
@@ -267,7 +268,7 @@ def test_figures_of_a_gpu_that_is_gone_do_not_count() -> None:
 
     assert (first(rows).variant.id, first(rows).device) == ("onnx/fp32", "cpu")
     with pytest.raises(BackendUnavailable, match=r"(?i)cuda"):
-        next(choices(DIGITS, device="cuda", measured=rows))
+        next(choices(DIGITS, LoadOptions("cuda"), rows))
 
 
 def test_a_variant_that_is_near_the_source_is_taken_where_the_better_figures_are_of_another_version() -> None:

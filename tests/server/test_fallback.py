@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 import edge_infer
-from edge_infer.backends.base import Placement
+from edge_infer.backends.base import Placement, Runnable
 from edge_infer.backends.registry import get_backend
 from edge_infer.backends.remote.fallback import FallbackModel
 from edge_infer.backends.remote.http import RemoteModel
@@ -126,7 +126,7 @@ def test_what_is_as_fast_within_the_noise_but_over_the_budget_is_no_reason_to_le
         assert (session.report().device, session.report().threads) == ("cpu", 2)
 
 
-class Local:
+class Local(Runnable):
     """A model here that fails or dawdles as it is told."""
 
     inputs: tuple[TensorSpec, ...] = (TensorSpec("x", "float32", ("batch", 3)),)

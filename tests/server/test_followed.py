@@ -13,7 +13,8 @@ import pytest
 
 import edge_infer
 from edge_infer.errors import EdgeInferError, FetchError, TrialError
-from edge_infer.runtime.live import LiveSession, trial
+from edge_infer.runtime.live import LiveSession
+from edge_infer.runtime.loader import trial
 from edge_infer.server.app import create_app
 from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.http.in_thread import ServerThread

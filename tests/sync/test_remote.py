@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 
 from edge_infer.errors import FetchError, StoreError
-from edge_infer.runtime.live import trial
+from edge_infer.runtime.loader import trial
 from edge_infer.sync.client import pull
 from edge_infer.sync.device import DeviceStore
 from edge_infer.sync.oci import OciStore

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edge_infer.runtime.live import trial
+from edge_infer.runtime.loader import trial
 from edge_infer.sync.device import DeviceStore
 from edge_infer.tools.device.drop_folder import DropFolder
 from tests.support.sync.power import version_of

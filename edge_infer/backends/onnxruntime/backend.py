@@ -1,7 +1,7 @@
 """ONNX Runtime, natively: CPU and CUDA.
 
-Where numpy is not imported a model on the CPU goes by the C interface (`onnxruntime_c.py`), which needs neither numpy
-nor the Python binding; elsewhere by the Python binding (`onnxruntime_model.py`).
+Where numpy is not imported a model on the CPU goes by the C interface (`c.py`), which needs neither numpy
+nor the Python binding; elsewhere by the Python binding (`model.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from edge_infer.backends.base import Availability
+from edge_infer.backends.base import Availability, Backend
 from edge_infer.errors import BackendUnavailable
 from edge_infer.platform.installed import installed_version, origin_of
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from edge_infer.errors import EdgeInferError
 
 
-class OnnxRuntimeBackend:
+class OnnxRuntimeBackend(Backend):
     """The adapter of the `onnxruntime` package."""
 
     name = "onnxruntime"
     formats = ("onnx",)
-    #: It takes the option `intra_op_threads`.
+    is_exact = True
     takes_threads = True
 
     def availability(self) -> Availability:
@@ -57,7 +57,7 @@ class OnnxRuntimeBackend:
         return Availability(True, ("cuda", "cpu"))
 
     def why_not(self, device: str) -> BackendUnavailable | None:
-        """Tell why the device does not work here, and what to type; see `HasReasons`."""
+        """Tell why the device does not work here, and what to type; see `Backend.why_not`."""
         if device != "cuda":
             return None
         from pathlib import Path
@@ -77,7 +77,7 @@ class OnnxRuntimeBackend:
         return load_api().version
 
     def head_start(self, device: str) -> AbstractContextManager[None] | None:
-        """See `HasHeadStart.head_start`: it is for models that the C interface will run."""
+        """See `Backend.head_start`: it is for models that the C interface will run."""
         if "numpy" in sys.modules or device not in ("auto", "cpu"):
             return None
         if device == "auto" and self.availability().devices != ("cpu",):
@@ -85,9 +85,6 @@ class OnnxRuntimeBackend:
         from edge_infer.backends.onnxruntime.api import HeadStart
 
         return HeadStart()
-
-    async def start(self) -> None:
-        """Do nothing: it starts when it is imported."""
 
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> Runnable:
         """Load a model; see `Backend.prepare`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from edge_infer.backends.base import Placement
+from edge_infer.backends.base import Placement, Runnable
 from edge_infer.backends.onnxruntime.api import OrtError, load_api
 from edge_infer.backends.onnxruntime.c_call import OrtCCall
 from edge_infer.backends.onnxruntime.c_values import (
@@ -74,7 +74,7 @@ def load_model(model: str | bytes, file: str | None, options: Mapping[str, str])
     return OrtCModel(Handle(api, "Session", pointer), threads)
 
 
-class OrtCModel:
+class OrtCModel(Runnable):
     """A loaded session."""
 
     is_thread_safe = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.backends.base import Runnable
 from edge_infer.backends.onnxruntime.errors import translate, translated
 from edge_infer.backends.onnxruntime.values import ONNX_TYPE, OrtTensor, from_ort_value, spec_of, to_ort_value
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import Array
 
 
-class OnnxRuntimeModel:
+class OnnxRuntimeModel(Runnable):
     """A loaded ONNX Runtime session."""
 
     is_thread_safe = True

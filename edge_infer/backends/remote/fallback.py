@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from edge_infer.backends.base import Runnable
 from edge_infer.errors import BundleError, EdgeInferError, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from edge_infer.backends.base import Call, Placement, Runnable
+    from edge_infer.backends.base import Call, Placement
     from edge_infer.tensors.tensor import Array
 
 #: So many calls in a row over the budget are no accident; the first of all is not counted, it warms up.
 _SLOW_CALLS = 3
 
 
-class FallbackModel:
+class FallbackModel(Runnable):
     """A model here, and the same one on a server.
 
     Args:
@@ -56,13 +57,10 @@ class FallbackModel:
         self.inputs = local.inputs
         self.outputs = local.outputs
         self.is_thread_safe = local.is_thread_safe
-
-    def __getattr__(self, name: str) -> Any:
-        """Offer what the engine offers beside the contract."""
-        return getattr(self.__dict__["_local"], name)
+        self.adopt = local.adopt
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> Placement:  # type: ignore[override]  # it changes with each call
         """Where it runs, and what was sent to the server for which reason."""
         found = self._local.placement
         with self._counting:

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.backends.base import Availability, Placement
+from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.backends.remote.reply import Reply
 from edge_infer.errors import (
     BundleError,
@@ -66,7 +66,7 @@ _OK = 200
 _LATER = (429, 503)
 
 
-class RemoteBackend:
+class RemoteBackend(Backend):
     """The adapter of v2 servers."""
 
     name = "remote"
@@ -98,7 +98,7 @@ class RemoteBackend:
         )
 
 
-class RemoteModel:
+class RemoteModel(Runnable):
     """A model on a server.
 
     Args:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.backends.base import Backend
 from edge_infer.backends.web.call import to_bytes, translated
 from edge_infer.backends.web.engine import PageEngine
 from edge_infer.backends.web.model import PageModel
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 _ENGINE = PageEngine("litert-web", "litert.js", "sharedLiteRtEngine", "edgeInferLiteRtEngine")
 
 
-class LiteRTWebBackend:
+class LiteRTWebBackend(Backend):
     """The adapter of LiteRT.js's wasm builds."""
 
     name = "litert-web"
     formats = ("tflite",)
+    page_devices = ("wasm",)
 
     def availability(self) -> Availability:
         """Say whether this Python runs in a page."""

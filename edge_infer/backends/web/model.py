@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.backends.base import Placement
+from edge_infer.backends.base import Placement, Runnable
 from edge_infer.backends.web.call import Crossing, PageTensor, Plan, flat_bytes, translated
 from edge_infer.errors import InputError
 from edge_infer.tensors.dtypes import DType
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import Array
 
 
-class PageModel:
+class PageModel(Runnable):
     """A model in the engine's memory."""
 
     # There is one thread.

@@ -2,9 +2,9 @@
 
 The engine is a JavaScript object; its calls are synchronous, so `run` needs no stack switching. Only its start is
 not: the worker of `loadPython` starts it before user code runs and leaves it as `globalThis.edgeInferOrtEngine`.
-What a run costs in crossings is told in `page_call.py`.
+`call.py` tells what a run costs in crossings.
 
-With `device="webgpu"` it is another build, whose calls wait for the GPU; see `ort_web_gpu.py`.
+With `device="webgpu"` it is another build, whose calls wait for the GPU; see `ort_webgpu.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edge_infer.backends.base import Backend
 from edge_infer.backends.web.call import PageTensor, to_bytes_object, to_object, translated
 from edge_infer.backends.web.engine import ASYNC_LOAD, PageEngine
 from edge_infer.backends.web.model import PageModel
@@ -32,15 +33,16 @@ WebModel = GpuModel | PageModel
 _ENGINE = PageEngine("ort-web", "ort.js", "sharedOrtEngine", "edgeInferOrtEngine")
 
 
-class OrtWebBackend:
+class OrtWebBackend(Backend):
     """The adapter of onnxruntime-web's plain wasm build."""
 
     name = "ort-web"
     formats = ("onnx",)
+    page_devices = ("wasm", "webgpu")
 
     def availability(self) -> Availability:
         """Say whether this Python runs in a page; an engine that has not started is started by `load_async`."""
-        return _ENGINE.availability(("wasm", "webgpu") if _has_webgpu() else ("wasm",))
+        return _ENGINE.availability(self.page_devices if _has_webgpu() else ("wasm",))
 
     def version(self) -> str:
         """Return the version of onnxruntime-web; empty where it has not started."""

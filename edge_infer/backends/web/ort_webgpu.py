@@ -14,7 +14,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
-from edge_infer.backends.base import Placement
+from edge_infer.backends.base import Placement, Runnable
 from edge_infer.backends.web.call import flat_bytes, to_bytes, translated
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError
 from edge_infer.platform import host
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 _RUN_ASYNC = "write `await session.run_async(...)`"
 
 
-class GpuModel:
+class GpuModel(Runnable):
     """A model on the GPU, until that fails."""
 
     # There is one thread.
     is_thread_safe = True
+    is_asynchronous = True
 
     @classmethod
     async def open(

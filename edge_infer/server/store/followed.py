@@ -9,7 +9,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import BackendError, SyncError
-from edge_infer.runtime.live import trial
+from edge_infer.runtime.loader import trial
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.sync.cache import folder_of
 from edge_infer.sync.client import pull, split_address
 from edge_infer.sync.device import DeviceStore
@@ -159,4 +160,4 @@ class Followed:
         is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False  # noqa: E731
         if model.server is not None:
             is_halted = model.server.is_halted
-        return pull(store, name, model.device, lambda path: trial(path, device=self._run_on), is_halted=is_halted)
+        return pull(store, name, model.device, lambda path: trial(path, LoadOptions(self._run_on)), is_halted=is_halted)

@@ -22,7 +22,7 @@ from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.platform.hashing import sha256
-from edge_infer.runtime.live import trial
+from edge_infer.runtime.loader import trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

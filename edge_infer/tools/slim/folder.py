@@ -25,6 +25,7 @@ from edge_infer.bundle.manifest import MANIFEST_NAME, Manifest
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.rooms import runs_in
+from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import choices
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _chosen(bundle: Bundle, variant: str | None) -> Variant:
         )
     if chosen is not None:
         return chosen
-    return next(choices(bundle.manifest, device="cpu", backend="onnxruntime")).variant
+    return next(choices(bundle.manifest, LoadOptions("cpu", "onnxruntime"))).variant
 
 
 def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.formats.safetensors import write_examples
-from edge_infer.runtime.live import trial
+from edge_infer.runtime.loader import trial
 from edge_infer.sync.client import Pulled, pull
 from edge_infer.sync.publish import Published, publish
 from edge_infer.sync.repository import Repository

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
-from edge_infer_converters.measure.quality import ENGINES
+from edge_infer.runtime.selection import exact_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def main(bundle: str, *ids: str) -> None:
 
     inputs, _ = edge_infer.Bundle.open(bundle).examples()[0]
     for id_ in ids:
-        backend, _ = ENGINES[id_.partition("/")[0]]
+        backend = exact_engine(id_.partition("/")[0])
         try:
             with edge_infer.load(bundle, variant=id_, backend=backend, device="cpu", arrays="tensor") as session:
                 session.run(inputs)

@@ -12,6 +12,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.runtime.selection import exact_engine
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
@@ -93,16 +95,13 @@ def compare(parent_id: str, parent: Callable[[], object], ours: Callable[[], obj
     return Latency(parent_id, statistics.median(ratios), low, high, statistics.median(times) * 1000, len(ratios))
 
 
-def measure(
-    bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.ndarray], engines: Mapping[str, str]
-) -> dict[str, Latency]:
+def measure(bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.ndarray]) -> dict[str, Latency]:
     """Time the variants of a bundle against the fp32 variant of the same format, on one thread of the CPU.
 
     Args:
         bundle: The bundle's folder.
         variants: What it holds.
         call: The inputs of one call.
-        engines: The backend for each format.
 
     Returns:
         The figures by id, of all variants that have such a parent and run.
@@ -116,7 +115,7 @@ def measure(
             continue
 
         def load(variant: Variant) -> Session:
-            backend = engines[variant.format]
+            backend = exact_engine(variant.format)
             return edge_infer.load(bundle, variant=variant.id, backend=backend, device="cpu", threads=1, arrays="numpy")
 
         with load(parent) as base:

@@ -12,6 +12,7 @@ import numpy as np
 
 from edge_infer.parity import comparison as measures
 from edge_infer.platform.cpu import read_processor
+from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.search.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from edge_infer_converters.measure.metrics import Metric
     from edge_infer_converters.search.budget import Budget
 
-#: The engine that a format is measured on, and the distribution that it comes from.
-ENGINES = {"onnx": ("onnxruntime", "onnxruntime"), "tflite": ("litert", "ai-edge-litert")}
 _MAX_WORST = 6
 # Comparing is plain Python, half a microsecond for each value: later calls of large outputs are not compared.
 _MAX_VALUES = 2_000_000
@@ -98,9 +97,10 @@ def measure(
     """
     import edge_infer
 
-    backend, distribution = ENGINES[variant.format]
+    backend = exact_engine(variant.format)
     with edge_infer.load(bundle, variant=variant.id, backend=backend, device="cpu", arrays="numpy") as session:
         results = [session.run(call) for call in data.calls]
+        engine = f"{backend} {session.report().engine_version}"
     count = _comparable(references)
     figures = measures.compare(references[:count], results[:count])
     # `edge-infer verify` sees the golden examples and asks that no clear answer among them changes. Of thousands of
@@ -111,7 +111,6 @@ def measure(
     loss = metric.loss(score)
     if verdict.word != "fail":
         verdict = _within(budget, variant, figures, metric, loss) or verdict
-    engine = f"{backend} {version(distribution)}"
     return Quality(
         figures, verdict, accuracy(results, data), engine, count, metric.name, score, loss, _worst(references, results)
     )

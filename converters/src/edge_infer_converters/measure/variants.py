@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import BackendError, ExecutionError
 from edge_infer.platform.cpu import read_processor
+from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.conversion import ConvertedVariant
 from edge_infer_converters.measure import latency, saturation
 from edge_infer_converters.measure import quality as validate
@@ -57,7 +58,7 @@ class Bench:
         for variant, nbytes in made:
             try:
                 if variant.id in fatal:
-                    raise ExecutionError(f"{validate.ENGINES[variant.format][0]} crashes on it")
+                    raise ExecutionError(f"{exact_engine(variant.format)} crashes on it")
                 quality = validate.measure(
                     self._folder, variant, self._data, judge.references, self._golden, judge.metric, judge.budget
                 )
@@ -70,9 +71,8 @@ class Bench:
         return self._timed(measured), failed
 
     def _timed(self, measured: Sequence[ConvertedVariant]) -> list[ConvertedVariant]:
-        engines = {name: engine for name, (engine, _) in validate.ENGINES.items()}
         with self._reporter.progress("Timing each variant against fp32", None):
-            times = latency.measure(self._folder, [one.variant for one in measured], self._data.calls[0], engines)
+            times = latency.measure(self._folder, [one.variant for one in measured], self._data.calls[0])
         return [
             ConvertedVariant(
                 one.variant, one.nbytes, one.quality, True, times.get(one.variant.id), self._saturation(one.variant)

@@ -16,7 +16,7 @@ from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.data.calibration import MAX_FUNCTION_CALLS, read_set
 from edge_infer_converters.passes.int8_static import to_int8
-from edge_infer_converters.ranges import Histogram, activation_ranges
+from edge_infer_converters.passes.ranges import Histogram, activation_ranges
 from tests.support import zoo
 from tests.support.converters.reporter import Told
 

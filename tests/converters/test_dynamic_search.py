@@ -12,14 +12,14 @@ from onnx import helper
 from edge_infer.errors import ConversionError
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.calibration import CalibrationSet
+from edge_infer_converters.data.reference_outputs import decibels, noise
+from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import Metric
 from edge_infer_converters.passes.int8_blocks import BLOCK, pack, store_in_blocks
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import prepare
 from edge_infer_converters.report.reporter import LogReporter
 from edge_infer_converters.search.dynamic import DynamicSearch, RoundingSession, products_of
-from edge_infer_converters.search.judge import Judge
-from edge_infer_converters.search.sensitivity import decibels, noise
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx
 

@@ -12,9 +12,9 @@ import pytest
 
 from edge_infer import TensorSpec
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import opset_of
+from edge_infer_converters.passes.graphs import opset_of
 from edge_infer_converters.sources.factory import open_source
-from edge_infer_converters.sources.onnx import Reference
+from edge_infer_converters.sources.onnx import SourceModel
 from edge_infer_converters.sources.options import SourceOptions
 from tests.support.converters.table import RNG, X
 
@@ -84,7 +84,7 @@ def test_a_boosted_classifier_gives_its_labels_and_probabilities(in_folder: str,
         ("int64", ("batch",)),
         ("float32", ("batch", 3)),
     ]
-    labels, probabilities = Reference(model).run({"x": X}).values()
+    labels, probabilities = model.reference().run({"x": X}).values()
     estimator = getattr(sys.modules[f"boosted{in_folder}"], f"{library}_classifier")()
     np.testing.assert_array_equal(labels, estimator.predict(X))
     np.testing.assert_allclose(probabilities, estimator.predict_proba(X), atol=1e-5)
@@ -92,8 +92,8 @@ def test_a_boosted_classifier_gives_its_labels_and_probabilities(in_folder: str,
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_a_boosted_regressor_and_its_booster_give_their_values(in_folder: str, library: str) -> None:
-    (values,) = Reference(open_source(f"boosted{in_folder}:{library}_regressor")).run({"x": X}).values()
-    (boosted,) = Reference(open_source(f"boosted{in_folder}:{library}_booster")).run({"x": X}).values()
+    (values,) = open_source(f"boosted{in_folder}:{library}_regressor").reference().run({"x": X}).values()
+    (boosted,) = open_source(f"boosted{in_folder}:{library}_booster").reference().run({"x": X}).values()
 
     estimator = getattr(sys.modules[f"boosted{in_folder}"], f"{library}_regressor")()
     np.testing.assert_allclose(values.reshape(-1), estimator.predict(X), atol=1e-5)
@@ -121,10 +121,11 @@ def test_a_keras_model_gives_what_it_gives_in_keras(in_folder: str) -> None:
 
     assert model.inputs == (TensorSpec("image", "float32", ("batch", 8, 8, 1)),)
     assert model.outputs == (TensorSpec("scores", "float32", ("batch", 3)),)
+    assert isinstance(model, SourceModel)
     assert "Cast" not in {node.op_type for node in model.proto.graph.node}
     net = sys.modules[f"keras{in_folder}"].net()
     wanted = net(image).detach().cpu().numpy()
-    np.testing.assert_allclose(Reference(model).run({"image": image})["scores"], wanted, atol=1e-5)
+    np.testing.assert_allclose(model.reference().run({"image": image})["scores"], wanted, atol=1e-5)
 
 
 @pytest.mark.torch
@@ -185,10 +186,11 @@ def test_an_exported_program_gives_what_it_gives_in_torch(program: tuple[Path, A
     model = open_source(path, SourceOptions(opset=18))
 
     assert model.inputs == (TensorSpec("x", "float32", ("batch", 6)),)
+    assert isinstance(model, SourceModel)
     assert (model.name, opset_of(model.proto)) == ("net", 18)
     with torch.no_grad():
         wanted = net(torch.from_numpy(x))
-    found = Reference(model).run({"x": x})
+    found = model.reference().run({"x": x})
     assert set(found) == {"scores", "doubled"}
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value.numpy(), atol=1e-6)

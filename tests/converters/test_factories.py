@@ -12,7 +12,6 @@ from edge_infer import Bundle, TensorSpec
 from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.sources.factory import open_source
-from edge_infer_converters.sources.onnx import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +92,7 @@ def test_a_torch_module_gives_what_it_gives_in_torch(in_folder: str) -> None:
     net, _ = sys.modules[f"torch{in_folder}"].net()
     with torch.no_grad():
         wanted = net.eval()(torch.from_numpy(image)).numpy()
-    np.testing.assert_allclose(Reference(model).run({"image": image})["output"], wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.reference().run({"image": image})["output"], wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.torch
@@ -150,7 +149,7 @@ def test_an_estimator_becomes_a_bundle_of_plain_tensors(in_folder: str, tmp_path
     assert [spec.dtype for spec in manifest.outputs] == ["int64", "float32"]
     module = sys.modules[f"sk{in_folder}"]
     model = open_source(f"sk{in_folder}:fitted")
-    label, probabilities = Reference(model).run({"x": module.X}).values()
+    label, probabilities = model.reference().run({"x": module.X}).values()
     np.testing.assert_array_equal(label, module.fitted().predict(module.X))
     np.testing.assert_allclose(probabilities, module.fitted().predict_proba(module.X), atol=1e-5)
 
@@ -190,7 +189,7 @@ def test_inputs_by_name_have_any_order_for_the_older_exporter_too(
 
     monkeypatch.setattr(torch.onnx, "export", older)
 
-    reference = Reference(open_source("swapped:net"))
+    reference = open_source("swapped:net").reference()
 
     result = reference.run({"a": np.full((1, 3), 10, np.float32), "b": np.ones((1, 3), np.float32)})
     np.testing.assert_array_equal(result["output"], np.full((1, 3), 8, np.float32))

@@ -13,13 +13,13 @@ from edge_infer.errors import InputError
 from edge_infer.parity.comparison import Parity, Verdict
 from edge_infer.platform.cpu import Processor
 from edge_infer_converters import Budget, Recipe, convert
-from edge_infer_converters.conversion import ConvertedVariant
 from edge_infer_converters.engine import fast_session
 from edge_infer_converters.measure import saturation
 from edge_infer_converters.measure.latency import Latency, compare
-from edge_infer_converters.measure.quality import Quality
 from edge_infer_converters.measure.saturation import Saturation
-from edge_infer_converters.selection import choose
+from edge_infer_converters.measure.variant_quality import Quality
+from edge_infer_converters.measure.variants import ConvertedVariant
+from edge_infer_converters.search.selection import choose
 from tests.support import zoo
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from onnx import helper
 from edge_infer.errors import InputError
 from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.calibration import CalibrationSet, read_set
-from edge_infer_converters.data.reference_outputs import answers_to
+from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure.metrics import Metric, choose_metric, cosines
 from edge_infer_converters.sources import onnx as source
 from tests.support import zoo
@@ -227,7 +227,7 @@ def test_as_many_answers_are_kept_as_memory_is_there_for(monkeypatch: pytest.Mon
     monkeypatch.setattr("edge_infer_converters.data.reference_outputs.MAX_BYTES", 2 * SCORES[0].nbytes)
     told = Told()
 
-    data, found = answers_to(calls([0, 1, 5]), lambda call: {"y": call["x"]}, told)
+    data, found = reference_outputs(calls([0, 1, 5]), lambda call: {"y": call["x"]}, told)
 
     assert (len(data.calls), len(found)) == (2, 2)
     assert data.classes is not None

@@ -17,7 +17,7 @@ from edge_infer import Bundle, TensorSpec
 from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.cli import convert as command
-from edge_infer_converters.graphs import opset_of
+from edge_infer_converters.passes.graphs import opset_of
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.options import SourceOptions, parse_shapes

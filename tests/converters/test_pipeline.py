@@ -337,7 +337,7 @@ def test_a_failure_leaves_the_old_bundle_and_nothing_else(
 
     places = {
         "encode": "edge_infer_converters.convert_run.encode",
-        "measure": "edge_infer_converters.measure.quality.measure",
+        "measure": "edge_infer_converters.measure.variants.measure_quality",
         "commit": "edge_infer_converters.bundle_writer.BundleWriter.commit",
     }
     monkeypatch.setattr(places[stage], fail)

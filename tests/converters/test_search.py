@@ -12,11 +12,11 @@ import pytest
 from edge_infer import Bundle
 from edge_infer.errors import AccuracyError, InputError
 from edge_infer_converters import Budget, Recipe, convert
+from edge_infer_converters.measure.budget import parse_share, parse_size
+from edge_infer_converters.measure.judge import clear_answers_kept
 from edge_infer_converters.passes.weight import ENCODINGS, Weight
 from edge_infer_converters.passes.weight_only import prepare, weights_of
 from edge_infer_converters.search.bit_allocation import Trial, choice_after, moves_of, search, start_of
-from edge_infer_converters.search.budget import parse_share, parse_size
-from edge_infer_converters.search.judge import clear_answers_kept
 from edge_infer_converters.search.sensitivity import Sensitivity, WeightSession, rank
 from tests.support import zoo
 from tests.support.converters.conversions import files_of, mlp_data, without_times

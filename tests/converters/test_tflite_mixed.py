@@ -11,7 +11,7 @@ import edge_infer
 from edge_infer import Bundle
 from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
-from edge_infer_converters.search.budget import Budget
+from edge_infer_converters.measure.budget import Budget
 from edge_infer_converters.writers.tflite.quantize.weights import weights_of
 from tests.support.converters.engines import run_onnx
 from tests.support.converters.tflite_quantized import graph_of, ids, image_net, language_net

@@ -10,12 +10,13 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.passes import packing
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import to_int8
 from edge_infer_converters.passes.weight import Weight
 from edge_infer_converters.passes.weight_only import engine_options, prepare, rewrite, weights_of
-from edge_infer_converters.search.sensitivity import WeightSession, decibels, noise
+from edge_infer_converters.search.sensitivity import WeightSession
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx
 from tests.support.converters.small_cnn import calibration, small_cnn

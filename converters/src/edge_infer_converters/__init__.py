@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edge_infer_converters.api import convert
-    from edge_infer_converters.conversion import Conversion, ConvertedVariant
+    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.measure.budget import Budget
+    from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
-    from edge_infer_converters.search.budget import Budget
 
 __version__ = "0.1.0"
 
 __all__ = ["Budget", "Conversion", "ConvertedVariant", "Recipe", "convert"]
 
 _HOMES = {
-    "Budget": "edge_infer_converters.search.budget",
+    "Budget": "edge_infer_converters.measure.budget",
     "Conversion": "edge_infer_converters.conversion",
-    "ConvertedVariant": "edge_infer_converters.conversion",
+    "ConvertedVariant": "edge_infer_converters.measure.variants",
     "Recipe": "edge_infer_converters.recipe",
     "convert": "edge_infer_converters.api",
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, FileEntry, Manifest
-from edge_infer.errors import BundleError
+from edge_infer.errors import BundleError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 QUALITY_NAME = "quality.json"
 EXAMPLES_NAME = "examples/golden.safetensors"
 LABELS_NAME = "labels.json"
+# Both stand in URLs: `/v2/models/NAME/versions/VERSION`.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
 class BundleWriter:
@@ -151,6 +155,36 @@ class BundleWriter:
                 os.fsync(file.fileno())
         except OSError as error:
             raise BundleError(f"`{self.target}` cannot be written: {error.strerror}") from error
+
+
+def checked_name(name: str | None, file_name: str) -> str:
+    """Return the name that is asked for, or else one made of the file's.
+
+    Raises:
+        InputError: It has characters that names cannot have.
+    """
+    if name is None:
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", file_name).strip("-._")[:128] or "model"
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"Name {name!r} does not fit, expected letters, digits, `.`, `_` and `-`", hint="--name my-model", got=name
+        )
+    return name
+
+
+def checked_version(version: str) -> str:
+    """Return the version that is asked for.
+
+    Raises:
+        InputError: It has characters that versions cannot have.
+    """
+    if not _VERSION.fullmatch(version):
+        raise InputError(
+            f"Version {version!r} does not fit, expected letters, digits, `.`, `_`, `+` and `-`",
+            hint="--model-version 2",
+            got=version,
+        )
+    return version
 
 
 def _check_target(target: Path, force: bool) -> None:

@@ -8,40 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edge_infer.bundle.manifest import Variant
-    from edge_infer_converters.measure.latency import Latency
-    from edge_infer_converters.measure.quality import Quality
-    from edge_infer_converters.measure.saturation import Saturation
-
-
-@dataclass(frozen=True, slots=True)
-class ConvertedVariant:
-    """A variant that was made and measured.
-
-    Attributes:
-        variant: What the manifest says of it.
-        nbytes: The size of its file.
-        quality: How good it is.
-        is_kept: Whether it is in the bundle; one that is not good enough is left out.
-        latency: How long it takes against the fp32 variant, or None where there is none to compare with.
-        saturation: What int8 loses on CPUs without VNNI, or None where it does not compute in int8.
-    """
-
-    variant: Variant
-    nbytes: int
-    quality: Quality
-    is_kept: bool
-    latency: Latency | None = None
-    saturation: Saturation | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Describe this as `quality.json` does."""
-        return {
-            "size": self.nbytes,
-            **self.quality.to_json(),
-            "latency": self.latency.to_json() if self.latency else None,
-            "saturation": self.saturation.to_json() if self.saturation else None,
-        }
+    from edge_infer_converters.measure.variants import ConvertedVariant
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import onnx
 
 from edge_infer.bundle.manifest import Variant
 from edge_infer.errors import (
@@ -18,34 +15,25 @@ from edge_infer.errors import (
 )
 from edge_infer.formats import safetensors
 from edge_infer_converters import support
-from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter
-from edge_infer_converters.conversion import Conversion, ConvertedVariant
+from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
+from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden
 from edge_infer_converters.data.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.data.labels import read_labels
-from edge_infer_converters.data.reference_outputs import answers_to
-from edge_infer_converters.encode import Encoded, encode, encode_tflite
-from edge_infer_converters.graphs import not_a_number
-from edge_infer_converters.measure import quality_json
+from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure.batch_check import is_right_for_two
+from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
 from edge_infer_converters.measure.variants import Bench
-from edge_infer_converters.names import checked_name, checked_version
-from edge_infer_converters.passes.clean_up import clean_up
-from edge_infer_converters.passes.opset import to_opset
-from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.recipe import Recipe
-from edge_infer_converters.report import html
+from edge_infer_converters.report import html, quality_json
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
 from edge_infer_converters.search.dynamic import DynamicSearch
-from edge_infer_converters.search.judge import Judge
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
-from edge_infer_converters.selection import choose
-from edge_infer_converters.sources import onnx as source
-from edge_infer_converters.sources import tflite as tflite_source
+from edge_infer_converters.search.selection import choose
 from edge_infer_converters.sources.factory import open_source
-from edge_infer_converters.sources.tflite import TFLiteSource
+from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
 
 if TYPE_CHECKING:
     import os
@@ -55,6 +43,8 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.measure.variants import ConvertedVariant
+    from edge_infer_converters.sources.source import Source
     from edge_infer_converters.writers.tflite import FloatGraph
 
     FilePath = str | os.PathLike[str]
@@ -112,17 +102,16 @@ def convert(
     recipe.budget.check(has_evaluation=evaluation is not None)
     version = checked_version(version)
     with BundleWriter(output, force=force) as writer:
-        is_tflite = Path(model).suffix == tflite_source.SUFFIX
-        origin = tflite_source.load(model, recipe.source) if is_tflite else open_source(model, recipe.source)
+        origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
-        if isinstance(origin, source.SourceModel) and (broken := not_a_number(origin.proto)):
+        if broken := origin.nan_weights():
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter)
         del origin  # a copy of the weights
         run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
         run.check_batch(data)
-        data, outputs = answers_to(data, run.reference.run, reporter)
+        data, outputs = reference_outputs(data, run.reference.run, reporter)
         metric = choose_metric(recipe.budget, data, outputs, reporter)
 
         writer.add(EXAMPLES_NAME, safetensors.write_examples(golden.examples(data.calls, outputs)))
@@ -130,9 +119,12 @@ def convert(
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
-        run.write_manifest([variant for variant, _ in made])
+        drafted = [variant for variant, _ in made]
+        revision = run.write_manifest(drafted)  # engines load the variants by it
         measured = run.measure(made, data, outputs, metric)
-        revision = run.write_manifest([one.variant for one in measured if one.is_kept])
+        kept = [one.variant for one in measured if one.is_kept]
+        if kept != drafted:
+            revision = run.write_manifest(kept)
 
         result = Conversion(
             writer.target,
@@ -166,7 +158,7 @@ class _Run:
 
     def __init__(
         self,
-        model: source.SourceModel | TFLiteSource,
+        model: Source,
         name: str,
         version: str,
         recipe: Recipe,
@@ -175,11 +167,8 @@ class _Run:
     ) -> None:
         self.model = model
         self.name = name
-        self.reference: source.Reference | tflite_source.Reference
-        if isinstance(model, TFLiteSource):
-            self.reference, self._plans = tflite_source.Reference(model), recipe.tflite_plans(model.precision)
-        else:
-            self.reference, self._plans = source.Reference(model), recipe.plans(model.precision)
+        self.reference = model.reference()
+        self._plans = recipe.plans(model.precision, model.format)
         self.not_made: dict[str, str] = {}
         self.mixed: MixedModel | None = None
         self.missed = ""
@@ -188,8 +177,8 @@ class _Run:
         self._writer = writer
         self._reporter = reporter
         # The source itself: without it there is nothing to compare with, so it stays whatever is measured.
-        self._source_id = f"{'tflite' if isinstance(model, TFLiteSource) else 'onnx'}/{model.precision}"
-        self._graph: FloatGraph | None = model.graph if isinstance(model, TFLiteSource) else None
+        self._source_id = f"{model.format}/{model.precision}"
+        self._graph: FloatGraph | None = None
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None
@@ -222,10 +211,11 @@ class _Run:
 
     def check_support(self) -> None:
         """Clean the model up and say what is not supported where, before any work."""
-        if isinstance(self.model, TFLiteSource):
-            return
-        cleaned = self._pruned(to_opset(clean_up(self.model.proto), self._recipe.source.opset))
-        found = support.check(cleaned, self._recipe, [plan.format for plan in self._plans], self.model.name)
+        self.model, removed = self.model.cleaned(self._recipe.source.opset, prunes=self._recipe.prunes)
+        if removed is not None:
+            said = ", ".join(f"{count} of {name}" for name, count in removed.items()) or "none is constant"
+            self._reporter.talk(step("Pruned", "channels:   ", said))
+        found = self.model.support(self._recipe.targets, [plan.format for plan in self._plans])
         self._graph = found.graph
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
@@ -234,30 +224,20 @@ class _Run:
         for plan in self._plans:
             if plan.format == "tflite" and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
-        self.model = replace(self.model, proto=cleaned)
 
     def check_batch(self, data: CalibrationSet) -> None:
         """Fix the batch of the TFLite files where two samples at once would give other numbers than the model does."""
-        if self._graph is None or isinstance(self.model, TFLiteSource):
+        if self._graph is None or self.model.own_file(self._source_id) is not None:
             return
         if not is_right_for_two(self._graph, data.calls, self.reference.run):
             self._reporter.warn("TFLite is right for one sample at a time only: its batch is fixed to 1", "")
-            self._graph = support.tflite_graph(self.model.proto, self._recipe, self.model.name, fixed_batch=True)
-
-    def _pruned(self, cleaned: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the model without dead channels, where that is asked for."""
-        if not self._recipe.prunes or self.model.precision != "fp32":
-            return cleaned
-        found = prune_channels(cleaned)
-        said = ", ".join(f"{count} of {name}" for name, count in found.removed.items()) or "none is constant"
-        self._reporter.talk(step("Pruned", "channels:   ", said))
-        return found.model if found.removed else cleaned
+            self._graph = self.model.graph_for_one(self._recipe.targets)
 
     def describe(self, labels: bytes | None) -> None:
         """Let the TFLite files say what they are."""
-        if self._graph is not None and not isinstance(self.model, TFLiteSource):
-            self._graph.keep_names = self._recipe.keep_names
-            self._graph.describe(self.name, self._version, json.loads(labels) if labels else ())
+        if self._graph is not None:
+            classes = json.loads(labels) if labels else ()
+            self.model.describe(self._graph, self.name, self._version, classes, keep_names=self._recipe.keep_names)
 
     def make(
         self,
@@ -267,7 +247,8 @@ class _Run:
         metric: Metric,
     ) -> list[tuple[Variant, int]]:
         """Write the file of each variant; return what was made, with its size."""
-        cleaned = self._take_source()
+        self.model, cleaned = self.model.release()
+        del self.reference  # its session holds another copy of the weights
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
@@ -279,7 +260,7 @@ class _Run:
             try:
                 if plan.format == "tflite" and plan.precision == "mixed":
                     encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
-                elif plan.format == "tflite" or isinstance(self.model, TFLiteSource):
+                elif plan.format == "tflite":
                     encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
@@ -354,15 +335,6 @@ class _Run:
         if self._graph is None:
             raise AssertionError("what keeps TFLite from being written has left its variants out")
         return self._graph
-
-    def _take_source(self) -> onnx.ModelProto:
-        """Return the cleaned source, and let go of the session: it is another copy."""
-        if isinstance(self.model, TFLiteSource):
-            return onnx.ModelProto()  # all its variants are TFLite
-        cleaned = self.model.proto
-        self.model = replace(self.model, proto=onnx.ModelProto())
-        del self.reference
-        return cleaned
 
     def _search(self, job: MixedSearch, ranking: CalibrationSet) -> Encoded:
         """Search the smallest file within the budget, and name what had to stay float."""

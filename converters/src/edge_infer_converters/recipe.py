@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer_converters.passes.int8_static import ENGINE_OPTIONS
-from edge_infer_converters.search.budget import Budget, parse_share, parse_size
+from edge_infer_converters.measure.budget import Budget, parse_share, parse_size
 from edge_infer_converters.sources.options import LAYOUTS, SourceOptions
 from edge_infer_converters.targets import PLACES
+from edge_infer_converters.writers.plan import PLANS, VariantPlan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from edge_infer_converters.sources.options import Shape
 
-#: How ranges are found; `edge_infer_converters.ranges` does it, which loads the engines.
+#: How ranges are found; `edge_infer_converters.passes.ranges` does it, which loads the engines.
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
 FORMATS = ("onnx", "tflite")
 #: What TFLite files of integers can have at both ends.
@@ -28,53 +28,6 @@ INTERFACES = ("float", "int8")
 WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed", "auto")
 
 
-@dataclass(frozen=True, slots=True)
-class VariantPlan:
-    """One variant to make.
-
-    Attributes:
-        format: `onnx` or `tflite`.
-        precision: What its weights are stored in.
-        file: Its path in the bundle; ONNX files are named as transformers.js names them.
-        targets: The kinds of place that it is for.
-        options: Per backend, the engine settings that parity needs.
-        word: What it is asked for as, where that is not its precision.
-        integer_interface: Whether its float inputs and outputs become int8 too.
-    """
-
-    format: str
-    precision: str
-    file: str
-    targets: tuple[str, ...]
-    options: Mapping[str, Mapping[str, str]]
-    word: str = ""
-    integer_interface: bool = False
-
-    @property
-    def id(self) -> str:
-        """Its name in the bundle: `onnx/int8`."""
-        return f"{self.format}/{self.word or self.precision}"
-
-
-_ALL = (
-    VariantPlan("onnx", "fp32", "onnx/model.onnx", ("any",), {}),
-    # CPUs convert half precision back and forth: it saves bytes there, not time.
-    VariantPlan("onnx", "fp16", "onnx/model_fp16.onnx", ("cuda", "web"), {}),
-    VariantPlan("onnx", "int8", "onnx/model_int8.onnx", ("any",), ENGINE_OPTIONS),
-    VariantPlan("onnx", "int8", "onnx/model_quantized.onnx", ("any",), ENGINE_OPTIONS, "int8-dynamic"),
-    # Pages, ARM and x86 with VNNI lose 1 to 5 dB by it and gain nothing: taken by name only.
-    VariantPlan("onnx", "int8", "onnx/model_int8_reduced.onnx", (), {}, "int8-reduced"),
-    VariantPlan("onnx", "int4", "onnx/model_q4.onnx", ("any",), {}),
-    VariantPlan("onnx", "mixed", "onnx/model_mixed.onnx", ("any",), {}),
-    VariantPlan("tflite", "fp32", "tflite/model.tflite", ("any",), {}),
-    VariantPlan("tflite", "fp16", "tflite/model_fp16.tflite", ("any",), {}),
-    VariantPlan("tflite", "int8", "tflite/model_int8.tflite", ("any",), {}),
-    VariantPlan("tflite", "int8", "tflite/model_int8_dynamic.tflite", ("any",), {}, "int8-dynamic"),
-    # For DSPs and microcontrollers: CPUs have no fast kernels for it.
-    VariantPlan("tflite", "int8", "tflite/model_int8x16.tflite", ("mcu",), {}, "int8x16"),
-    VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
-    VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
-)
 # With integers in and out. Our adapter turns floats into them and back; LiteRT.js refuses such a file.
 _INTEGER_INTERFACE_TARGETS = ("mcu", "pi")
 _INTEGER_INTERFACE_OPTIONS = {"litert": {"interface": "float"}}
@@ -167,21 +120,30 @@ class Recipe:
         _check((self.source.layout,), LAYOUTS, "Layout")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
         for target in self.targets:
-            if not any(self._wants(target, plan) for plan in _ALL):
+            if not any(self._wants(target, plan) for plan in PLANS):
                 raise self._nothing_for(target)
 
-    def plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
-        """List the variants to make of a model whose weights come in this precision, each with the targets it is for.
+    def plans(self, source_precision: str, source_format: str = "onnx") -> tuple[VariantPlan, ...]:
+        """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
-        A model that is quantized already is kept as it is.
+        Raises:
+            InputError: The source is a TFLite file, and the recipe asks for ONNX only.
         """
+        if source_format == "tflite":
+            readers = [target for target in self.targets if "tflite" in PLACES[target].formats]
+            if not readers or (self.formats and "tflite" not in self.formats):
+                asked = "--format onnx" if readers else f"--target {' and '.join(self.targets)}"
+                raise InputError(
+                    f"A TFLite file stays TFLite, which {asked} leaves out",
+                    hint="convert the model that it was made from, or leave the option out",
+                )
         if source_precision != "fp32":
-            file = f"onnx/model_{source_precision}.onnx"
-            return (VariantPlan("onnx", source_precision, file, self.targets, {}),)
+            file = f"{source_format}/model_{source_precision}.{source_format}"
+            return (VariantPlan(source_format, source_precision, file, self.targets, {}),)
         chosen = []
-        for plan in _ALL:
+        for plan in PLANS:
             takers = [target for target in self.targets if self._wants(target, plan)]
-            if takers:
+            if takers and (source_format == "onnx" or plan.format == source_format):
                 places = dict.fromkeys((*(plan.targets if "any" in takers else ()), *takers))
                 if "any" not in plan.targets:
                     places.pop("any", None)
@@ -189,24 +151,6 @@ class Recipe:
                     self._with_interface(replace(plan, targets=("any",) if "any" in places else tuple(places)))
                 )
         return tuple(chosen)
-
-    def tflite_plans(self, source_precision: str) -> tuple[VariantPlan, ...]:
-        """List the variants to make of a TFLite file; one that is quantized already is kept as it is.
-
-        Raises:
-            InputError: Nothing of it is asked for: no other format is made of TFLite.
-        """
-        readers = [target for target in self.targets if "tflite" in PLACES[target].formats]
-        if not readers or (self.formats and "tflite" not in self.formats):
-            asked = "--format onnx" if readers else f"--target {' and '.join(self.targets)}"
-            raise InputError(
-                f"A TFLite file stays TFLite, which {asked} leaves out",
-                hint="convert the model that it was made from, or leave the option out",
-            )
-        if source_precision != "fp32":
-            file = f"tflite/model_{source_precision}.tflite"
-            return (VariantPlan("tflite", source_precision, file, self.targets, {}),)
-        return tuple(plan for plan in self.plans("fp32") if plan.format == "tflite")
 
     def _with_interface(self, plan: VariantPlan) -> VariantPlan:
         """Give a plan integer inputs and outputs where they are asked for."""
@@ -229,7 +173,7 @@ class Recipe:
     def _nothing_for(self, target: str) -> InputError:
         """Explain why a target would get nothing."""
         place = PLACES[target]
-        allowed = [plan.id for plan in _ALL if place.takes(plan.format, plan.word or plan.precision)]
+        allowed = [plan.id for plan in PLANS if place.takes(plan.format, plan.word or plan.precision)]
         formats, words = list(self.formats or place.formats), list(self.precisions or place.precisions)
         said = f"There is nothing to make: {listed(formats)} is not written in {listed(words)}"
         if target != "any":

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx
 
 from edge_infer.errors import ConversionError, UnsupportedOperator, listed
-from edge_infer_converters.graphs import graphs_of, opset_of
+from edge_infer_converters.passes.graphs import graphs_of, opset_of
 from edge_infer_converters.targets import PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.writers.tflite import FloatGraph
 
 NATIVE, PAGE, TFLITE = "onnxruntime", "onnxruntime-web", "tflite"
@@ -113,12 +112,12 @@ def page_lacks(model: onnx.ModelProto) -> list[Lack]:
     return [Lack(what, _names(nodes), (PAGE,), advice) for what, nodes in found.items()]
 
 
-def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: str = "model") -> Support:
+def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str], name: str = "model") -> Support:
     """Find what is not supported where, and refuse a target that would get nothing.
 
     Args:
         model: The model, cleaned up.
-        recipe: What is asked for.
+        targets: The kinds of place that the bundle is for.
         formats: The formats of the variants to make.
         name: What the model is called.
 
@@ -132,13 +131,13 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: 
     graph: FloatGraph | None = None
     if "tflite" in wanted:
         try:
-            graph = tflite_graph(model, recipe, name)
+            graph = tflite_graph(model, targets, name)
         except ConversionError as error:
             refused = error
             nodes = error.details.get("nodes") or {}
             lacks += [Lack(what, tuple(names), (TFLITE,), "--format onnx") for what, names in nodes.items()]
-    in_page = page_lacks(model) if {"any", "web"} & set(recipe.targets) else []
-    for target in recipe.targets:
+    in_page = page_lacks(model) if {"any", "web"} & set(targets) else []
+    for target in targets:
         left = wanted & set(PLACES[target].formats)
         left -= {"tflite"} if refused else set()
         left -= {"onnx"} if target == "web" and in_page else set()
@@ -150,11 +149,11 @@ def check(model: onnx.ModelProto, recipe: Recipe, formats: Iterable[str], name: 
     return Support(tuple(_merged([*lacks, *in_page])), refused, graph)
 
 
-def tflite_graph(model: onnx.ModelProto, recipe: Recipe, name: str, *, fixed_batch: bool = False) -> FloatGraph:
-    """Turn a model into TFLite operators for the targets of a recipe; see `FloatGraph.of_onnx`."""
+def tflite_graph(model: onnx.ModelProto, targets: Sequence[str], name: str, *, fixed_batch: bool = False) -> FloatGraph:
+    """Turn a model into TFLite operators for these targets; see `FloatGraph.of_onnx`."""
     from edge_infer_converters.writers import tflite
 
-    for_page = bool({"any", "web"} & set(recipe.targets))
+    for_page = bool({"any", "web"} & set(targets))
     return tflite.FloatGraph.of_onnx(model, name, for_page=for_page, fixed_batch=fixed_batch)
 
 

@@ -1,13 +1,14 @@
-"""What the source says to the inputs that its variants are measured on."""
+"""The outputs of the source model for the evaluation inputs, and the noise of other outputs against them."""
 
 from __future__ import annotations
 
+from math import inf, log10
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+import numpy as np
 
-    import numpy as np
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.report.reporter import Reporter
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 2**30
 
 
-def answers_to(
+def reference_outputs(
     data: CalibrationSet, run: Callable[[dict[str, np.ndarray]], Outputs], reporter: Reporter
 ) -> tuple[CalibrationSet, list[Outputs]]:
     """Run a model on its inputs.
@@ -44,3 +45,32 @@ def answers_to(
             )
             break
     return data.first(len(outputs)), outputs
+
+
+def noise(references: Sequence[Outputs], results: Sequence[Outputs]) -> float:
+    """Return the error's energy over the signal's, pooled over all calls, of the worst float output.
+
+    Values that are not finite in the reference are left out; where only the result is not finite, noise is infinite.
+    """
+    worst = 0.0
+    for name in references[0] if references else ():
+        if references[0][name].dtype.kind != "f":
+            continue
+        signal = error = 0.0
+        for reference, result in zip(references, results, strict=True):
+            want, got = reference[name].astype(np.float64), result[name].astype(np.float64)
+            if want.shape != got.shape:
+                return inf
+            finite = np.isfinite(want)
+            signal += float(np.square(want[finite]).sum())
+            error += float(np.square(want[finite] - got[finite]).sum())
+        if error:
+            worst = max(worst, error / signal if signal and np.isfinite(error) else inf)
+    return worst
+
+
+def decibels(noise: float) -> float:
+    """Return the signal to noise ratio in dB; infinite without noise."""
+    if noise == inf:
+        return -inf
+    return -10 * log10(noise) if noise > 0 else inf

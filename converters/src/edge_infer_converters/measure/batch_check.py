@@ -8,8 +8,8 @@ import numpy as np
 
 from edge_infer.errors import ConversionError
 from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB
+from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import run_tflite
-from edge_infer_converters.search.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.report.reporter import Reporter
-    from edge_infer_converters.search.budget import Budget
 
     #: The outputs of one call, by name.
     Outputs = Mapping[str, np.ndarray]

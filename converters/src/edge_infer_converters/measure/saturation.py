@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import fast_session
-from edge_infer_converters.search.sensitivity import decibels, noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

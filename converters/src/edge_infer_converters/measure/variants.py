@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import BackendError, ExecutionError
 from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
-from edge_infer_converters.conversion import ConvertedVariant
 from edge_infer_converters.measure import latency, saturation
-from edge_infer_converters.measure import quality as validate
 from edge_infer_converters.measure.crash_test import crashing
+from edge_infer_converters.measure.variant_quality import measure_quality
 from edge_infer_converters.report.reporter import decibels, step
 
 if TYPE_CHECKING:
@@ -19,8 +19,40 @@ if TYPE_CHECKING:
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.judge import Judge
+    from edge_infer_converters.measure.latency import Latency
+    from edge_infer_converters.measure.variant_quality import Quality
     from edge_infer_converters.report.reporter import Reporter
-    from edge_infer_converters.search.judge import Judge
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedVariant:
+    """A variant that was made and measured.
+
+    Attributes:
+        variant: What the manifest says of it.
+        nbytes: The size of its file.
+        quality: How good it is.
+        is_kept: Whether it is in the bundle; one that is not good enough is left out.
+        latency: How long it takes against the fp32 variant, or None where there is none to compare with.
+        saturation: What int8 loses on CPUs without VNNI, or None where it does not compute in int8.
+    """
+
+    variant: Variant
+    nbytes: int
+    quality: Quality
+    is_kept: bool
+    latency: Latency | None = None
+    saturation: saturation.Saturation | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this as `quality.json` does."""
+        return {
+            "size": self.nbytes,
+            **self.quality.to_json(),
+            "latency": self.latency.to_json() if self.latency else None,
+            "saturation": self.saturation.to_json() if self.saturation else None,
+        }
 
 
 class Bench:
@@ -59,7 +91,7 @@ class Bench:
             try:
                 if variant.id in fatal:
                     raise ExecutionError(f"{exact_engine(variant.format)} crashes on it")
-                quality = validate.measure(
+                quality = measure_quality(
                     self._folder, variant, self._data, judge.references, self._golden, judge.metric, judge.budget
                 )
             except BackendError as error:

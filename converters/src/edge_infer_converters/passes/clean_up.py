@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from edge_infer_converters.graphs import drop_stored_shapes, graphs_of
+from edge_infer_converters.passes.graphs import drop_stored_shapes, graphs_of
 
 
 def clean_up(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edge_infer_converters.graphs import FreshNames, drop_unread_tensors, names_in, reads_of
+from edge_infer_converters.passes.graphs import FreshNames, drop_unread_tensors, names_in, reads_of
 
 
 def fold_batch_norm(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.graphs import drop_unread_tensors, subgraphs_of
+from edge_infer_converters.passes.graphs import drop_unread_tensors, subgraphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,8 @@ import warnings
 import onnx
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import drop_stored_shapes, sort_nodes
 from edge_infer_converters.passes.fold_constants import fold_constants
+from edge_infer_converters.passes.graphs import drop_stored_shapes, sort_nodes
 from edge_infer_converters.passes.shorten_names import shorten_names
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import onnx
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import drop_stored_shapes
 from edge_infer_converters.passes.clean_up import clean_up
+from edge_infer_converters.passes.graphs import drop_stored_shapes
 from edge_infer_converters.passes.int8_blocks import store_in_blocks
 from edge_infer_converters.passes.int8_static import prepare
 from edge_infer_converters.passes.shorten_names import shorten_names

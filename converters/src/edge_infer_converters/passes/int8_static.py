@@ -20,13 +20,13 @@ import onnx
 from onnx import numpy_helper, version_converter
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import FreshNames, drop_stored_shapes, drop_unread_tensors, names_in, opset_of
 from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
+from edge_infer_converters.passes.graphs import FreshNames, drop_stored_shapes, drop_unread_tensors, names_in, opset_of
+from edge_infer_converters.passes.ranges import activation_ranges
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.small_constants import halve, share_scalars
-from edge_infer_converters.ranges import activation_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, version_converter
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.graphs import graphs_of, opset_of
+from edge_infer_converters.passes.graphs import graphs_of, opset_of
 
 #: The first IR version whose initializers need not be inputs too; ONNX Runtime has read it since 1.0.
 _MIN_IR = 4

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import helper
 
-from edge_infer_converters.graphs import FreshNames, names_in, reads_of, sort_nodes
+from edge_infer_converters.passes.graphs import FreshNames, names_in, reads_of, sort_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

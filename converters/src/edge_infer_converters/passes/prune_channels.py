@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from edge_infer_converters.graphs import drop_stored_shapes, drop_unread_tensors, reads_of
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
 from edge_infer_converters.passes.fold_constants import fold_constants
+from edge_infer_converters.passes.graphs import drop_stored_shapes, drop_unread_tensors, reads_of
 
 _LAYERS = ("Conv", "Gemm")
 

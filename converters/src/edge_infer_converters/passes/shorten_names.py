@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from edge_infer_converters.graphs import graphs_of
+from edge_infer_converters.passes.graphs import graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

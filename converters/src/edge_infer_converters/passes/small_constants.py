@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.graphs import FreshNames, drop_unread_tensors, names_in
+from edge_infer_converters.passes.graphs import FreshNames, drop_unread_tensors, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

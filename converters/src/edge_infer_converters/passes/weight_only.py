@@ -19,7 +19,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from edge_infer_converters.graphs import (
+from edge_infer_converters.passes import packing
+from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
+from edge_infer_converters.passes.fold_constants import fold_constants
+from edge_infer_converters.passes.graphs import (
     FreshNames,
     drop_stored_shapes,
     drop_unread_tensors,
@@ -27,9 +30,6 @@ from edge_infer_converters.graphs import (
     names_in,
     opset_of,
 )
-from edge_infer_converters.passes import packing
-from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm_in
-from edge_infer_converters.passes.fold_constants import fold_constants
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.weight import ENCODINGS, Weight
 

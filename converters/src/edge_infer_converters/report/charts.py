@@ -12,7 +12,8 @@ from edge_infer_converters.report.reporter import decibels
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer_converters.conversion import Conversion, ConvertedVariant
+    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.search.mixed_onnx import MixedModel
 
 # Beyond this the outputs are equal for every purpose, and the scale would have no room for what matters.

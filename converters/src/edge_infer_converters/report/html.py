@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from edge_infer_converters.conversion import Conversion, ConvertedVariant
+    from edge_infer_converters.conversion import Conversion
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.search.mixed_onnx import MixedModel
 
 _STYLE = """

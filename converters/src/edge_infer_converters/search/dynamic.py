@@ -15,21 +15,21 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.data.reference_outputs import noise
 from edge_infer_converters.engine import make_session
 from edge_infer_converters.passes import packing
 from edge_infer_converters.passes.int8_blocks import can_be_blocked
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import prepare
 from edge_infer_converters.report.reporter import decibels as spelled
-from edge_infer_converters.search.sensitivity import noise
 from edge_infer_converters.writers import onnx as onnx_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.judge import Judge, Judgement
     from edge_infer_converters.report.reporter import Reporter
-    from edge_infer_converters.search.judge import Judge, Judgement
 
 #: How many inputs matrices are ranked on.
 RANKING_CALLS = 8

@@ -16,7 +16,7 @@ from edge_infer_converters.report.reporter import decibels as spelled
 from edge_infer_converters.report.reporter import step
 from edge_infer_converters.search.bit_allocation import SearchResult, Trial, choice_after, moves_of, search, start_of
 from edge_infer_converters.search.sensitivity import Sensitivity, WeightSession, rank
-from edge_infer_converters.search.trial_cache import RememberedTrials, key_of
+from edge_infer_converters.search.trial_cache import TrialCache, key_of
 from edge_infer_converters.writers import onnx as onnx_target
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import onnx
 
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.judge import Judge
     from edge_infer_converters.passes.weight import Weight
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.search.bit_allocation import Move
-    from edge_infer_converters.search.judge import Judge
 
     Outputs = Mapping[str, np.ndarray]
 
@@ -182,15 +182,15 @@ class MixedSearch:
             self._reporter.talk(step("Took", "onnx/mixed  ", f"{known.hits} figures from an earlier search"))
         return self._written(found, sensitivities)
 
-    def _remembered(self, ranking: CalibrationSet) -> RememberedTrials:
+    def _remembered(self, ranking: CalibrationSet) -> TrialCache:
         """Return what was measured before; a metric of the user's own may have changed, and is measured again."""
         metric = self._judge.metric.name
         if not self._is_cached or ":" in metric:
-            return RememberedTrials(None)
+            return TrialCache(None)
         calls = [*self._calls, *ranking.first(RANKING_CALLS).calls]
         labels = "" if self._classes is None else sha256(self._classes.tobytes()).hexdigest()
         words = metric, str(self._judge.golden), str(self._judge.metric.base), labels
-        return RememberedTrials(key_of(onnx_target.write(self._model), calls, *words))
+        return TrialCache(key_of(onnx_target.write(self._model), calls, *words))
 
     def _time(self, found: MixedModel) -> latency.Latency:
         """Time a file against the float model."""

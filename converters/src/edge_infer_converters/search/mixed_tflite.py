@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.encode import Encoded
+from edge_infer_converters.data.reference_outputs import noise
 from edge_infer_converters.engine import run_tflite
 from edge_infer_converters.passes.weight import Weight
 from edge_infer_converters.report.reporter import decibels as spelled
 from edge_infer_converters.search.bit_allocation import Trial, moves_of, search
 from edge_infer_converters.search.mixed_onnx import RANKING_CALLS
-from edge_infer_converters.search.sensitivity import Sensitivity, noise
+from edge_infer_converters.search.sensitivity import Sensitivity
+from edge_infer_converters.writers.encode import Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.judge import Judge
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.search.bit_allocation import SearchResult
-    from edge_infer_converters.search.judge import Judge
     from edge_infer_converters.writers.tflite import FloatGraph, TFLiteModel
 
     Outputs = Mapping[str, np.ndarray]

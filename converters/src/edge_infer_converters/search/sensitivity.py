@@ -7,20 +7,21 @@ session. Ranking by the noise that each weight adds is worth 3 dB at the same si
 
 from __future__ import annotations
 
-from math import inf, log10
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from edge_infer_converters.data.reference_outputs import decibels, noise
 from edge_infer_converters.engine import make_session
-from edge_infer_converters.graphs import drop_unread_tensors
+from edge_infer_converters.passes.graphs import drop_unread_tensors
 from edge_infer_converters.passes.weight_only import round_trip
-from edge_infer_converters.search.trial_cache import RememberedTrials
+from edge_infer_converters.search.trial_cache import TrialCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
 
     from edge_infer_converters.passes.weight import Weight
 
@@ -105,7 +106,7 @@ def rank(
     weights: Sequence[Weight],
     calls: Sequence[Arrays],
     advance: Callable[[int], None] = lambda _: None,
-    known: RememberedTrials | None = None,
+    known: TrialCache | None = None,
 ) -> tuple[Sensitivity, ...]:
     """Measure each weight in each integer encoding, alone, all others in fp32.
 
@@ -116,7 +117,7 @@ def rank(
         advance: Told after each weight.
         known: What was measured before; what is new is added.
     """
-    known = known or RememberedTrials(None)
+    known = known or TrialCache(None)
     references: list[dict[str, np.ndarray]] = []
     found: list[Sensitivity] = []
     for weight in weights:
@@ -131,35 +132,6 @@ def rank(
             found.append(Sensitivity(weight, encoding, added))
         advance(1)
     return tuple(found)
-
-
-def noise(references: Sequence[Arrays], results: Sequence[Arrays]) -> float:
-    """Return the error's energy over the signal's, pooled over all calls, of the worst float output.
-
-    Values that are not finite in the reference are left out; where only the result is not finite, noise is infinite.
-    """
-    worst = 0.0
-    for name in references[0] if references else ():
-        if references[0][name].dtype.kind != "f":
-            continue
-        signal = error = 0.0
-        for reference, result in zip(references, results, strict=True):
-            want, got = reference[name].astype(np.float64), result[name].astype(np.float64)
-            if want.shape != got.shape:
-                return inf
-            finite = np.isfinite(want)
-            signal += float(np.square(want[finite]).sum())
-            error += float(np.square(want[finite] - got[finite]).sum())
-        if error:
-            worst = max(worst, error / signal if signal and np.isfinite(error) else inf)
-    return worst
-
-
-def decibels(noise: float) -> float:
-    """Return the signal to noise ratio in dB; infinite without noise."""
-    if noise == inf:
-        return -inf
-    return -10 * log10(noise) if noise > 0 else inf
 
 
 def _copy(source: onnx.ModelProto | onnx.GraphProto, target: onnx.ModelProto | onnx.GraphProto, field: str) -> None:

@@ -14,10 +14,11 @@ import time
 from importlib.metadata import version
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from edge_infer.platform import host
 from edge_infer.platform.atomic_write import write_file
+from edge_infer_converters.measure.judge import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,21 +34,7 @@ _MAX_FILE_BYTES = 8 * 10**6
 _SAVE_EVERY_S = 5.0
 
 
-class Outcome(NamedTuple):
-    """What the outputs of a trial were worth, whatever the budget.
-
-    Attributes:
-        sqnr_db: Their signal to noise ratio.
-        loss: The relative drop of the metric.
-        keeps_clear: Whether no clear answer of the golden examples changed.
-    """
-
-    sqnr_db: float
-    loss: float
-    keeps_clear: bool
-
-
-class RememberedTrials:
+class TrialCache:
     """The figures of one model on one data set.
 
     Args:

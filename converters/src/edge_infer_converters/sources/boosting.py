@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.made import first_of, libraries_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,18 +14,24 @@ if TYPE_CHECKING:
 _OPSETS = {"ai.onnx.ml": 3, "": 15}
 
 
-def export(estimator: Any, path: Path, where: str, opset: int | None = None) -> None:
+def takes(made: object) -> bool:
+    """Tell whether an object is a model of XGBoost or LightGBM."""
+    return bool(libraries_of(made) & {"xgboost", "lightgbm"})
+
+
+def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
     """Export an estimator or a booster.
 
     Args:
-        estimator: What `xgboost` or `lightgbm` has fitted over numbers, with scikit-learn's interface or a `Booster`.
+        made: A model of `xgboost` or `lightgbm` fitted over numbers, with scikit-learn's interface or a `Booster`.
         path: The `.onnx` file to write.
         where: What the user calls it.
-        opset: The operator set to write, or None for one that suits; newer ones are made by `steps.opset`.
+        opset: The operator set to write, or None for one that suits; newer ones are made by `passes.opset`.
 
     Raises:
         ConversionError: onnxmltools is not installed, or does not know the estimator.
     """
+    estimator: Any = first_of(made)
     library = "xgboost" if type(estimator).__module__.startswith("xgboost") else "lightgbm"
     try:
         tools = import_module("onnxmltools")

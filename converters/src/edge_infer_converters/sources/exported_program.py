@@ -11,17 +11,23 @@ import contextlib
 import functools
 import json
 import re
+import tempfile
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources import onnx as onnx_source
 from edge_infer_converters.sources.torch import OPSET, first_line, quiet
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from edge_infer_converters.sources.onnx import SourceModel
+    from edge_infer_converters.sources.options import SourceOptions
 
 # What torch's own exporter writes as the target of a call: registered operators, and arithmetic on sizes.
 _TARGET = re.compile(
@@ -32,6 +38,14 @@ _NODES = (
     ast.Expression, ast.Call, ast.Name, ast.Load, ast.keyword, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Compare,
     ast.operator, ast.unaryop, ast.cmpop, ast.Tuple,
 )  # fmt: skip
+
+
+def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
+    """Read a `.pt2` file by exporting it to ONNX; see `export` and `sources.onnx.load` for the errors."""
+    with tempfile.TemporaryDirectory() as folder:
+        exported = Path(folder, f"{Path(path).stem}.onnx")
+        export(Path(path), exported, options.opset)
+        return onnx_source.load(exported, options)
 
 
 def export(source: Path, path: Path, opset: int | None = None) -> None:

@@ -7,28 +7,35 @@ ever unpickled: the code of the module runs, and no other.
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.data.functions import import_function
-from edge_infer_converters.sources import onnx as source
+from edge_infer_converters.sources import onnx
 from edge_infer_converters.sources.options import SourceOptions
 
 if TYPE_CHECKING:
     import os
 
+    from edge_infer_converters.sources.source import Source
+
+#: The module that reads a file with this suffix, by its `load`; any other file is read as ONNX.
+FILES = {".tflite": "tflite", ".pt2": "exported_program"}
+#: The modules that export an object which a function made; the first whose `takes` accepts it exports it. Keras stands
+#: before torch: with that backend a Keras model is a torch module too.
+EXPORTERS = ("keras", "torch", "boosting", "sklearn")
 _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NO_OPTIONS = SourceOptions()
 
 
-def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTIONS) -> source.SourceModel:
+def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTIONS) -> Source:
     """Read a model from a file, or make one with `module:function`.
 
     Args:
-        where: The path of an `.onnx` or `.pt2` file, or `package.module:function`. The function returns a
+        where: The path of an `.onnx`, `.tflite` or `.pt2` file, or `package.module:function`. The function returns a
             `torch.nn.Module` and its example inputs (a tuple of tensors, or a dict of tensors by input name), a Keras 3
             model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
         options: The dimensions to fix, and the operator set to export.
@@ -36,21 +43,16 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
     Raises:
         ConversionError: The function raised, returned something else, or its model cannot be exported.
         InputError: There is no such module or function, or the shapes do not fit the model.
-        UnsupportedModel: The model uses what ONNX Runtime does not know.
+        UnsupportedModel: The model has types or an operator set that its engine does not know.
     """
-    is_factory = isinstance(where, str) and _FACTORY.fullmatch(where) and not Path(where).exists()
-    if not is_factory and Path(where).suffix != ".pt2":
-        return source.load(where, options)
-    with tempfile.TemporaryDirectory() as folder:
-        if is_factory:
-            path = Path(folder, f"{str(where).rpartition(':')[2]}.onnx")
-            _export(_made_by(str(where)), path, str(where), options.opset)
-        else:
-            from edge_infer_converters.sources import exported_program
-
-            path = Path(folder, f"{Path(where).stem}.onnx")
-            exported_program.export(Path(where), path, options.opset)
-        return source.load(path, options)
+    if isinstance(where, str) and _FACTORY.fullmatch(where) and not Path(where).exists():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"{where.rpartition(':')[2]}.onnx")
+            _export(_made_by(where), path, where, options.opset)
+            return onnx.load(path, options)
+    reader = import_module(f"edge_infer_converters.sources.{FILES.get(Path(where).suffix, 'onnx')}")
+    source: Source = reader.load(where, options)
+    return source
 
 
 def _made_by(where: str) -> object:
@@ -66,28 +68,14 @@ def _made_by(where: str) -> object:
 
 def _export(made: object, path: Path, where: str, opset: int | None) -> None:
     """Hand what the function returned to its exporter."""
-    first = made[0] if isinstance(made, tuple) and made else made
-    library = {base.__module__.partition(".")[0] for base in type(first).__mro__}
-    if "keras" in library:  # before torch: with that backend a Keras model is a torch module too
-        from edge_infer_converters.sources import keras
-
-        keras.export(first, path, where, opset)
-    elif "torch" in sys.modules and isinstance(first, sys.modules["torch"].nn.Module):
-        from edge_infer_converters.sources import torch
-
-        torch.export(made, path, where, opset)
-    elif library & {"xgboost", "lightgbm"}:
-        from edge_infer_converters.sources import boosting
-
-        boosting.export(first, path, where, opset)
-    elif hasattr(first, "n_features_in_") and hasattr(first, "get_params"):
-        from edge_infer_converters.sources import sklearn
-
-        sklearn.export(first, path, where, opset)
-    else:
-        raise ConversionError(
-            f"`{where}` returned {type(made).__name__}, expected a torch module with example inputs, a Keras model, or "
-            "a fitted estimator of scikit-learn, XGBoost or LightGBM",
-            hint="return model, (example,)",
-            got=type(made).__name__,
-        )
+    for name in EXPORTERS:
+        exporter = import_module(f"edge_infer_converters.sources.{name}")
+        if exporter.takes(made):
+            exporter.export(made, path, where, opset)
+            return
+    raise ConversionError(
+        f"`{where}` returned {type(made).__name__}, expected a torch module with example inputs, a Keras model, or "
+        "a fitted estimator of scikit-learn, XGBoost or LightGBM",
+        hint="return model, (example,)",
+        got=type(made).__name__,
+    )

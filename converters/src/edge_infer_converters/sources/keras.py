@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.made import first_of, libraries_of
 from edge_infer_converters.sources.torch import first_line, quiet
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def export(model: Any, path: Path, where: str, opset: int | None = None) -> None:
+def takes(made: object) -> bool:
+    """Tell whether an object is a Keras model."""
+    return "keras" in libraries_of(made)
+
+
+def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
     """Export a model.
 
     Args:
-        model: A `keras.Model` with known inputs.
+        made: A `keras.Model` with known inputs.
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
@@ -27,6 +33,7 @@ def export(model: Any, path: Path, where: str, opset: int | None = None) -> None
     """
     import keras
 
+    model: Any = first_of(made)
     backend = keras.backend.backend()
     if backend != "torch":
         raise ConversionError(

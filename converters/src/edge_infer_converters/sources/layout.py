@@ -8,7 +8,7 @@ import onnx
 from onnx import helper
 
 from edge_infer.errors import InputError, listed
-from edge_infer_converters.graphs import FreshNames, drop_stored_shapes, graphs_of, names_in, subgraphs_of
+from edge_infer_converters.passes.graphs import FreshNames, drop_stored_shapes, graphs_of, names_in, subgraphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,18 +14,23 @@ from edge_infer.errors import ConversionError, UnsupportedModel, listed
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.engine import first_line, hint_for, make_session
-from edge_infer_converters.graphs import graphs_of, tensors_of
+from edge_infer_converters.passes.clean_up import clean_up
+from edge_infer_converters.passes.graphs import graphs_of, not_a_number, tensors_of
+from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
+from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
-from edge_infer_converters.support import native_lacks, unsupported
+from edge_infer_converters.support import Support, check, native_lacks, tflite_graph, unsupported
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     import numpy as np
+
+    from edge_infer_converters.writers.tflite import FloatGraph
 
 #: What protobuf can hold in one message; larger models have their weights in files beside them.
 MAX_BYTES = 2**31 - 1
@@ -87,6 +92,47 @@ class SourceModel:
     def count(self) -> str:
         """How many nodes it has, in words."""
         return f"{len(self.proto.graph.node)} nodes"
+
+    @property
+    def format(self) -> str:
+        """The format of the source."""
+        return "onnx"
+
+    def reference(self) -> Reference:
+        """Load the model into ONNX Runtime, without optimisation."""
+        return Reference(self)
+
+    def nan_weights(self) -> list[str]:
+        """Name the weights that hold NaN."""
+        return not_a_number(self.proto)
+
+    def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[SourceModel, Mapping[str, int] | None]:
+        """Return the model without exporter's notes, in this operator set, and without dead channels on request."""
+        proto = to_opset(clean_up(self.proto), opset)
+        if not prunes or self.precision != "fp32":
+            return replace(self, proto=proto), None
+        found = prune_channels(proto)
+        return replace(self, proto=found.model if found.removed else proto), found.removed
+
+    def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
+        """Find the operators that targets lack; see `support.check`."""
+        return check(self.proto, targets, formats, self.name)
+
+    def graph_for_one(self, targets: Sequence[str]) -> FloatGraph:
+        """Return the model in TFLite operators, its batch fixed to 1."""
+        return tflite_graph(self.proto, targets, self.name, fixed_batch=True)
+
+    def describe(self, graph: FloatGraph, name: str, version: str, classes: Sequence[str], *, keep_names: bool) -> None:
+        """Write name, version and classes into the metadata of a TFLite graph."""
+        graph.keep_names = keep_names
+        graph.describe(name, version, classes)
+
+    def own_file(self, id_: str) -> None:
+        """Return None: no variant is the source's file unchanged."""
+
+    def release(self) -> tuple[SourceModel, onnx.ModelProto]:
+        """Return this source without its weights, and the model that held them."""
+        return replace(self, proto=onnx.ModelProto()), self.proto
 
 
 def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> SourceModel:

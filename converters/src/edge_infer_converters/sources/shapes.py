@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer_converters.graphs import drop_stored_shapes
+from edge_infer_converters.passes.graphs import drop_stored_shapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
 _OPSET = 20
 
 
-def export(estimator: Any, path: Path, where: str, opset: int | None = None) -> None:
+def takes(made: object) -> bool:
+    """Tell whether an object is a fitted estimator with scikit-learn's interface."""
+    first = first_of(made)
+    return hasattr(first, "n_features_in_") and hasattr(first, "get_params")
+
+
+def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
     """Export an estimator.
 
     Args:
-        estimator: A fitted scikit-learn estimator or pipeline over numbers.
+        made: A fitted scikit-learn estimator or pipeline over numbers.
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
@@ -28,6 +35,7 @@ def export(estimator: Any, path: Path, where: str, opset: int | None = None) -> 
     Raises:
         ConversionError: skl2onnx is not installed, or does not know the estimator.
     """
+    estimator: Any = first_of(made)
     try:
         skl2onnx = import_module("skl2onnx")
         types = import_module("skl2onnx.common.data_types")

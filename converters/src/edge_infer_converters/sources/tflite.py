@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
 
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.support import Support
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from edge_infer_converters.writers.tflite import FloatGraph
     from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
-SUFFIX = ".tflite"
 _TRIAL = """
 import sys
 from ai_edge_litert.interpreter import Interpreter
@@ -64,6 +65,41 @@ class TFLiteSource:
     def nbytes(self) -> int:
         """The size of the file."""
         return len(self.data)
+
+    @property
+    def format(self) -> str:
+        """The format of the source."""
+        return "tflite"
+
+    def reference(self) -> Reference:
+        """Load the model into LiteRT, without accelerators."""
+        return Reference(self)
+
+    def nan_weights(self) -> list[str]:
+        """Return nothing: the weights of a TFLite file are not searched for NaN."""
+        return []
+
+    def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[TFLiteSource, None]:  # noqa: ARG002
+        """Return this source: a TFLite graph is kept."""
+        return self, None
+
+    def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
+        """Return the graph of the file: its operators are TFLite's own."""
+        return Support((), None, self.graph)
+
+    def graph_for_one(self, targets: Sequence[str]) -> None:
+        """Return None: the batch of the file is kept."""
+
+    def describe(self, graph: FloatGraph, name: str, version: str, classes: Sequence[str], *, keep_names: bool) -> None:
+        """Leave the metadata of the file unchanged."""
+
+    def own_file(self, id_: str) -> bytes | None:
+        """Return the bytes of the file for the variant of its own precision."""
+        return self.data if id_ == f"tflite/{self.precision}" else None
+
+    def release(self) -> tuple[TFLiteSource, onnx.ModelProto]:
+        """Return this source and an empty model: all its variants are TFLite."""
+        return self, onnx.ModelProto()
 
 
 def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> TFLiteSource:

@@ -10,16 +10,23 @@ import contextlib
 import inspect
 import io
 import logging
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 OPSET = 20
+
+
+def takes(made: object) -> bool:
+    """Tell whether an object is a torch module, alone or with example inputs."""
+    return "torch" in sys.modules and isinstance(first_of(made), sys.modules["torch"].nn.Module)
 
 
 def export(made: object, path: Path, where: str, opset: int | None = None) -> None:

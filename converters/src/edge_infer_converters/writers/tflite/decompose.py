@@ -9,7 +9,7 @@ import onnx
 import onnx.inliner
 from onnx import helper
 
-from edge_infer_converters.graphs import opset_of
+from edge_infer_converters.passes.graphs import opset_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection

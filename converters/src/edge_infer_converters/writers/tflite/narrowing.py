@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from onnx import TensorProto, helper
 
-from edge_infer_converters.graphs import FreshNames
+from edge_infer_converters.passes.graphs import FreshNames
 from edge_infer_converters.writers.tflite.intervals import ANYTHING, intervals_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edge_infer.errors import ConversionError, UnsupportedOperator
-from edge_infer_converters.graphs import drop_stored_shapes, opset_of
 from edge_infer_converters.passes.fold_constants import fold_node
+from edge_infer_converters.passes.graphs import drop_stored_shapes, opset_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

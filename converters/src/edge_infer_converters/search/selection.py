@@ -10,7 +10,7 @@ from edge_infer.parity.comparison import Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edge_infer_converters.conversion import ConvertedVariant
+    from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
 
 

@@ -6,16 +6,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edge_infer_converters.search.sensitivity import decibels, noise
-from edge_infer_converters.search.trial_cache import Outcome
+from edge_infer_converters.data.reference_outputs import decibels, noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.measure.metrics import Metric
-    from edge_infer_converters.search.budget import Budget
 
     Outputs = Mapping[str, np.ndarray]
+
+
+class Outcome(NamedTuple):
+    """What the outputs of a trial were worth, whatever the budget.
+
+    Attributes:
+        sqnr_db: Their signal to noise ratio.
+        loss: The relative drop of the metric.
+        keeps_clear: Whether no clear answer of the golden examples changed.
+    """
+
+    sqnr_db: float
+    loss: float
+    keeps_clear: bool
 
 
 class Judgement(NamedTuple):

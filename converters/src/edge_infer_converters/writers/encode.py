@@ -1,22 +1,21 @@
-"""Make the file of one variant: which steps and which target a plan stands for."""
+"""Make the file of one variant: the passes and the writer that its plan stands for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from edge_infer.errors import ConversionError
 from edge_infer.tensors.tensor import TensorSpec
+from edge_infer_converters.data.reference_outputs import noise
 from edge_infer_converters.engine import fast_session, make_session
 from edge_infer_converters.passes.fp16 import engine_options, has_float_weights, to_fp16
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
+from edge_infer_converters.passes.ranges import METHODS
 from edge_infer_converters.passes.weight_only import engine_options as weight_options
 from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
-from edge_infer_converters.ranges import METHODS
-from edge_infer_converters.search.sensitivity import noise
-from edge_infer_converters.sources.tflite import TFLiteSource
 from edge_infer_converters.targets import PLACES
-from edge_infer_converters.writers import onnx as onnx_target
+from edge_infer_converters.writers import onnx as onnx_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +24,31 @@ if TYPE_CHECKING:
     import onnx
 
     from edge_infer_converters.data.calibration import CalibrationSet
-    from edge_infer_converters.recipe import VariantPlan
-    from edge_infer_converters.sources.onnx import SourceModel
+    from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
 
 
 #: How many calls decide between the methods of `auto`.
 _AUTO_CALLS = 32
+
+
+class Model(Protocol):
+    """What a writer reads of a source."""
+
+    @property
+    def precision(self) -> str:
+        """The precision of most of its weights."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """The specs of its inputs."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The specs of its outputs."""
+
+    def own_file(self, id_: str) -> bytes | None:
+        """Return the source's bytes where they are this variant unchanged."""
 
 
 class Encoded(NamedTuple):
@@ -55,7 +72,10 @@ class Encoded(NamedTuple):
 
 
 def encode_tflite(
-    plan: VariantPlan, graph: FloatGraph, model: SourceModel | TFLiteSource, ranges: CalibrationSet
+    plan: VariantPlan,
+    graph: FloatGraph,
+    model: Model,
+    ranges: CalibrationSet,
 ) -> Encoded:
     """Write a TFLite graph in the precision that a plan asks for.
 
@@ -68,8 +88,8 @@ def encode_tflite(
     Raises:
         ConversionError: It cannot be made of this model.
     """
-    if isinstance(model, TFLiteSource) and plan.word == "" and plan.precision == model.precision:
-        return Encoded(model.data, f"{len(graph.graph.operators)} operators, as it came")
+    if (own := model.own_file(plan.id)) is not None:
+        return Encoded(own, f"{len(graph.graph.operators)} operators, as it came")
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
     takes_float = all(PLACES[target].takes("tflite", "fp32") for target in plan.targets)
@@ -89,7 +109,7 @@ def encode_tflite(
 
 def encode(
     plan: VariantPlan,
-    model: SourceModel,
+    model: Model,
     cleaned: onnx.ModelProto,
     ranges: CalibrationSet,
     calibrate: str = "minmax",
@@ -109,16 +129,16 @@ def encode(
     """
     if plan.precision == model.precision:
         options = engine_options(cleaned) if plan.precision == "fp16" else None
-        return Encoded(onnx_target.write(cleaned), options=options)
+        return Encoded(onnx_writer.write(cleaned), options=options)
     if plan.precision == "fp16":
         if not has_float_weights(cleaned):
             raise ConversionError("The model has no float32 weights to make smaller")
         half = to_fp16(cleaned)
-        return _checked(Encoded(onnx_target.write(half), options=engine_options(half)), plan, cleaned)
+        return _checked(Encoded(onnx_writer.write(half), options=engine_options(half)), plan, cleaned)
     if plan.precision == "int4":
         return _checked(_int4(cleaned), plan, cleaned)
     if plan.word == "int8-dynamic":
-        return _checked(Encoded(onnx_target.write(to_dynamic_int8(cleaned))), plan, cleaned)
+        return _checked(Encoded(onnx_writer.write(to_dynamic_int8(cleaned))), plan, cleaned)
     if not is_quantizable(cleaned):
         raise ConversionError(
             "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
@@ -134,13 +154,13 @@ def _static(cleaned: onnx.ModelProto, ranges: CalibrationSet, calibrate: str, *,
     """Quantize with the ranges asked for; of `auto` the method whose outputs are nearest to the float model's."""
     methods = METHODS if calibrate == "auto" else (calibrate,)
     files = {
-        method: onnx_target.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method))
+        method: onnx_writer.write(to_int8(cleaned, ranges.calls, reduce_range=is_reduced, method=method))
         for method in methods
     }
     if len(files) == 1:
         return next(iter(files.values())), methods[0]
     calls = [dict(call) for call in ranges.first(_AUTO_CALLS).calls]
-    references = _run(onnx_target.write(cleaned), calls)
+    references = _run(onnx_writer.write(cleaned), calls)
     errors = {method: noise(references, _run(data, calls)) for method, data in files.items()}
     best = min(errors, key=lambda method: errors[method])
     return files[best], best
@@ -162,7 +182,7 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
         raise ConversionError(
             "The model has no MatMul, Gemm or table with weights that int4 can hold", hint="--precision fp16 or int8"
         )
-    data = onnx_target.write(rewrite(prepared, weights, choice))
+    data = onnx_writer.write(rewrite(prepared, weights, choice))
     return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
 
 

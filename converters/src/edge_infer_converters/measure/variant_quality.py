@@ -13,7 +13,7 @@ import numpy as np
 from edge_infer.parity import comparison as measures
 from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
-from edge_infer_converters.search.sensitivity import decibels, noise
+from edge_infer_converters.data.reference_outputs import decibels, noise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer_converters.data.calibration import CalibrationSet
+    from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.measure.metrics import Metric
-    from edge_infer_converters.search.budget import Budget
 
 _MAX_WORST = 6
 # Comparing is plain Python, half a microsecond for each value: later calls of large outputs are not compared.
@@ -71,7 +71,7 @@ class Quality:
         }
 
 
-def measure(
+def measure_quality(
     bundle: Path,
     variant: Variant,
     data: CalibrationSet,

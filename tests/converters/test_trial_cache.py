@@ -11,8 +11,9 @@ import pytest
 
 from edge_infer.platform.host import cache_folder
 from edge_infer_converters import Budget, Recipe, convert
+from edge_infer_converters.measure.judge import Outcome
 from edge_infer_converters.search import sensitivity, trial_cache
-from edge_infer_converters.search.trial_cache import Outcome, RememberedTrials, key_of
+from edge_infer_converters.search.trial_cache import TrialCache, key_of
 from tests.support import zoo
 from tests.support.converters.conversions import files_of, mlp_data
 from tests.support.converters.reporter import Told
@@ -34,18 +35,18 @@ def recipe(max_loss: float = 0.01, *, is_cached: bool = True, keep_all: bool = F
 
 
 def test_figures_come_back() -> None:
-    trials = RememberedTrials("model")
+    trials = TrialCache("model")
     trials.add_noise("w", "int4", 0.25)
     trials.add_noise("w", "int8", float("inf"))
     trials.add_outcome({"w": "int4", "v": "fp32"}, Outcome(float("inf"), -0.5, True))
     trials.save()
 
-    again = RememberedTrials("model")
+    again = TrialCache("model")
 
     assert (again.noise("w", "int4"), again.noise("w", "int8"), again.noise("v", "int8")) == (0.25, float("inf"), None)
     assert again.outcome({"w": "int4"}) == Outcome(float("inf"), -0.5, True), "fp32 is no choice"
     assert again.outcome({"w": "int8"}) is None
-    assert RememberedTrials("other").noise("w", "int4") is None
+    assert TrialCache("other").noise("w", "int4") is None
 
 
 def test_the_second_search_measures_nothing_and_gives_the_same_bytes(
@@ -79,23 +80,23 @@ def test_without_the_cache_nothing_is_kept(write_model: WriteModel, tmp_path: Pa
      b'{"format": 1, "noises": {"a": "x"}, "outcomes": {}}', b'{"format": 1, "noises": {}, "outcomes": {"a": [1]}}'],
 )  # fmt: skip
 def test_a_damaged_file_counts_as_none(damage: bytes, folder: Path) -> None:
-    trials = RememberedTrials("model")
+    trials = TrialCache("model")
     trials.add_noise("w", "int4", 0.25)
     trials.save()
     (folder / "model.json").write_bytes(damage)
 
-    again = RememberedTrials("model")
+    again = TrialCache("model")
 
     assert again.noise("w", "int4") is None
     again.add_noise("w", "int4", 0.5)
     again.save()
-    assert RememberedTrials("model").noise("w", "int4") == 0.5
+    assert TrialCache("model").noise("w", "int4") == 0.5
 
 
 def test_a_folder_that_cannot_be_written_is_no_failure(folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("a file, where a folder should be")
-    trials = RememberedTrials("model")
+    trials = TrialCache("model")
     trials.add_noise("w", "int4", 0.25)
 
     trials.save()
@@ -106,12 +107,12 @@ def test_a_folder_that_cannot_be_written_is_no_failure(folder: Path) -> None:
 def test_the_oldest_files_make_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_cache, "MAX_BYTES", 400)
     for age, name in enumerate(["new", "middle", "old"]):
-        trials = RememberedTrials(name)
+        trials = TrialCache(name)
         trials.add_noise("w" * 100, "int4", 0.25)
         trials.save()
         os.utime(folder / f"{name}.json", (1000 - age, 1000 - age))
 
-    newest = RememberedTrials("newest")
+    newest = TrialCache("newest")
     newest.add_noise("w" * 100, "int4", 0.5)
     newest.save()
 
@@ -135,7 +136,7 @@ def test_the_key_follows_all_that_figures_depend_on() -> None:
 
 
 def test_files_lie_in_the_users_cache(folder: Path) -> None:
-    trials = RememberedTrials("model")
+    trials = TrialCache("model")
     trials.save()
 
     assert cache_folder() / "trials" == folder

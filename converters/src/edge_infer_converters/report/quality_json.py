@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edge_infer_converters.measure import quality
+from edge_infer_converters.measure.variant_quality import describe_machine
 
 if TYPE_CHECKING:
     from edge_infer_converters.conversion import Conversion
@@ -26,7 +26,7 @@ def document(
     searched = {} if mixed is None else {"search": mixed.to_json()}
     return {
         "revision": result.revision,
-        "machine": quality.describe_machine(),
+        "machine": describe_machine(),
         "evaluation": {"origin": data.origin, "sha256": data.sha256, "calls": len(data.calls)},
         "calibration": {"origin": ranges.origin, "sha256": ranges.sha256, "calls": len(ranges.calls)},
         "variants": {one.variant.id: {"is_kept": one.is_kept, **one.to_json()} for one in result.variants},

@@ -121,12 +121,30 @@ def node_tests_page() -> str:
     return "\n".join(parts)
 
 
+def serve_options_page() -> str:
+    """Return the options of `edge-infer serve` and their keys in its file."""
+    from edge_infer.server.options import declared
+
+    parts = [
+        _NOTE,
+        "# Options of the server\n",
+        "Each option of `edge-infer serve` may also stand under its key in the table `[server]` of the file that "
+        "`--config` names; the command line goes first. `edge_infer/server/options.py` declares them.\n",
+        "| option | key | default | meaning |\n|---|---|---|---|",
+    ]
+    for one in declared():
+        default = "" if one.default in ("", (), None) else f"`{str(one.default).lower()}`"
+        parts.append(f"| `{one.flag}` | `{one.key}` | {default} | {one.facts.help} |")
+    return "\n".join(parts) + "\n"
+
+
 PAGES = {
     "cli.md": cli_page,
     "errors.md": errors_page,
     "backends.md": backends_page,
     "tflite_operators.md": tflite_page,
     "node_tests.md": node_tests_page,
+    "serve_options.md": serve_options_page,
 }
 
 

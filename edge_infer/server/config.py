@@ -1,4 +1,4 @@
-"""Settings of `edge-infer serve --config FILE`: pools, routes, models and tenants, a TOML file."""
+"""The TOML file of `edge-infer serve --config FILE`: options, pools, routes, models and tenants."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.routing import Pool, Route, RoutingTable
+from edge_infer.server.options import check_table
 from edge_infer.server.scheduling.shares import Tenant
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Settings(NamedTuple):
         canaries: The versions that are being tried, by model.
         tenants: The digests of each tenant's keys.
         variants: The id of the variant that runs, by model; `*` for all others. Where there is none, it is chosen.
+        options: Defaults of the command's options, by their keys.
     """
 
     table: RoutingTable = RoutingTable()
@@ -42,6 +44,7 @@ class Settings(NamedTuple):
     canaries: Mapping[str, Canary] = {}
     tenants: Mapping[Tenant, list[bytes]] = {}
     variants: Mapping[str, str] = {}
+    options: Mapping[str, Any] = {}
 
 
 def read_settings(path: Path) -> Settings:
@@ -69,7 +72,7 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
     Raises:
         InputError: An entry is not what it must be; the message names it.
     """
-    _refuse_unknown(document, ("pools", "routes", "models", "tenants"), "the file")
+    _refuse_unknown(document, ("server", "pools", "routes", "models", "tenants"), "the file")
     pools = {name: _pool(name, entry) for name, entry in _table(document, "pools").items()}
     _check_bounds(pools)
     routes = document.get("routes", [])
@@ -89,7 +92,8 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
             fast[name] = _text(entry, "fast_variant", where)
         if "canary" in entry:
             canaries[name] = parse_canary(_as_table(entry["canary"], f"{where}.canary"), f"{where}.canary")
-    return Settings(table, fast, canaries, _tenants(_table(document, "tenants")), variants)
+    options = check_table(_table(document, "server"))
+    return Settings(table, fast, canaries, _tenants(_table(document, "tenants")), variants, options)
 
 
 def check_names(settings: Settings, models: Collection[str]) -> None:

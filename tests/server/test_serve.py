@@ -10,22 +10,22 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, RemoteDisconnected
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from edge_infer.cli import serve as serve_module
-from edge_infer.errors import BundleError, EdgeInferError
+from edge_infer.errors import BundleError, EdgeInferError, InputError
+from edge_infer.server.app import Limits
 from edge_infer.server.http.listener import is_local, listen, url_from_outside, url_of
+from edge_infer.server.options import ServeOptions
 from edge_infer.server.static.pages import find_web_root
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client
 from tests.support.server.process import started
 from tests.support.wait import wait_until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_url_is_printed_when_it_answers_and_ctrl_c_ends_it(tmp_path: Path, web_root: Path) -> None:
@@ -156,6 +156,54 @@ def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert isinstance(result.exception, EdgeInferError)
     assert result.exception.hint == "pip install 'edge-infer[server]'"
     assert "uvicorn" in result.exception.message
+
+
+def parsed(*arguments: str) -> ServeOptions:
+    """Return the options that the command takes from its arguments."""
+    params = serve_module.serve.make_context("serve", list(arguments)).params
+    return ServeOptions(**{name: value for name, value in params.items() if name not in ("sources", "settings")})
+
+
+def test_the_options_default_to_the_limits_of_an_application() -> None:
+    assert serve_module.limits_of(ServeOptions(lazy=True)) == Limits()
+    assert parsed() == ServeOptions()
+
+
+def test_the_file_has_options_and_the_command_line_goes_first(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text(
+        '[server]\nport = 0\nmax_rows = 7\nlazy = true\ncors_origins = ["https://shop.example"]\ntls_key = "k"\n'
+    )
+
+    options = parsed("--max-rows", "8", "--config", str(file))
+
+    assert (options.port, options.max_rows, options.lazy) == (0, 8, True)
+    assert (options.cors_origins, options.tls_key) == (("https://shop.example",), Path("k"))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("max_row = 7", "did you mean `max_rows`?"),
+        ("max_rows = 7.5", "`server.max_rows` is float, expected int"),
+        ("port = true", "`server.port` is bool, expected int"),
+        ("lazy = 1", "`server.lazy` is int, expected bool"),
+    ],
+)
+def test_an_option_in_the_file_that_is_wrong_is_named(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "serve.toml").write_text(f"[server]\n{line}\n")
+
+    with pytest.raises(InputError) as caught:
+        parsed("--config", str(tmp_path / "serve.toml"))
+
+    assert said in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_an_option_in_the_file_is_within_its_range(tmp_path: Path) -> None:
+    (tmp_path / "serve.toml").write_text("[server]\nmax_batch_size = 5000\n")
+
+    with pytest.raises(click.BadParameter, match="5000 is not in the range"):
+        parsed("--config", str(tmp_path / "serve.toml"))
 
 
 def test_missing_web_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def errors_page() -> str:
     """Return the tree of error classes with what each says."""
     from edge_infer.server.errors import status_of
 
-    tree = (errors.__doc__ or "").split("\n\n")[1]
-    parts = [_NOTE, "# Errors\n", f"```text\n{inspect.cleandoc(tree)}\n```\n"]
+    _, tree, note, *_ = (errors.__doc__ or "").split("\n\n")
+    parts = [_NOTE, "# Errors\n", f"```text\n{inspect.cleandoc(tree)}\n```\n", f"{note}\n"]
     parts.append("| class | code | HTTP status | what it means |\n|---|---|---|---|")
     parts += [
         f"| `{one.__name__}` | `{one.code}` | {status_of(one(''))} | {(one.__doc__ or '').splitlines()[0]} |"

@@ -5,6 +5,7 @@
     │   ├── ManifestError        manifest.json is not what it must be
     │   └── IntegrityError       a file is not the one the manifest names
     ├── InputError (ValueError)  the caller's tensors or arguments do not fit
+    │   └── RangeNotSatisfiable  * the range of a file begins after its end
     ├── BackendError             an engine failed
     │   ├── BackendUnavailable   it is not installed, or cannot work here
     │   │   └── CudaUnavailable  CUDA cannot work here, or not all of the model would run on it
@@ -23,6 +24,7 @@
     │   ├── RollbackError        the store offers less than was seen already
     │   ├── DeltaError           a pack is malformed, or does not give the file it promises
     │   ├── TrialError           new weights failed their trial and were not taken
+    │   ├── NotReleasedError     a version is not for this device, by a roll-out in steps or a halted one
     │   └── StoreError           a store or a device's folder is not what it must be, or is in use
     └── ServingError             the server cannot take the request
         ├── ModelNotFound        no such model or version
@@ -30,7 +32,22 @@
         ├── QueueFull            too many requests wait already
         │   └── OverShare        too many of this tenant's do, while others wait
         ├── Unauthorized         there is no API key, or it is nobody's
-        └── DeadlineExceeded     the answer would come too late
+        ├── DeadlineExceeded     the answer would come too late
+        ├── PathNotFound         * the server has nothing at this path
+        ├── MethodNotAllowed     * the path does not take this method
+        ├── UnsupportedMediaType * the request's body is in a form that the server does not read
+        ├── UpgradeRequired      * the path is a WebSocket's, and the request does not open one
+        ├── TooManyHeaders       * the request's headers are over the limit
+        ├── RequestTooSlow       * the request did not arrive in time
+        ├── OriginRefused        * the page that asks is of another server
+        ├── NotAdmin             * the tenant may not change what all tenants share
+        ├── ShuttingDown         * the server is stopping
+        ├── ModelHangs           * too many batches of the model hang
+        ├── ClientLeft           * the client left before its request ran
+        ├── StorageFailed        * the server's disk is full, or fails
+        └── InternalError        * a fault of the server
+
+Those with a star are the server's own, in `edge_infer.server.errors`.
 
 An error carries its facts as attributes, says in one line what is wrong, and in its `hint` what to type next. It
 crosses a worker or the wire as JSON (`to_json`) and is rebuilt there as the same class (`error_from_json`).

@@ -91,18 +91,14 @@ class Runnable(Protocol):
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-
+    #: Where it really runs.
     placement: Placement
-    """Where it really runs."""
-
+    #: Whether several threads may run it at once.
     is_thread_safe: bool = False
-    """Whether several threads may run it at once."""
-
+    #: Whether the engine is asynchronous by nature: then it has `run_async`, and `run` waits where that is possible.
     is_asynchronous: bool = False
-    """Whether the engine is asynchronous by nature: then it has `run_async`, and `run` waits where that is possible."""
-
+    #: Optional: takes another library's device tensor without a copy.
     adopt: Callable[[Any], Tensor] | None = None
-    """Optional: takes another library's device tensor without a copy."""
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
@@ -136,23 +132,18 @@ class Runnable(Protocol):
 class Backend(Protocol):
     """An engine adapter."""
 
+    #: The name that `load(backend=...)` takes.
     name: str
-    """The name that `load(backend=...)` takes."""
-
+    #: The model formats that it reads, as variants name them.
     formats: tuple[str, ...]
-    """The model formats that it reads, as variants name them."""
-
+    #: The devices that it has in a page, the preferred first; empty for an engine that runs natively.
     page_devices: tuple[str, ...] = ()
-    """The devices that it has in a page, the preferred first; empty for an engine that runs natively."""
-
+    #: Whether it computes integer models of its formats exactly, and so judges other engines and measures variants.
     is_exact: bool = False
-    """Whether it computes integer models of its formats exactly, and so judges other engines and measures variants."""
-
+    #: Whether it is right by definition and slow: it judges the others, and is taken only when it is named.
     is_reference: bool = False
-    """Whether it is right by definition and slow: it judges the others, and is taken only when it is named."""
-
+    #: Whether it takes the number of threads of an operator, as its option `intra_op_threads`.
     takes_threads: bool = False
-    """Whether it takes the number of threads of an operator, as its option `intra_op_threads`."""
 
     def availability(self) -> Availability:
         """Say whether this engine can work here; never raises."""

@@ -46,6 +46,12 @@ class TooManyHeaders(errors.ServingError):
     code = "headers_too_large"
 
 
+class RangeNotSatisfiable(errors.InputError):
+    """The range begins after the file's end."""
+
+    code = "range_not_satisfiable"
+
+
 class RequestTooSlow(errors.ServingError):
     """The request did not come in time."""
 

@@ -1,4 +1,4 @@
-"""Every case on every native ONNX engine; `tests/browser` runs the same cases in the page."""
+"""Every case on every native engine; `tests/browser` runs the same cases in the page."""
 
 from __future__ import annotations
 
@@ -7,26 +7,46 @@ from typing import TYPE_CHECKING
 import pytest
 
 import edge_infer
-from edge_infer.backends.registry import get_backend
+from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer_converters import convert
 from tests.support.conformance.cases import CASES, EXCUSED, Case, agrees
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.model_files import WriteModel
 
-ENGINES = ["onnxruntime", "reference"]
+#: The formats that a case can be written in; engines of other formats are not native.
+FORMATS = {"onnx", "tflite"}
+ENGINES = [
+    name for name in backend_names() if not get_backend(name).page_devices and FORMATS & {*get_backend(name).formats}
+]
+
+
+def written(case: Case, backend: str, write_model: WriteModel) -> Path:
+    """Write a case in a format that the engine reads.
+
+    Raises:
+        ConversionError, UnsupportedModel: The format cannot hold it.
+    """
+    path = write_model(case.model)
+    if "onnx" in get_backend(backend).formats:
+        return path
+    bundle = path.parent / f"{case.name}.bundle"
+    convert(path, bundle, format="tflite", precision="fp32")
+    return bundle
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("backend", ENGINES)
 def test_an_engine_computes_what_is_right(case: Case, backend: str, write_model: WriteModel) -> None:
-    path = write_model(case.model)
     reason = EXCUSED[backend].get(case.name)
 
     if reason is None:
-        assert agrees(case, backend, path)
+        assert agrees(case, backend, written(case, backend, write_model))
         return
     try:
-        passes = agrees(case, backend, path)
+        passes = agrees(case, backend, written(case, backend, write_model))
     except edge_infer.EdgeInferError:
         passes = False
     assert not passes, f"{case.name} passes on {backend}: take it out of excused.toml ({reason})"

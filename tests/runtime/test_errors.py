@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
+import pkgutil
+import re
+from importlib import import_module
 
 import pytest
 
-from edge_infer import EdgeInferError, InputError
+import edge_infer
+import edge_infer_converters
+from edge_infer import EdgeInferError, InputError, errors
 from edge_infer.errors import _subclasses, did_you_mean, error_from_json
 
 CLASSES = sorted(_subclasses(EdgeInferError).values(), key=lambda one: one.__name__)
@@ -58,3 +64,25 @@ def test_an_input_error_is_a_value_error() -> None:
 def test_the_nearest_choice_is_suggested_whatever_its_case() -> None:
     assert did_you_mean("IMAG", ["image", "logits"]) == "did you mean `image`?"
     assert did_you_mean("zzz", ["image"]) == ""
+
+
+def test_the_tree_in_the_docstring_has_every_class_below_its_base() -> None:
+    for package in (edge_infer, edge_infer_converters):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                with contextlib.suppress(ImportError):  # of an extra, or of a page's own modules
+                    import_module(module.name)
+    tree = (errors.__doc__ or "").split("\n\n")[1].splitlines()
+    bases: list[str] = []
+    listed = set()
+    for line in tree:
+        bars, name = re.match(r"    ([│├└─ ]*)(\w+)", line).groups()  # type: ignore[union-attr]
+        depth = len(bars) // 4
+        listed.add((name, bases[depth - 1] if depth else ""))
+        bases[depth:] = [name]
+
+    def defined(root: type[EdgeInferError], base: str = "") -> set[tuple[str, str]]:
+        own = {(root.__name__, base)} if root.__module__.startswith("edge_infer") else set()
+        return own.union(*(defined(child, root.__name__) for child in root.__subclasses__()))
+
+    assert listed == defined(EdgeInferError)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from anyio import to_thread
 from starlette.responses import Response
 
-from edge_infer.errors import InputError
-from edge_infer.server.errors import PathNotFound
+from edge_infer.server.errors import PathNotFound, RangeNotSatisfiable
 from edge_infer.server.response.negotiation import (
     ByteRange,
     Unsatisfiable,
@@ -36,12 +35,6 @@ _CHUNK_BYTES = 2**20
 #: A year, which RFC 9111 readers take for ever.
 _FOREVER = "public, max-age=31536000, immutable"
 _ASK_AGAIN = "no-cache"
-
-
-class RangeNotSatisfiable(InputError):
-    """The range begins after the file's end."""
-
-    code = "range_not_satisfiable"
 
 
 class Asset:

@@ -39,8 +39,8 @@ def test_there_is_no_jspi_and_no_numpy(python: PagePython) -> None:
     found = python.run("""
 import js
 from importlib.util import find_spec
-from edge_infer import platform
-[hasattr(js.WebAssembly, "Suspending"), find_spec("numpy") is not None, platform.can_suspend()]
+from edge_infer.platform import host
+[hasattr(js.WebAssembly, "Suspending"), find_spec("numpy") is not None, host.can_suspend()]
 """)
 
     assert found == [False, False, False]

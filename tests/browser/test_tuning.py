@@ -22,11 +22,11 @@ def test_a_page_measures_its_variants_and_loads_the_best(python: PagePython, ser
     variants, path, why, loaded, best = python.run(
         """
 import edge_infer
-from edge_infer import remembered
+from edge_infer.runtime import measurements
 tuning = edge_infer.tune(url, max_time_s=0.2, backend="ort-web")
 with edge_infer.load(url) as session:
     report = session.report()
-remembered._IN_PAGE.clear()
+measurements._IN_PAGE.clear()
 [sorted(row.variant for row in tuning.rows), tuning.path, report.why, report.variant, tuning.best.variant.id]
 """,
         url=f"{server}/models/digits",

@@ -53,7 +53,7 @@ def load_bounded(model: Path, *limits_mb: int) -> list[str]:
     code = """
 import sys
 from edge_infer import Bundle, OutOfMemory
-from edge_infer.server.execution.loaded import load_model
+from edge_infer.server.execution.loaded_model import load_model
 from edge_infer.server.scheduling.batcher import BatchLimits
 try:
     model = load_model("wide", Bundle.open(sys.argv[1]), "cpu", BatchLimits(), memory_limit_mb=int(sys.argv[2]))

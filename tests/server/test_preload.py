@@ -105,15 +105,14 @@ HANGING = """
 import sys
 from threading import Event
 from edge_infer.cli.serve import serve
-from edge_infer.server import repository
-from edge_infer.server.execution import engine
+from edge_infer.server.execution import lifecycle, repository
 
 def hang(*arguments, **options):
     print("It hangs", flush=True)
     Event().wait()
 
 repository.load_model = hang
-engine.CLOSE_S = 0.1
+lifecycle.CLOSE_S = 0.1
 serve()
 """
 

@@ -6,10 +6,10 @@ DIGITS := digits.bundle
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test lint format types browser web pi bench soak docs build constraints clean
+.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench soak docs build constraints clean
 
 help: ## List the verbs
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 setup: .venv/ready ## Build .venv with the three distributions and the npm packages
 .venv/ready: pyproject.toml converters/pyproject.toml web/pyproject.toml web/package-lock.json web/vendor.py tests/constraints.txt
@@ -25,9 +25,23 @@ demo: setup ## Convert the digits model, verify it, serve the page
 	$(BIN)/edge-infer verify $(DIGITS)
 	$(BIN)/edge-infer serve $(DIGITS) --port $(PORT) --open
 
-test: lint types web ## Run the whole suite; installs what only tests need
+test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh
-	$(BIN)/python -m pytest
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-page suite-rest lint types web
+
+# Two processes for two processors: the page's tests wait for Chromium, the others do not share anything with them.
+suite-page: setup
+	$(BIN)/python -m pytest -m 'browser and not long' $(TESTS)
+suite-rest: setup
+	$(BIN)/python -m pytest -m 'not browser and not long' $(TESTS)
+
+check-all: setup ## What `make test` leaves out: the long tests, and the runtime on emulated Raspberry Pis
+	tests/setup.sh
+	$(BIN)/python -m pytest -m long
+	$(MAKE) --no-print-directory pi PI=$(PI)
+
+cpus: setup ## The suite as machines of other sizes see it (CPUS='1 4 8', TESTS=tests/browser for less)
+	tests/cpus.sh $(or $(CPUS),1 4 8) -- -m 'not long' $(TESTS)
 
 lint: setup ## Style, formatting, import direction
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 _START = """async (code) => {
     const { loadPython } = await import("/src/index.js");
-    const python = await loadPython({ keepImage: false });
+    // The engine has an image of its own where it has one thread, whatever the machine has.
+    const python = await loadPython({ keepImage: false, threads: 1 });
     const answer = await python.run(code, { url: new URL("/models/digits", location.href).href });
     const { isFromImage } = python.report();
     python.dispose();

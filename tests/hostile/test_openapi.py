@@ -42,6 +42,7 @@ def test_every_route_is_described_with_its_body_and_its_headers(tmp_path: Path) 
             assert {"408", "431"} <= operation["responses"].keys(), path
 
 
+@pytest.mark.long
 def test_generated_requests_find_no_fault(tmp_path: Path) -> None:
     if not OWN.exists():
         pytest.fail("schemathesis is not installed: tests/setup.sh")

@@ -31,6 +31,7 @@ def unshare(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     pytest.skip(f"nothing may be mounted here, so no disk can be made full: {'; '.join(said)}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_full_disk_ends_nothing_and_leaves_nothing_by_half(case: str, unshare: list[str], tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size="$0"k tmpfs "$1" && exec "$2" -m tests.support.server.full_disk "$3" "$1"'

@@ -11,7 +11,7 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.tools.browser.chromium import chromium
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 INSTALL = """async ([urls, what]) => {
   const { loadPyodide } = await import("/vendor/pyodide/pyodide.mjs");

@@ -61,6 +61,7 @@ def test_a_replica_opens_its_models_at_its_start_and_closes_them_at_its_end(
         model.session.run({"x": [[1.0, 2.0, 3.0]]})
 
 
+@pytest.mark.long
 @pytest.mark.ray
 def test_the_same_requests_are_answered_on_ray_serve(tmp_path: Path) -> None:
     """By two replicas, over HTTP, event streams and WebSockets; one that loses its device is replaced."""

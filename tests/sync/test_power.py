@@ -107,6 +107,7 @@ for _ in itertools.count():
 """
 
 
+@pytest.mark.long
 def test_killed_at_random_with_readers_nothing_is_torn(publisher: Publisher, updated: Path) -> None:
     """The process is killed again and again while it swaps two versions; readers look all the time."""
     stop, torn, reads = threading.Event(), list[str](), [0]

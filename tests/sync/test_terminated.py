@@ -76,6 +76,7 @@ def terminate(process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.long
 def test_a_watch_that_is_terminated_at_any_request_of_its_pull_ends_the_pull_first(
     publisher: Publisher, host: Host, supervisor: socket.socket, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_watch_that_is_terminated_at_any_request_of_its_pull_ends_the_pull_fir
     assert requests > 4
 
 
+@pytest.mark.long
 def test_a_watched_folder_that_is_terminated_again_and_again_has_whole_versions_only(
     supervisor: socket.socket, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_watched_folder_that_is_terminated_again_and_again_has_whole_versions_
     assert list((drop.folder / "incoming").iterdir()) == list((drop.folder / "refused").iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_server_that_is_terminated_again_and_again_stops_in_order(supervisor: socket.socket, tmp_path: Path) -> None:
     bundle = write_version(tmp_path / "linear.bundle", 1)
     for _ in range(4):

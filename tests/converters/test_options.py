@@ -17,6 +17,7 @@ from edge_infer import Bundle, TensorSpec
 from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.cli import convert as command
+from edge_infer_converters.options import OPTIONS
 from edge_infer_converters.passes.graphs import opset_of
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.sources import onnx as source
@@ -199,15 +200,40 @@ def test_an_operator_set_that_does_not_exist_is_refused(opset: int) -> None:
 # -- from Python --
 
 
-def test_python_has_every_option_of_the_command() -> None:
-    here = {"eval": "evaluation", "source": "model", "o": "output", "model_version": "version"}
-    wanted = {
-        here.get(name, name)
-        for parameter in command.params
-        for name in [max(parameter.opts, key=len).lstrip("-").replace("-", "_")]
-    } - {"json"}
+def test_python_has_every_option_by_its_declared_name_type_and_default() -> None:
+    """The signature is written out for editors; the declaration is what the command and the docs are made of."""
+    parameters = list(inspect.signature(convert).parameters.values())
 
-    assert wanted <= set(inspect.signature(convert).parameters)
+    found = [(one.name, one.annotation, one.default) for one in parameters]
+    assert [name for name, *_ in found[:2]] == ["model", "output"]
+    assert found[2:-2] == [(one.name, one.type, one.default) for one in OPTIONS]
+    assert [name for name, *_ in found[-2:]] == ["reporter", "recipe"]
+
+
+def test_the_command_has_every_option_by_its_declared_name_and_default() -> None:
+    shown = {parameter.name: parameter for parameter in command.params}
+
+    assert list(shown) == ["source", "output", *(one.name for one in OPTIONS), "as_json"]
+    for one in OPTIONS:
+        assert one.command_flag.partition("/")[0] in shown[str(one.name)].opts
+        assert shown[one.name].default == (None if one.repeats else one.default)
+
+
+def test_the_names_and_defaults_of_the_options_stay() -> None:
+    assert {one.command_flag: one.default for one in OPTIONS} == {
+        "--target": "any", "--name": None, "--model-version": "1", "--calibration": None, "--calibrate": "minmax",
+        "--eval": None, "--labels": None, "--precision": None, "--max-loss": None, "--min-sqnr": None,
+        "--max-size": None, "--max-latency-ratio": None, "--metric": None, "--format": None, "--shape": None,
+        "--layout": "onnx", "--tflite-io": None, "--keep-names": False, "--opset": None, "--report": None,
+        "--prune-dead-channels": False, "--keep-all": False, "--cache/--no-cache": True, "--force": False,
+    }  # fmt: skip
+
+
+def test_the_docstring_describes_every_option() -> None:
+    described = inspect.getdoc(convert) or ""
+
+    assert all(f"    {one.name}: " in described for one in OPTIONS)
+    assert "{options}" not in described
 
 
 @pytest.mark.parametrize(

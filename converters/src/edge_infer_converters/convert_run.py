@@ -25,7 +25,6 @@ from edge_infer_converters.measure.batch_check import is_right_for_two
 from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
 from edge_infer_converters.measure.variants import Bench
-from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report import html, quality_json
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
 from edge_infer_converters.search.dynamic import DynamicSearch
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from edge_infer.errors import EdgeInferError
     from edge_infer_converters.measure.metrics import Metric
     from edge_infer_converters.measure.variants import ConvertedVariant
+    from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.sources.source import Source
     from edge_infer_converters.writers.tflite import FloatGraph
 
@@ -56,49 +56,19 @@ MAX_CALIBRATION_CALLS = 512
 def convert(
     model: FilePath,
     output: FilePath,
+    recipe: Recipe,
     *,
     name: str | None = None,
     version: str = "1",
     calibration: FilePath | None = None,
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
-    recipe: Recipe | None = None,
     force: bool = False,
     report: FilePath | None = None,
     reporter: Reporter | None = None,
 ) -> Conversion:
-    """Convert an ONNX model into a bundle, each variant measured against the model as it came.
-
-    Args:
-        model: The `.onnx` file, or `package.module:function` that makes a model (`sources.factory.open_source`).
-        output: The folder to write.
-        name: What to call the model; the file's name unless given.
-        version: The publisher's word for this state of the model.
-        calibration: Inputs for the ranges of int8: a `.npz`, `.npy` or `.safetensors` file, a folder of `.npy` files
-            or images, or `package.module:function` that yields samples (`calibration.read_set`).
-        evaluation: Inputs to measure on, with the right classes as `labels` if it is a classifier.
-        labels: Class names: a JSON list, or a text file with one on each line.
-        recipe: Which variants to make; all that can be made unless given.
-        force: Whether to replace a bundle that is there.
-        report: An HTML page to write about it, beside the bundle.
-        reporter: Who is told what is done; the log unless given.
-
-    Raises:
-        ConversionError: The model cannot be read or run, or no variant is good enough.
-        AccuracyError: No variant is good enough; or none is as small as the budget asks, and the bundle, which is
-            written nevertheless, holds the smallest that is good enough.
-        UnsupportedOperator: ONNX Runtime, or a target, lacks operators of the model: all of them are named.
-        UnsupportedModel: The model uses what ONNX Runtime does not know.
-        InputError: An argument, or the data, do not fit.
-        BundleError: The output exists or cannot be written.
-
-    >>> from edge_infer_converters import convert
-    >>> result = convert("digits.onnx", "digits.bundle", evaluation="eval.npz")  # doctest: +SKIP
-    >>> [one.variant.id for one in result.variants]  # doctest: +SKIP
-    ['onnx/fp32', 'onnx/fp16', 'onnx/int8', 'tflite/fp32', 'tflite/fp16', 'tflite/int8']
-    """
+    """Run a recipe; `api.convert` documents the arguments and errors."""
     reporter = reporter or LogReporter()
-    recipe = recipe or Recipe()
     recipe.budget.check(has_evaluation=evaluation is not None)
     version = checked_version(version)
     with BundleWriter(output, force=force) as writer:

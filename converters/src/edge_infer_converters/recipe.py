@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.measure.budget import Budget, parse_share, parse_size
-from edge_infer_converters.sources.options import LAYOUTS, SourceOptions
+from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS
+from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.targets import PLACES
 from edge_infer_converters.writers.plan import PLANS, VariantPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Self
 
-    from edge_infer_converters.sources.options import Shape
 
-#: How ranges are found; `edge_infer_converters.passes.ranges` does it, which loads the engines.
-CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
-FORMATS = ("onnx", "tflite")
-#: What TFLite files of integers can have at both ends.
-INTERFACES = ("float", "int8")
-#: What can be asked for: `auto` stands for what suits the target and `mixed`; `int8-dynamic` takes the ranges of
-#: values from each call; `int8-reduced` keeps weights within 7 bits, for x86 CPUs without VNNI; `int8x16` has values of
-#: 16 bits beside weights of 8.
-WORDS = ("fp32", "fp16", "int8", "int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed", "auto")
-
-
+#: The values of `--precision`; `auto` stands for the target's usual ones and `mixed`.
+WORDS = (*dict.fromkeys(plan.word or plan.precision for plan in PLANS), "auto")
 # With integers in and out. Our adapter turns floats into them and back; LiteRT.js refuses such a file.
 _INTEGER_INTERFACE_TARGETS = ("mcu", "pi")
 _INTEGER_INTERFACE_OPTIONS = {"litert": {"interface": "float"}}
@@ -65,51 +57,34 @@ class Recipe:
     prunes: bool = False
 
     @classmethod
-    def of(
-        cls,
-        *,
-        target: str | Sequence[str] = "any",
-        format: str | None = None,  # noqa: A002  the command's word
-        precision: str | Sequence[str] | None = None,
-        metric: str | None = None,
-        max_loss: str | float | None = None,
-        min_sqnr: float | None = None,
-        max_size: str | int | None = None,
-        max_latency_ratio: float | None = None,
-        shape: Mapping[str, Shape] | None = None,
-        opset: int | None = None,
-        layout: str | None = None,
-        tflite_io: str | None = None,
-        keep_names: bool = False,
-        calibrate: str = "minmax",
-        prune_dead_channels: bool = False,
-        keep_all: bool = False,
-        cache: bool = True,
-    ) -> Self:
-        """Make one of the words that `edge-infer convert` takes; `api.convert` says what each means.
+    def of(cls, **given: Any) -> Self:
+        """Make a recipe from the options of `convert` that belong to it, by their keywords (`options.OPTIONS`).
 
         Raises:
-            InputError: A word is not known, or a share or size is none.
+            InputError: A value is unknown, or a share or size cannot be read.
         """
+        one = SimpleNamespace(**{name: given.pop(name, default) for name, default in RECIPE_DEFAULTS.items()})
+        if given:
+            raise TypeError(f"{', '.join(given)}: not an option of a recipe")
         budget = Budget(
-            parse_share(max_loss) if isinstance(max_loss, str) else max_loss,
-            min_sqnr,
-            parse_size(max_size) if isinstance(max_size, str) else max_size,
-            metric,
-            max_latency_ratio,
+            parse_share(one.max_loss) if isinstance(one.max_loss, str) else one.max_loss,
+            one.min_sqnr,
+            parse_size(one.max_size) if isinstance(one.max_size, str) else one.max_size,
+            one.metric,
+            one.max_latency_ratio,
         )
         return cls(
-            FORMATS if format == "both" else (format,) if format else (),
-            _words(precision),
-            keep_all,
+            FORMATS if one.format == "both" else (one.format,) if one.format else (),
+            _words(one.precision),
+            one.keep_all,
             budget,
-            _words(target) or ("any",),
-            SourceOptions(shape or {}, opset, layout or "onnx"),
-            tflite_io or "",
-            keep_names=keep_names,
-            calibrate=calibrate,
-            is_cached=cache,
-            prunes=prune_dead_channels,
+            _words(one.target) or ("any",),
+            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx"),
+            one.tflite_io or "",
+            keep_names=one.keep_names,
+            calibrate=one.calibrate,
+            is_cached=one.cache,
+            prunes=one.prune_dead_channels,
         )
 
     def __post_init__(self) -> None:

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     Shape = tuple[int | None, ...]
 
 
-#: The orders of an image's axes that can be asked for.
-LAYOUTS = ("onnx", "nhwc")
-
-
 class SourceOptions(NamedTuple):
     """What is asked of a source.
 

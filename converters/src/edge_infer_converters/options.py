@@ -1,0 +1,204 @@
+"""The options of `convert`, declared once: the command, the docstring of the Python function and the docs read them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_F = TypeVar("_F", bound="Callable[..., object]")
+
+#: The methods for ranges of static int8; `edge_infer_converters.passes.ranges` implements them, and loads the engines.
+CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
+FORMATS = ("onnx", "tflite")
+#: The inputs and outputs that integer TFLite files can have.
+INTERFACES = ("float", "int8")
+#: The orders of an image's axes that can be asked for.
+LAYOUTS = ("onnx", "nhwc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: The keyword of the Python function; the command's flag too, unless `flag` differs.
+        type: The Python type, as the function annotates it. A `bool` is a switch of the command.
+        help: The help text, for Python and for the command.
+        default: The value unless given.
+        flag: The command's flag where it is not `--name`.
+        choices: All values, where they are few.
+        unit: The unit or form of a value, as the command's help shows it.
+        in_recipe: Whether it belongs to the recipe: what to make, and not where from and to.
+        repeats: Whether the command takes it more than once.
+    """
+
+    name: str
+    type: str
+    help: str
+    default: Any = None
+    flag: str = ""
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+    in_recipe: bool = False
+    repeats: bool = False
+
+    @property
+    def command_flag(self) -> str:
+        """The flag on the command line: `--max-loss`."""
+        return self.flag or f"--{self.name.replace('_', '-')}"
+
+
+def _recipe(name: str, type_: str, help_: str, **more: Any) -> Option:
+    return Option(name=name, type=type_, help=help_, in_recipe=True, **more)
+
+
+def _file(name: str, help_: str, **more: Any) -> Option:
+    return Option(name=name, type="FilePath | None", help=help_, unit="FILE", **more)
+
+
+#: In the order of the command's help.
+OPTIONS = (
+    _recipe(
+        "target",
+        "str | Sequence[str]",
+        "The places that the bundle is for: web, pi, cuda, mcu or any; may be repeated. Decides formats and "
+        "precisions. Default: any.",
+        default="any",
+        unit="PLACE",
+        repeats=True,
+    ),
+    Option(name="name", type="str | None", help="The model's name. Default: the file's name."),
+    Option(
+        name="version",
+        type="str",
+        help="The version of this model. Bundles of one name and several versions are served as one model.",
+        default="1",
+        flag="--model-version",
+        unit="VERSION",
+    ),
+    _file(
+        "calibration",
+        "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy files or images, or "
+        "module:function that yields samples.",
+    ),
+    _recipe(
+        "calibrate",
+        "str",
+        "The method for the ranges of static int8 in ONNX; auto takes the best. TFLite takes the true ranges.",
+        default="minmax",
+        choices=CALIBRATIONS,
+    ),
+    _file(
+        "evaluation",
+        "Inputs to measure on, as --calibration; an array `labels` in it holds the right classes.",
+        flag="--eval",
+    ),
+    _file("labels", "Class names: a JSON list, or one on each line."),
+    _recipe(
+        "precision",
+        "str | Sequence[str] | None",
+        "The precisions, separated by commas: fp32, fp16, int8, int8-dynamic, int8-reduced (for x86 CPUs without "
+        "VNNI), int8x16 (TFLite: values in 16 bits), int4, mixed (searched: the smallest within the budget), or auto "
+        "for the target's usual ones and mixed. Default: the target's usual ones, fp32,fp16,int8 for any; with a "
+        "budget, mixed too.",
+        unit="LIST",
+    ),
+    _recipe(
+        "max_loss",
+        "str | float | None",
+        "The share of the metric that may be lost on --eval: 1% or 0.01.",
+        unit="SHARE",
+    ),
+    _recipe("min_sqnr", "float | None", "The least signal-to-noise ratio of the outputs, in dB.", unit="DB"),
+    _recipe("max_size", "str | int | None", "The largest file: 5MB, 900kB; a number is bytes.", unit="SIZE"),
+    _recipe(
+        "max_latency_ratio",
+        "float | None",
+        "The longest time of a call against fp32 on this CPU: 1.0 for no slower.",
+        unit="RATIO",
+    ),
+    _recipe(
+        "metric",
+        "str | None",
+        "accuracy, top5, cosine, equal, or module:function of (outputs, labels). Default: accuracy with labels, else "
+        "cosine, or equal without float outputs.",
+        unit="NAME",
+    ),
+    _recipe(
+        "format",
+        "str | None",
+        "The formats to write. Default: those that the target reads, both for any.",
+        choices=(*FORMATS, "both"),
+    ),
+    _recipe(
+        "shape",
+        "Mapping[str, Shape] | None",
+        "Fix free dimensions of an input; ? leaves one free (None in Python). May be repeated.",
+        unit="INPUT=1x3x224x224",
+        repeats=True,
+    ),
+    _recipe(
+        "layout",
+        "str | None",
+        "The axes of images at both ends: the model's own, or channels last, data included.",
+        default="onnx",
+        choices=LAYOUTS,
+    ),
+    _recipe(
+        "tflite_io",
+        "str | None",
+        "Inputs and outputs of tflite/int8. Default: float; int8 with --target mcu alone.",
+        choices=INTERFACES,
+    ),
+    _recipe(
+        "keep_names",
+        "bool",
+        "Keep the names of tensors inside TFLite files, which makes these larger.",
+        default=False,
+    ),
+    _recipe("opset", "int | None", "Write ONNX's operator set N instead of the source's own.", unit="N"),
+    _file("report", "Also write an HTML page about the conversion, such as report.html."),
+    _recipe("prune_dead_channels", "bool", "Remove channels that are the same for every input.", default=False),
+    _recipe("keep_all", "bool", "Keep variants that fail their limits too.", default=False),
+    _recipe(
+        "cache",
+        "bool",
+        "Keep the measurements of a search in the user's cache folder, for the next search.",
+        default=True,
+        flag="--cache/--no-cache",
+    ),
+    Option(name="force", type="bool", help="Replace an existing bundle.", default=False),
+)
+#: The default of each option of the recipe, by name.
+RECIPE_DEFAULTS = {one.name: one.default for one in OPTIONS if one.in_recipe}
+
+
+def documented(function: _F) -> _F:
+    """Write the options into a docstring, in place of the line `{options}`."""
+    lines = [f"{one.name}: {_choices(one)}{_plain(one.help)}" for one in OPTIONS]
+    function.__doc__ = (function.__doc__ or "").replace("{options}", "\n        ".join(lines))
+    return function
+
+
+def table() -> str:
+    """Write the options as a table in Markdown: flag, keyword, default and meaning."""
+    rows = [
+        f"| `{one.command_flag}{' ' * bool(one.unit)}{one.unit}` | `{one.name}` | "
+        f"{'' if one.default is None else f'`{one.default}`'} | {_choices(one)}{one.help} |"
+        for one in OPTIONS
+    ]
+    return "\n".join(["| option | in Python | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _choices(one: Option) -> str:
+    return f"One of {', '.join(f'`{word}`' for word in one.choices)}. " if one.choices else ""
+
+
+def _plain(text: str) -> str:
+    """Name options by their keyword instead of their flag."""
+    flags = {one.command_flag: one.name for one in OPTIONS}
+    return re.sub(r"--[a-z-]+", lambda found: f"`{flags.get(found[0], found[0])}`", text)

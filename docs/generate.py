@@ -138,6 +138,17 @@ def serve_options_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def convert_options_page() -> str:
+    """Return the options of `edge-infer convert` and their keywords in Python."""
+    from edge_infer_converters.options import table
+
+    head = (
+        "Each option of `edge-infer convert` is a keyword of `edge_infer_converters.convert`. "
+        "`converters/src/edge_infer_converters/options.py` declares them.\n"
+    )
+    return "\n".join([_NOTE, "# Options of convert\n", head, table()]) + "\n"
+
+
 PAGES = {
     "cli.md": cli_page,
     "errors.md": errors_page,
@@ -145,6 +156,7 @@ PAGES = {
     "tflite_operators.md": tflite_page,
     "node_tests.md": node_tests_page,
     "serve_options.md": serve_options_page,
+    "convert_options.md": convert_options_page,
 }
 
 

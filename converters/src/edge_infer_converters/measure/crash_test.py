@@ -41,13 +41,15 @@ def crashing(bundle: Path, ids: Sequence[str]) -> list[str]:
 
 def main(bundle: str, *ids: str) -> None:
     """Run the first golden example on these variants, and print the id of each afterwards."""
+    import numpy  # noqa: F401  with it the engine takes the same path as where variants are measured
+
     import edge_infer
 
     inputs, _ = edge_infer.Bundle.open(bundle).examples()[0]
     for id_ in ids:
         backend = exact_engine(id_.partition("/")[0])
         try:
-            with edge_infer.load(bundle, variant=id_, backend=backend, device="cpu", arrays="tensor") as session:
+            with edge_infer.load(bundle, variant=id_, backend=backend, device="cpu", arrays="numpy") as session:
                 session.run(inputs)
         except EdgeInferError:
             pass  # it will come again, and be told, when the variant is measured

@@ -102,7 +102,7 @@ def test_a_browser_without_relaxed_simd_gets_the_compatible_build(
     given, expected = images(digits_bundle)
     page = open_page(f"{server}/blank.html")
     asked: list[str] = []
-    page.do(lambda page: page.route("**/src/worker.js", without))
+    page.do(lambda page: page.route("**/src/page/worker.js", without))
     page.do(lambda page: page.context.on("request", lambda request: asked.append(request.url)))
 
     report = page.evaluate(_OPEN, {"variant": "tflite/fp32", "threads": 2})
@@ -318,7 +318,7 @@ def test_the_engine_may_be_started_with_python(open_page: Callable[..., BrowserP
     page = open_page(f"{server}/blank.html")
     asked: list[str] = []
     page.do(lambda page: page.context.on("request", lambda request: asked.append(request.url)))
-    page.do(lambda page: page.route("**/src/python-worker.js", without_jspi))
+    page.do(lambda page: page.route("**/src/page/python-worker.js", without_jspi))
 
     found = page.evaluate(
         """async (url) => {

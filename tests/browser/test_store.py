@@ -85,7 +85,7 @@ def _hurry(page: BrowserPage) -> None:
         assert "STALL_MS = 30_000" in text
         route.fulfill(response=response, body=text.replace("STALL_MS = 30_000", "STALL_MS = 3_000"))
 
-    page.do(lambda page: page.route("**/src/download.js", hurry))
+    page.do(lambda page: page.route("**/src/fetch/download.js", hurry))
 
 
 def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultServer) -> None:
@@ -291,7 +291,7 @@ def before_worker(page: BrowserPage, code: str) -> None:
         response = route.fetch()
         route.fulfill(response=response, body=f"{code};\n{response.text()}")
 
-    page.do(lambda page: page.route("**/src/worker.js", change))
+    page.do(lambda page: page.route("**/src/page/worker.js", change))
 
 
 def test_without_opfs_the_cache_api_keeps_and_resumes(page: BrowserPage, faults: FaultServer) -> None:

@@ -357,7 +357,7 @@ def before_worker(page: BrowserPage, code: str) -> None:
         response = route.fetch()
         route.fulfill(response=response, body=f"{code};\n{response.text()}")
 
-    page.do(lambda page: page.route("**/src/worker.js", change))
+    page.do(lambda page: page.route("**/src/page/worker.js", change))
 
 
 def test_without_ed25519_it_is_refused_or_plain_as_the_page_says(page: BrowserPage, publisher: Publisher) -> None:

@@ -81,7 +81,7 @@ def test_a_session_that_is_to_be_tuned_measures_once(open_page: Callable[..., Br
     page.do(lambda page: page.on("worker", lambda worker: workers.append(worker.url)))
 
     def sessions() -> int:  # beside them there are the engines' own threads
-        return sum(url.endswith("/src/worker.js") for url in workers)
+        return sum(url.endswith("/src/page/worker.js") for url in workers)
 
     first = page.evaluate(_LOAD, {"tune": True, "backend": "ort"})
     measuring = sessions()

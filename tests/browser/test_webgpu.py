@@ -172,7 +172,7 @@ def test_a_session_tells_in_its_report_that_the_gpu_went_away(
     """
     page.do(
         lambda page: page.route(
-            "**/src/worker.js", lambda route: route.fulfill(response=(r := route.fetch()), body=spy + r.text())
+            "**/src/page/worker.js", lambda route: route.fulfill(response=(r := route.fetch()), body=spy + r.text())
         )
     )
 

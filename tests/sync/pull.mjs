@@ -4,7 +4,7 @@
 // {address, root, fault: "quota" | "cut" | "none", first}: `first` is an address to install from before the pulls.
 
 import { InferError } from "../../web/src/errors.js";
-import { Store } from "../../web/src/store.js";
+import { Store } from "../../web/src/cache/store.js";
 import { StoreModel } from "../../web/src/sync/pull.js";
 
 const { address, first, root, fault } = JSON.parse(process.argv[2]);

@@ -20,7 +20,7 @@ export class LoadProgress {
     this.draw("Starting", 0, "");
   }
 
-  /** @param {import("../src/download.js").Progress} news */
+  /** @param {import("../src/fetch/download.js").Progress} news */
   update({ phase, file, loaded, total }) {
     this.files.set(file, { phase, loaded, total });
     let [done, all, longest] = [0, 0, -1];

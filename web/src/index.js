@@ -8,25 +8,24 @@
  * Engine and Python run in module workers; nothing happens at import.
  */
 
-import { WorkerClient } from "./client.js";
 import { InferError } from "./errors.js";
-import { transferable } from "./protocol.js";
-import { PythonWorker } from "./python.js";
-import { arrayOver, checkInput } from "./tensors.js";
+import { WorkerClient } from "./page/client.js";
+import { PythonWorker } from "./page/python.js";
+import { Session, buffersOf, enter, leave, withUpdate } from "./page/session.js";
 
-export { InferError };
+export { InferError, Session };
 
-/** @typedef {import("./protocol.js").Opened} Opened */
-/** @typedef {import("./protocol.js").Report} Report */
+/** @typedef {import("./page/protocol.js").Opened} Opened */
+/** @typedef {import("./page/protocol.js").Report} Report */
 /** @typedef {import("./tensors.js").Tensor} Tensor */
 /** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
-/** @typedef {import("./download.js").OnProgress} OnProgress */
+/** @typedef {import("./fetch/download.js").OnProgress} OnProgress */
 
 /** The version of this package, and of the wheel that `loadPython` installs. */
 export const VERSION = "0.1.0";
 
-/** @typedef {import("./sync/live.js").Update} Update */
-/** @typedef {import("./sync/live.js").LiveModel} LiveModel */
+/** @typedef {import("./page/live.js").Update} Update */
+/** @typedef {import("./page/live.js").LiveModel} LiveModel */
 
 /**
  * @typedef {object} OwnOptions
@@ -44,17 +43,12 @@ export const VERSION = "0.1.0";
  * @property {boolean} [selfTest] Whether the model has to give its golden outputs before it is handed over.
  * @property {boolean} [tune] Whether the ways to run the model are measured first, where that was not done in this browser.
  */
-/** @typedef {OwnOptions & import("./sync/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
+/** @typedef {OwnOptions & import("./page/live.js").StoreOptions} SessionOptions Those of a store are for `edge+` addresses. */
 
 /** What an address of STORE/MODEL begins with. */
 const STORE = "edge+";
 // When the image of Python is made: the first answers of a page come before it.
 const IMAGE_DELAY_MS = 5000;
-
-// All sessions of a page share one worker and its engine, which is stopped when the last of them is disposed of.
-/** @type {WorkerClient | undefined} */
-let client;
-let users = 0;
 
 /**
  * Load a model.
@@ -76,15 +70,15 @@ export async function load(url, options = {}) {
   const used = enter();
   /** @type {LiveModel | undefined} */
   let live;
-  const open = (/** @type {Partial<import("./protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
+  const open = (/** @type {Partial<import("./page/protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
     used.request({ kind: "open", url: "", variant, backend, device, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
     if (!isOfStore) {
       const asked = { variant, backend, device, threads, apiKey, onProgress, signal };
-      if (isTuned && keep) await (await import("./tune.js")).measureOnce(used, address, settings.root, asked);
+      if (isTuned && keep) await (await import("./page/tune.js")).measureOnce(used, address, settings.root, asked);
       return new Session(used, await open({ url: address, apiKey, selfTest }));
     }
-    live = new (await import("./sync/live.js")).LiveModel(address, settings.root, ofStore);
+    live = new (await import("./page/live.js")).LiveModel(address, settings.root, ofStore);
     try {
       const { taken, update } = await live.take({ mayBeOld: true, onProgress, signal }, ({ files, isNew, isOffline }) =>
         open({ files, selfTest, trial: isNew ? address : "" }, buffersOf(files)).then((opened) => ({ ...opened, report: { ...opened.report, offline: isOffline } })),
@@ -110,27 +104,16 @@ export async function load(url, options = {}) {
  * takes the fastest of those that it is asked for.
  *
  * @param {URL | string} url The address of a bundle.
- * @param {import("./tune.js").TuneOptions} [options]
- * @returns {Promise<import("./tune.js").Tuning>}
+ * @param {import("./page/tune.js").TuneOptions} [options]
+ * @returns {Promise<import("./page/tune.js").Tuning>}
  * @throws {InferError} The bundle is missing or wrong, or no way works here; the signal's reason where it is aborted.
  */
 export async function tune(url, options = {}) {
-  const { measure } = await import("./tune.js");
+  const { measure } = await import("./page/tune.js");
   return measure(new URL(url, globalThis.location?.href).href, rootOf(options.root), options);
 }
 
-/** @param {Opened} opened @param {Update} update @returns {Opened} */
-function withUpdate(opened, update) {
-  const notices = update.note ? [...opened.report.notices, update.note] : opened.report.notices;
-  return { ...opened, report: { ...opened.report, notices, update } };
-}
-
-/** @param {import("./protocol.js").Files} files @returns {ArrayBuffer[]} */
-function buffersOf(files) {
-  return files.map(([, bytes]) => bytes.buffer);
-}
-
-/** @returns {Promise<import("./store.js").Kept[]>} The models in this page's storage, the one used last first. */
+/** @returns {Promise<import("./cache/store.js").Kept[]>} The models in this page's storage, the one used last first. */
 export function keptModels() {
   return withWorker((worker) => worker.request({ kind: "kept" }));
 }
@@ -158,172 +141,18 @@ async function withWorker(work) {
  * Make this page work without its server from the next visit on: a service worker keeps the page, its scripts and styles,
  * and what its sessions and its Python have loaded until now. Models are kept by their sessions. Call it when all is loaded.
  *
- * @param {import("./offline.js").OfflineOptions & {root?: URL | string}} [options]
- * @returns {Promise<import("./offline.js").Kept>} `isKept` is false, and `why` says why, where the browser cannot.
+ * @param {import("./page/offline.js").OfflineOptions & {root?: URL | string}} [options]
+ * @returns {Promise<import("./page/offline.js").Kept>} `isKept` is false, and `why` says why, where the browser cannot.
  * @throws {InferError} `unsupported`: the service worker may not serve this page; `fetch_error` or `integrity_error`: a file is
  *   gone, or not the one of this build; what was kept before stays.
  */
 export async function keepOffline({ root, ...options } = {}) {
-  return (await import("./offline.js")).keepOffline(options, rootOf(root));
+  return (await import("./page/offline.js")).keepOffline(options, rootOf(root));
 }
 
 /** Undo `keepOffline`. Models stay until `clearModels`. */
 export async function forgetOffline() {
-  await (await import("./offline.js")).forgetOffline();
-}
-
-/** @returns {WorkerClient} The worker of the page's sessions: another one after one that failed. */
-function enter() {
-  if (!client || client.ended) client = new WorkerClient("edge-infer");
-  users++;
-  return client;
-}
-
-/** @param {WorkerClient} used */
-function leave(used) {
-  users--;
-  if (users > 0 || used !== client) return;
-  client.close();
-  client = undefined;
-}
-
-/** A model that is ready to run; made by `load`. */
-export class Session {
-  /** @type {WorkerClient | undefined} */
-  #client;
-  /** @type {Opened} */
-  #opened;
-  /** @type {LiveModel | undefined} */
-  #live;
-  #variant;
-  /** Updates come one after the other. @type {Promise<unknown>} */
-  #last = Promise.resolve();
-  /** What ends the watching. @type {Set<() => void>} */
-  #watches = new Set();
-
-  /**
-   * @param {WorkerClient} worker
-   * @param {Opened} opened
-   * @param {LiveModel} [live] Of a model of a signed store.
-   * @param {string} [variant]
-   */
-  constructor(worker, opened, live, variant) {
-    this.#client = worker;
-    this.#opened = opened;
-    this.#live = live;
-    this.#variant = variant;
-  }
-
-  /** @returns {readonly TensorSpec[]} The specs of the inputs. */
-  get inputs() {
-    return this.#opened.inputs;
-  }
-
-  /** @returns {readonly TensorSpec[]} The specs of the outputs. */
-  get outputs() {
-    return this.#opened.outputs;
-  }
-
-  /** @returns {readonly string[]} The class names that the bundle carries. */
-  get labels() {
-    return this.#opened.labels;
-  }
-
-  /** @returns {Report} What this session really runs on. */
-  report() {
-    return this.#opened.report;
-  }
-
-  /**
-   * Run the model once.
-   *
-   * @param {Record<string, unknown>} inputs A value for each input: a typed array, `{data, dtype, shape}`, a number or
-   *   text, or nested arrays of them. Nothing is cast, and typed arrays are copied.
-   * @param {object} [options]
-   * @param {string[]} [options.outputs] The outputs to compute; all unless given.
-   * @param {AbortSignal} [options.signal] Gives up waiting: the promise is rejected at once. What the engine computes
-   *   already it computes to its end; what waits behind that is not begun.
-   * @returns {Promise<Record<string, Tensor>>}
-   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
-   *   signal's reason where it is aborted.
-   */
-  async run(inputs, { outputs, signal } = {}) {
-    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-    /** @type {Record<string, Tensor>} */
-    const checked = {};
-    for (const [name, value] of Object.entries(inputs)) {
-      const spec = this.inputs.find((one) => one.name === name);
-      if (!spec) {
-        const known = this.inputs.map((one) => `\`${one.name}\``).join(", ");
-        throw new InferError(`Input \`${name}\` is not known; choose from ${known}`, "input_error", { details: { input: name } });
-      }
-      const { bytes, strings, shape } = checkInput(spec, value);
-      const data = bytes ? arrayOver(spec.dtype, bytes.slice()) : (strings ?? []);
-      checked[name] = { data, dtype: spec.dtype, shape };
-    }
-    const { session } = this.#opened;
-    const request = /** @type {const} */ ({ kind: "run", session, inputs: checked, outputs });
-    const { results, placed } = await this.#client.request(request, { transfer: transferable(checked), signal });
-    if (placed) {
-      const { device, threads, fallbacks } = placed;
-      this.#opened.report = { ...this.#opened.report, device, threads, fallbacks };
-    }
-    return results;
-  }
-
-  /**
-   * Bring the newest version of the store, try it on its golden examples, and run it from the next call on. Calls go on
-   * meanwhile, and one that is under way ends on the weights that it began with.
-   *
-   * @param {import("./sync/live.js").Asking} [asking]
-   * @returns {Promise<Update>}
-   * @throws {InferError} It could not be fetched, proven or run; the old version runs on.
-   */
-  update(asking = {}) {
-    const result = this.#last.then(() => this.#update(asking));
-    this.#last = result.catch(() => {});
-    return result;
-  }
-
-  /** @param {import("./sync/live.js").Asking} asking */
-  async #update(asking) {
-    const [used, live] = [this.#client, this.#live];
-    if (!live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
-    if (!used) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
-    const { session } = this.#opened;
-    const { taken, update } = await live.take({ ...asking, mayBeOld: false }, ({ files, isNew }) =>
-      used.request({ kind: "swap", session, files, variant: this.#variant, trial: isNew ? live.address : "" }, { transfer: buffersOf(files) }),
-    );
-    if (taken) this.#opened = withUpdate(taken, update);
-    return update;
-  }
-
-  /**
-   * Update again and again until it is ended or the session is disposed of.
-   *
-   * @param {import("./sync/follow.js").FollowOptions} [options]
-   * @returns {() => void} Ends it.
-   */
-  watch(options = {}) {
-    if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
-    const end = this.#live.follow(() => this.update(), options);
-    this.#watches.add(end);
-    return end;
-  }
-
-  /**
-   * Give back the model's memory, and the engine's with the last session. Runs that were asked for before it are
-   * answered first. A second call does nothing.
-   */
-  async dispose() {
-    const used = this.#client;
-    this.#client = undefined;
-    if (!used) return;
-    for (const end of this.#watches) end();
-    this.#live?.close();
-    if (!used.ended) await used.request({ kind: "close", session: this.#opened.session });
-    leave(used);
-  }
+  await (await import("./page/offline.js")).forgetOffline();
 }
 
 /**

@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
-import { chooseVariant, fetchBundle, parseManifest } from "../src/bundle.js";
+import { chooseVariant, fetchBundle, parseManifest } from "../src/bundle/bundle.js";
 
 const model = new TextEncoder().encode("the bytes of a model");
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");

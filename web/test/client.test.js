@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { test } from "node:test";
 
-import { WorkerClient, openWorkers } from "../src/client.js";
+import { WorkerClient, openWorkers } from "../src/page/client.js";
 
 class FakeWorker {
   /** @type {any[]} */

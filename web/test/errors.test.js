@@ -8,7 +8,7 @@ import { PYODIDE_VERSION } from "../src/engines/pyodide.js";
 import { ORT_VERSION } from "../src/engines/ort.js";
 import { InferError } from "../src/errors.js";
 import { VERSION } from "../src/index.js";
-import { transferable } from "../src/protocol.js";
+import { transferable } from "../src/page/protocol.js";
 
 test("an error is the same after it was sent", () => {
   const error = new InferError("Input `x` is missing", "input_error", { hint: "add it", details: { input: "x" } });

@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 
-import { fetchBundle } from "../src/bundle.js";
-import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../src/measured.js";
-import { Store } from "../src/store.js";
+import { fetchBundle } from "../src/bundle/bundle.js";
+import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../src/bundle/measured.js";
+import { Store } from "../src/cache/store.js";
 import { memoryPlace } from "./place.js";
 
 Object.defineProperty(globalThis, "navigator", { value: { hardwareConcurrency: 2, userAgent: "node" }, configurable: true });
 
-/** @typedef {import("../src/measured.js").Measurement} Measurement */
+/** @typedef {import("../src/bundle/measured.js").Measurement} Measurement */
 
 /** @param {Partial<Measurement>} [changes] @returns {Measurement} */
 const row = (changes) => ({ variant: "onnx/int8", backend: "ort", device: "wasm", threads: 1, ms: 1, spread: 0, ...changes });
@@ -50,7 +50,7 @@ test("a way that gives wrong answers is remembered until it gives the right ones
 const model = new TextEncoder().encode("the bytes of a model");
 const sha256 = createHash("sha256").update(model).digest("hex");
 
-/** @param {string[]} wrong @param {import("../src/bundle.js").FetchOptions} [options] */
+/** @param {string[]} wrong @param {import("../src/bundle/bundle.js").FetchOptions} [options] */
 async function taken(wrong, options) {
   const variants = [["onnx/int8", ["any"]], ["onnx/fp32", ["any"]], ["onnx/fp16", ["cuda"]]].map(([id, targets]) => {
     const [format, precision] = String(id).split("/");

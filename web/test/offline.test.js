@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 
-import { commonFolder, forgetOffline, keepOffline } from "../src/offline.js";
+import { commonFolder, forgetOffline, keepOffline } from "../src/page/offline.js";
 
 /** @param {any} serviceWorker */
 function pageWith(serviceWorker) {

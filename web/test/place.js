@@ -1,6 +1,6 @@
 /** A page's storage in memory. */
 
-/** @returns {import("../src/places.js").Place & {files: Map<string, Uint8Array<ArrayBuffer>>}} */
+/** @returns {import("../src/cache/place.js").Place & {files: Map<string, Uint8Array<ArrayBuffer>>}} */
 export function memoryPlace() {
   /** @type {Map<string, Uint8Array<ArrayBuffer>>} */
   const files = new Map();

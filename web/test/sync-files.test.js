@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { readExamples, requireGolden } from "../src/sync/golden.js";
+import { readExamples, requireGolden } from "../src/bundle/golden.js";
 import { RecordSlots } from "../src/sync/record.js";
 import { bundleOf, parseRevision } from "../src/sync/revision.js";
 import { offered } from "../src/sync/stage.js";
-import { Store } from "../src/store.js";
+import { Store } from "../src/cache/store.js";
 import { StoreModel, split } from "../src/sync/pull.js";
 import { NO_FLOOR, newest } from "../src/sync/trust.js";
 import { memoryPlace } from "./place.js";

@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Store } from "../src/store.js";
-import { bundleOfFiles } from "../src/sync/files.js";
-import { follow } from "../src/sync/follow.js";
-import { LiveModel } from "../src/sync/live.js";
+import { Store } from "../src/cache/store.js";
+import { bundleOfFiles } from "../src/bundle/files.js";
+import { follow } from "../src/page/follow.js";
+import { LiveModel } from "../src/page/live.js";
 import { StoreModel } from "../src/sync/pull.js";
 import { InferError } from "../src/errors.js";
 import { memoryPlace } from "./place.js";
@@ -95,7 +95,7 @@ const manifest = {
   variants: [{ id: "onnx/fp32", format: "onnx", precision: "fp32", file: "a.onnx" }],
   files: [entry("a.onnx")],
 };
-/** @type {import("../src/protocol.js").Files} */
+/** @type {import("../src/page/protocol.js").Files} */
 const files = [
   ["manifest.json", new TextEncoder().encode(JSON.stringify(manifest))],
   ["a.onnx", new Uint8Array(1)],
@@ -128,7 +128,7 @@ test("each beginning of a trial is counted", async () => {
  * Follow with a clock of our own.
  *
  * @param {() => Promise<any>} look
- * @param {import("../src/sync/follow.js").FollowOptions} options
+ * @param {import("../src/page/follow.js").FollowOptions} options
  * @param {number} looks How many there are at most.
  */
 async function delaysOf(look, options, looks) {

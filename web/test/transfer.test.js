@@ -6,9 +6,9 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
-import { download, downloadBytes } from "../src/download.js";
-import { sha256, sha256Plain } from "../src/sha256.js";
-import { PART_BYTES, goodBytes, transfer } from "../src/transfer.js";
+import { download, downloadBytes } from "../src/fetch/download.js";
+import { sha256, sha256Plain } from "../src/fetch/sha256.js";
+import { PART_BYTES, goodBytes, transfer } from "../src/fetch/transfer.js";
 
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
 const content = Uint8Array.from({ length: 3 * PART_BYTES + 12345 }, (_, i) => (i * 31 + (i >> 10)) & 255);

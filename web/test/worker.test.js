@@ -14,7 +14,7 @@ let destroyed = parts();
 const device = { features: new Set(), destroy: () => destroyed.resolve(undefined) };
 const adapter = { limits: {}, features: new Set(), requestDevice: async () => device };
 Object.defineProperty(globalThis, "navigator", { value: { gpu: { requestAdapter: async () => adapter } }, configurable: true });
-await import("../src/worker.js");
+await import("../src/page/worker.js");
 
 /** @returns {PromiseWithResolvers<any>} */
 function parts() {

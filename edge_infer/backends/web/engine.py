@@ -1,11 +1,11 @@
-"""Engines of a page: found where they have started, or imported from `web/src/engines/` and started."""
+"""Find the engine of a page, or start it by `web/src/engines/open.js`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Availability
-from edge_infer.backends.web.call import translated
+from edge_infer.backends.web.call import to_object, translated
 from edge_infer.errors import BackendUnavailable
 from edge_infer.platform import host
 
@@ -20,15 +20,13 @@ class PageEngine:
 
     Args:
         backend: The backend's name.
-        module: Its module in `web/src/engines/`.
-        starter: The module's function that starts it, or gives the one that has started.
+        engine: Its name in `web/src/engines/open.js`.
         place: Where a page's worker leaves the engine that it has started: a name in JavaScript's global scope.
     """
 
-    def __init__(self, backend: str, module: str, starter: str, place: str) -> None:
+    def __init__(self, backend: str, engine: str, place: str) -> None:
         self._backend = backend
-        self._module = module
-        self._starter = starter
+        self._engine = engine
         self._place = place
 
     def availability(self, devices: Sequence[str] = ("wasm",)) -> Availability:
@@ -63,8 +61,10 @@ class PageEngine:
             from pyodide.code import run_js
 
             with translated:
-                module = await run_js("(url) => import(url)")(f"{host.web_root()}src/engines/{self._module}")
-                setattr(js, self._place, await getattr(module, self._starter)())
+                module = await run_js("(url) => import(url)")(f"{host.web_root()}src/engines/open.js")
+                threads = getattr(js, "edgeInferThreads", None)  # of `loadPython`
+                options = to_object({"threads": int(threads)} if threads else {})
+                setattr(js, self._place, await module.sharedEngine(self._engine, options))
 
     def ready(self) -> Any:
         """Return the engine, started now where it has not been.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edge_infer.bundle.manifest import Variant
     from edge_infer.tensors.tensor import Array
 
-_ENGINE = PageEngine("litert-web", "litert.js", "sharedLiteRtEngine", "edgeInferLiteRtEngine")
+_ENGINE = PageEngine("litert-web", "litert", "edgeInferLiteRtEngine")
 
 
 class LiteRTWebBackend(Backend):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WebModel = GpuModel | PageModel
 
-_ENGINE = PageEngine("ort-web", "ort.js", "sharedOrtEngine", "edgeInferOrtEngine")
+_ENGINE = PageEngine("ort-web", "ort", "edgeInferOrtEngine")
 
 
 class OrtWebBackend(Backend):

@@ -93,7 +93,7 @@ class PagePython:
 
     def __init__(self, page: BrowserPage) -> None:
         self.page = page
-        page.do(lambda page: page.route("**/src/python-worker.js", without_jspi))
+        page.do(lambda page: page.route("**/src/page/python-worker.js", without_jspi))
         self.report = page.evaluate(
             """async () => {
                 const { loadPython } = await import("/src/index.js");

@@ -9,7 +9,7 @@ import { WebGpuOpener } from "./ort-webgpu.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
 /** @typedef {{name: string, dtype: DType, shape: number[], strings?: string[]}} Described */
-/** @typedef {{described: string, buffers: Uint8Array[]}} Crossed JSON, and the bytes of each tensor that is not of strings. */
+/** @typedef {import("./shelf.js").Crossed} Crossed */
 
 /** Tensors in, tensors out, as bytes. */
 export class BytesSession {

@@ -44,7 +44,7 @@ const SELF_TEST_MODEL =
  * @property {number} [threads] How many threads an operator may use; see `threads.js`. Where the
  *   browser has no relaxed SIMD there is one, the most that LiteRT.js is built for. A program that is compiled while
  *   the others have all threads has one.
- * @property {import("../download.js").OnProgress} [onProgress]
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
  */
 
 /** A started engine. Its sessions live in its own memory. */
@@ -115,24 +115,6 @@ export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../
   const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count);
   selfTest(engine, folder);
   return engine;
-}
-
-/** @type {Promise<LiteRtEngine> | undefined} */
-let shared;
-
-/**
- * Return the one engine of this page or worker, started when it is first asked for. A failed start is forgotten, so
- * that it can be tried again.
- *
- * @param {EngineOptions} [options] Used by the first call.
- * @returns {Promise<LiteRtEngine>}
- */
-export function sharedLiteRtEngine(options) {
-  shared ??= startLiteRtEngine(options).catch((error) => {
-    shared = undefined;
-    throw error;
-  });
-  return shared;
 }
 
 /** What was imported: a module runs once, however often it is asked for. @type {Map<string, (options: object) => Promise<LiteRtModule>>} */

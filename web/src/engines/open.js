@@ -1,11 +1,10 @@
-/** Load a model with the engine that reads its format; an engine is imported and started when it is first needed. */
+/** Start each engine once, when it is first needed, and open models with the engine that reads their format. */
 
 import { InferError } from "../errors.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
-/** @typedef {import("../protocol.js").EngineSettings} EngineSettings */
-/** @typedef {import("../bundle.js").Variant} Variant */
+/** @typedef {import("../bundle/bundle.js").Variant} Variant */
 
 /**
  * @typedef {object} AnySession What the sessions of all engines have in common.
@@ -24,37 +23,69 @@ import { InferError } from "../errors.js";
  */
 
 /**
+ * @typedef {object} EngineSettings
+ * @property {string} root The URL under which `src/` and `vendor/` lie.
+ * @property {number} [threads] How many threads an operator may use.
+ */
+/** @typedef {{ort: import("./ort.js").OrtEngine, litert: import("./litert.js").LiteRtEngine}} Engines */
+/** @typedef {Partial<EngineSettings> & Pick<import("./ort.js").EngineOptions, "onProgress" | "kept">} StartOptions */
+
+/** @type {{[name in keyof Engines]: (root: URL, options: StartOptions) => Promise<Engines[name]>}} */
+const STARTERS = {
+  ort: async (root, options) => (await import("./ort.js")).startOrtEngine({ ...options, base: new URL("vendor/onnxruntime-web/", root) }),
+  litert: async (root, options) => (await import("./litert.js")).startLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) }),
+};
+/** The engines that have started here, or are starting. @type {Map<string, Promise<any>>} */
+const engines = new Map();
+
+/**
+ * Return the one engine of its name in this page or worker, started when it is first asked for. A failed start is
+ * forgotten, so that it can be tried again.
+ *
+ * @template {keyof Engines} Name
+ * @param {Name} name
+ * @param {StartOptions} [options] Used by the first call.
+ * @returns {Promise<Engines[Name]>}
+ * @throws {InferError} `backend_unavailable`: it cannot start here; `input_error`: there is no such engine.
+ */
+export async function sharedEngine(name, { root = new URL(/* @vite-ignore */ "../../", import.meta.url).href, ...options } = {}) {
+  if (!Object.hasOwn(STARTERS, name)) {
+    throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\``, "input_error");
+  }
+  const starting = engines.get(name) ?? STARTERS[name](new URL(root, globalThis.location?.href), options);
+  engines.set(name, starting);
+  return starting.catch((error) => {
+    if (engines.get(name) === starting) engines.delete(name);
+    throw error;
+  });
+}
+
+/**
  * Start the engine for a variant, while its file is still on the way.
  *
  * @param {Variant} variant
  * @param {"auto" | "wasm" | "webgpu"} device
  * @param {EngineSettings} settings
- * @param {import("../download.js").OnProgress} [onProgress]
+ * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<Opener>}
  * @throws {InferError} `backend_unavailable`: the engine cannot start here; `input_error`: it has no such device.
  */
-export async function startEngine(variant, device, { root, threads }, onProgress) {
+export async function startEngine(variant, device, settings, onProgress) {
   if (!["auto", "wasm", "webgpu"].includes(device)) {
     throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\``, "input_error");
   }
-  const options = { threads, onProgress };
+  const options = { ...settings, onProgress };
   if (variant.format === "tflite") {
-    const { sharedLiteRtEngine } = await import("./litert.js");
-    const engine = await sharedLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) });
+    const engine = await sharedEngine("litert", options);
     const fallbacks = device === "webgpu" ? ["webgpu: LiteRT.js runs on wasm here; WebGPU runs ONNX variants"] : [];
     for (const said of fallbacks) console.warn(`edge-infer: ${said}`);
     return opener(engine, (model) => engine.createSession(model), fallbacks);
   }
-  const base = new URL("vendor/onnxruntime-web/", root);
-  const startWasm = async () => {
-    const { sharedOrtEngine } = await import("./ort.js");
-    return sharedOrtEngine({ ...options, base });
-  };
   if (device === "webgpu") {
     const { WebGpuOpener } = await import("./ort-webgpu.js");
-    return WebGpuOpener.start(base, startWasm, onProgress);
+    return WebGpuOpener.start(new URL("vendor/onnxruntime-web/", settings.root), () => sharedEngine("ort", options), onProgress);
   }
-  const engine = await startWasm();
+  const engine = await sharedEngine("ort", options);
   return opener(engine, (model, { options: own }) => engine.createSession(model, { config: own?.["ort-web"] }));
 }
 

@@ -13,12 +13,13 @@ import { StagedBuffer } from "./staged-buffer.js";
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../tensors.js").DType} DType */
 /** @typedef {{dtype: DType, shape: number[], data: number}} Description */
-/** @typedef {import("./ort-session.js").OrtSession} OrtSession */
+/** @typedef {{heap: import("./ort-heap.js").OrtHeap, handle: number, inputs: TensorSpec[], outputs: TensorSpec[],
+ *   namePointers: Map<string, number>[]}} LoadedModel The session that a call is of. */
 
 /** A prepared run; made by `OrtSession.bind`. What it returns is overwritten by its next run. */
 export class OrtCall {
   /**
-   * @param {OrtSession} session
+   * @param {LoadedModel} session
    * @param {Record<string, number[] | null>} shapes
    * @param {string[]} outputs
    * @param {string[]} keep

@@ -9,7 +9,6 @@ import { InferError } from "../errors.js";
 import { MISSING_HINT } from "./wasm-file.js";
 import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
 
-/** @typedef {import("./open.js").Placement} Placement */
 /** @typedef {import("./ort.js").OrtEngine} OrtEngine */
 /** @typedef {import("./ort-webgpu-session.js").OrtJs} OrtJs */
 /** @typedef {import("./ort-webgpu-session.js").OrtJsSession} OrtJsSession */
@@ -79,7 +78,7 @@ async function requestDevice() {
 
 /**
  * @param {GpuDevice} gpu
- * @param {import("../bundle.js").Variant} variant
+ * @param {import("../bundle/bundle.js").Variant} variant
  * @throws {InferError} `unsupported_model`: the variant is of float16, and the GPU computes none.
  */
 function checkHalf(gpu, variant) {
@@ -118,7 +117,7 @@ export class WebGpuOpener {
   /**
    * @param {URL} base The folder of onnxruntime-web's files.
    * @param {() => Promise<OrtEngine>} startWasm
-   * @param {import("../download.js").OnProgress} [onProgress]
+   * @param {import("../fetch/download.js").OnProgress} [onProgress]
    * @returns {Promise<WebGpuOpener>}
    */
   static async start(base, startWasm, onProgress) {
@@ -145,7 +144,7 @@ export class WebGpuOpener {
    *
    * @param {URL} base
    * @param {Uint8Array} model
-   * @param {import("../bundle.js").Variant} variant
+   * @param {import("../bundle/bundle.js").Variant} variant
    * @returns {Promise<WebGpuSession>} One that fails where the GPU fails.
    * @throws {InferError} `backend_unavailable` or `unsupported_model`, with the reason.
    */
@@ -164,8 +163,8 @@ export class WebGpuOpener {
 
   /**
    * @param {Uint8Array} model
-   * @param {import("../bundle.js").Variant} variant
-   * @returns {Promise<import("./open.js").AnySession>}
+   * @param {import("../bundle/bundle.js").Variant} variant
+   * @returns {Promise<WebGpuSession | import("./ort-session.js").OrtSession>}
    */
   async open(model, variant) {
     const config = variant.options?.["ort-web"];
@@ -188,7 +187,6 @@ export class WebGpuOpener {
     return openWasm();
   }
 
-  /** @returns {Placement} */
   placement() {
     const device = this.session && !this.session.wasm ? "webgpu" : "wasm";
     const threads = device === "webgpu" ? 0 : (this.wasm?.threads ?? 1);

@@ -33,7 +33,7 @@ const SELF_TEST_MODEL =
  * @property {URL | string} [base] The folder of the engine's two files; `vendor/onnxruntime-web/` beside `src/`.
  * @property {number} [threads] How many threads an operator may use. Unless given: 1 where the page has no
  *   threads (see `threads.js`), else half the processors and at most 4; on two cores a second thread gains nothing.
- * @property {import("../download.js").OnProgress} [onProgress]
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
  * @property {KeptEngine} [kept] What an earlier start left: nothing is fetched but the script.
  */
 /**
@@ -161,24 +161,6 @@ export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../
   const engine = new OrtEngine(module, count, image !== undefined);
   selfTest(engine, folder);
   return engine;
-}
-
-/** @type {Promise<OrtEngine> | undefined} */
-let shared;
-
-/**
- * Return the one engine of this page or worker, started when it is first asked for. A failed start is forgotten, so
- * that it can be tried again.
- *
- * @param {EngineOptions} [options] Used by the first call.
- * @returns {Promise<OrtEngine>}
- */
-export function sharedOrtEngine(options) {
-  shared ??= startOrtEngine(options).catch((error) => {
-    shared = undefined;
-    throw error;
-  });
-  return shared;
 }
 
 /**

@@ -3,13 +3,13 @@
  * `edge_infer.load(...)` and `session.run(...)` are synchronous there without JSPI.
  */
 
-import { download, downloadBytes } from "../download.js";
+import { download, downloadBytes } from "../fetch/download.js";
 import { InferError } from "../errors.js";
+import { sharedEngine } from "./open.js";
 
-/** @typedef {import("../protocol.js").EngineSettings} EngineSettings */
-/** @typedef {import("../download.js").OnProgress} OnProgress */
+/** @typedef {import("./open.js").EngineSettings} EngineSettings */
+/** @typedef {import("../fetch/download.js").OnProgress} OnProgress */
 /** @typedef {import("pyodide").PyodideInterface} Pyodide */
-/** @typedef {import("./ort.js").OrtEngine | import("./litert.js").LiteRtEngine} Engine */
 
 /** The only version of Pyodide that is tested. */
 export const PYODIDE_VERSION = "314.0.7";
@@ -137,33 +137,23 @@ function unwrap(answer) {
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
- * @returns {Promise<{python: Python, engines: Engine[], isFromImage: boolean, spared: string[]}>} `spared` are the addresses
+ * @returns {Promise<{python: Python, engines: import("./open.js").Engines[keyof import("./open.js").Engines][], isFromImage: boolean, spared: string[]}>} `spared` are the addresses
  *   of files that were not fetched, because the image has them.
  * @throws {InferError} `backend_unavailable` or `fetch_error`: a file is missing or of another version; `input_error`:
  *   there is no such engine.
  */
 export async function startPython({ root, threads }, wheel, engines, { onProgress, onOutput } = {}) {
   const image = openKept();
-  const options = { threads, onProgress };
-  const starters = {
-    ort: async () => startOrt({ ...options, base: new URL("vendor/onnxruntime-web/", root) }, image, booting),
-    litert: async () => {
-      const { sharedLiteRtEngine } = await import("./litert.js");
-      return sharedLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) });
-    },
-  };
-  const unknown = engines.find((name) => !(name in starters));
-  if (unknown !== undefined || engines.length === 0) {
-    throw new InferError(`Engine \`${unknown}\` is not known; choose from \`ort\`, \`litert\``, "input_error");
-  }
+  const options = { root, threads, onProgress };
+  if (engines.length === 0) throw new InferError("No engine is named; choose from `ort`, `litert`", "input_error");
   const booting = bootPyodide(new URL("vendor/pyodide/", root), image, onProgress, onOutput);
   const [started, { pyodide, isFromImage }, package_] = await Promise.all([
-    Promise.all(engines.map((name) => starters[name]())),
+    Promise.all(engines.map((name) => (name === "ort" ? startOrt(options, image, booting) : sharedEngine(name, options)))),
     booting,
     wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
   ]);
   const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
-  Object.assign(globalThis, { edgeInferRoot: root });
+  Object.assign(globalThis, { edgeInferRoot: root, edgeInferThreads: threads });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
   if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
   const files = ["pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip", "onnxruntime-web/ort-wasm-simd-threaded.wasm"];
@@ -171,7 +161,7 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   return { python: new Python(pyodide), engines: started, isFromImage, spared };
 }
 
-/** @typedef {import("./python-image.js").PythonImage} PythonImage */
+/** @typedef {import("../cache/python-image.js").PythonImage} PythonImage */
 
 /** @returns {Promise<PythonImage | null>} What an earlier visit kept for this start. */
 async function openKept() {
@@ -180,34 +170,35 @@ async function openKept() {
     .then((root) => root.getDirectoryHandle("edge-infer"))
     .then((kept) => kept.getFileHandle(`python-${PYODIDE_VERSION}.json`))
     .catch(() => null);
-  return sealed ? (await import("./python-image.js")).openImage() : null;
+  if (!sealed) return null;
+  const [{ openImage }, { ORT_VERSION }] = await Promise.all([import("../cache/python-image.js"), import("./ort.js")]);
+  return openImage({ python: PYODIDE_VERSION, engine: ORT_VERSION });
 }
 
 /**
  * Start onnxruntime-web from what was kept, else as usual.
  *
- * @param {import("./ort.js").EngineOptions} options
+ * @param {import("./open.js").StartOptions} options
  * @param {Promise<PythonImage | null>} keeping
  * @param {Promise<unknown>} booting Python's start, which reads its own parts of what was kept.
  */
 async function startOrt(options, keeping, booting) {
-  const { sharedOrtEngine } = await import("./ort.js");
   const image = await keeping;
-  if (!image) return sharedOrtEngine(options);
+  if (!image) return sharedEngine("ort", options);
   try {
     const kept = { wasm: () => image.read("engine-wasm"), memory: () => image.read("engine-memory") };
-    return await sharedOrtEngine({ ...options, kept });
+    return await sharedEngine("ort", { ...options, kept });
   } catch (error) {
     await booting.catch(() => {});
     await dropKept("the engine", error);
-    return sharedOrtEngine(options);
+    return sharedEngine("ort", options);
   }
 }
 
 /** @param {string} what @param {unknown} error */
 async function dropKept(what, error) {
   console.warn(`edge-infer: ${what} starts as usual, its kept image does not fit: ${error}`);
-  await (await import("./python-image.js")).dropImage().catch(() => {});
+  await (await import("../cache/python-image.js")).dropImage().catch(() => {});
 }
 
 /**

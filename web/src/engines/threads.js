@@ -32,6 +32,11 @@ export function threadsFor(wanted, script) {
   return missing ? 1 : count;
 }
 
+/** @returns {boolean} Whether this page, or the page of this worker, may share memory between threads. */
+export function canShareMemory() {
+  return globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer !== "undefined";
+}
+
 /**
  * @param {URL} script
  * @returns {{why: string, hint: string} | undefined} What this page lacks; undefined where an engine can have threads.

@@ -8,14 +8,12 @@
  */
 
 import { InferError } from "../errors.js";
+import { LONGER, WAITING, newShelf, take } from "./shelf.js";
+import { canShareMemory } from "./threads.js";
 
-/** @typedef {import("./bytes-session.js").Crossed} Crossed */
-/** @typedef {{state: Int32Array<SharedArrayBuffer>, data: Uint8Array<SharedArrayBuffer>}} Shelf */
+/** @typedef {import("./shelf.js").Crossed} Crossed */
+/** @typedef {import("./shelf.js").Shelf} Shelf */
 /** @typedef {{value?: any, error?: import("../errors.js").ErrorDocument}} Answer */
-
-/** What `state[0]` says: nothing yet; the answer lies in `data`; or it is longer, `state[1]` bytes. */
-export const [WAITING, THERE, LONGER] = [0, 1, 2];
-const FIRST_BYTES = 2 ** 20;
 
 /** @type {{worker: Worker, waiting: Map<number, (answer: Answer) => void>} | undefined} */
 let shared;
@@ -60,7 +58,7 @@ async function ask(request) {
 
 /** @returns {boolean} Whether this thread may wait for another. */
 export function canWait() {
-  return globalThis.crossOriginIsolated === true && "WorkerGlobalScope" in globalThis;
+  return canShareMemory() && "WorkerGlobalScope" in globalThis;
 }
 
 /** The interface of `BytesSession`, and a run that blocks. */
@@ -80,7 +78,7 @@ export class WaitingSession {
     this.session = session;
     this.specs = specs;
     /** @type {Shelf} */
-    this.shelf = { state: new Int32Array(new SharedArrayBuffer(8)), data: new Uint8Array(new SharedArrayBuffer(FIRST_BYTES)) };
+    this.shelf = newShelf();
   }
 
   /** @returns {string} */
@@ -123,21 +121,4 @@ export class WaitingSession {
   async close() {
     await ask({ kind: "close", session: this.session });
   }
-}
-
-/**
- * @param {Shelf} shelf
- * @returns {Crossed}
- */
-function take({ data }) {
-  const words = new Uint32Array(data.buffer, 0, 1);
-  const text = new TextDecoder().decode(data.slice(4, 4 + words[0]));
-  const { described, sizes, error } = JSON.parse(text);
-  if (error) throw InferError.fromJSON(error);
-  let offset = 4 + words[0];
-  const buffers = sizes.map((/** @type {number} */ size) => {
-    offset += size;
-    return data.slice(offset - size, offset);
-  });
-  return { described, buffers };
 }

@@ -1,11 +1,10 @@
-/** The other end of `waiting-session.js`: sessions on the GPU, and a shelf of shared memory for their results. */
+/** Run the GPU sessions of `waiting-session.js` in a worker of their own. */
 
 import { InferError } from "../errors.js";
 import { BytesSession, describeError } from "./bytes-session.js";
-import { LONGER, THERE } from "./waiting-session.js";
+import { packed, put } from "./shelf.js";
 
-/** @typedef {import("./bytes-session.js").Crossed} Crossed */
-/** @typedef {import("./waiting-session.js").Shelf} Shelf */
+/** @typedef {import("./shelf.js").Crossed} Crossed */
 
 /** @type {Map<number, BytesSession>} */
 const sessions = new Map();
@@ -23,16 +22,16 @@ self.onmessage = ({ data: request }) => {
 async function respond(request) {
   const { id, kind, shelf } = request;
   if (kind === "again") {
-    put(shelf, kept);
+    kept = put(shelf, kept);
     return;
   }
   try {
     const value = await handle(request);
-    if (shelf) put(shelf, packed(/** @type {Crossed} */ (value)));
+    if (shelf) kept = put(shelf, packed(/** @type {Crossed} */ (value)));
     else self.postMessage({ id, value });
   } catch (error) {
     const document = describeError(error);
-    if (shelf) put(shelf, packed({ described: "", buffers: [] }, document));
+    if (shelf) kept = put(shelf, packed({ described: "", buffers: [] }, document));
     else self.postMessage({ id, error: document });
   }
 }
@@ -50,36 +49,4 @@ async function handle({ kind, root, model, variant, session, described, buffers 
   sessions.delete(session);
   await found.close();
   return null;
-}
-
-/**
- * @param {Crossed} crossed
- * @param {import("../errors.js").ErrorDocument} [error]
- * @returns {Uint8Array<ArrayBuffer>} The length of a text, the text, and all bytes.
- */
-function packed({ described, buffers }, error) {
-  const sizes = buffers.map((buffer) => buffer.byteLength);
-  const text = new TextEncoder().encode(JSON.stringify({ described, sizes, error }));
-  const bytes = new Uint8Array(4 + text.length + sizes.reduce((sum, size) => sum + size, 0));
-  new DataView(bytes.buffer).setUint32(0, text.length, true);
-  bytes.set(text, 4);
-  let offset = 4 + text.length;
-  for (const buffer of buffers) {
-    bytes.set(buffer, offset);
-    offset += buffer.byteLength;
-  }
-  return bytes;
-}
-
-/**
- * @param {Shelf} shelf
- * @param {Uint8Array<ArrayBuffer>} bytes
- */
-function put({ state, data }, bytes) {
-  const fits = bytes.length <= data.length;
-  kept = fits ? new Uint8Array() : bytes;
-  if (fits) data.set(bytes);
-  else state[1] = bytes.length;
-  Atomics.store(state, 0, fits ? THERE : LONGER);
-  Atomics.notify(state, 0);
 }

@@ -1,6 +1,6 @@
 /** The wasm file of an engine: fetched with progress, compiled while it arrives, and of the pinned size or refused. */
 
-import { download } from "../download.js";
+import { download } from "../fetch/download.js";
 import { InferError } from "../errors.js";
 
 export const MISSING_HINT =
@@ -17,7 +17,7 @@ export const MISSING_HINT =
 
 /**
  * @param {WasmFile} file
- * @param {import("../download.js").OnProgress} [onProgress]
+ * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<WebAssembly.Module>}
  * @throws {InferError} `backend_unavailable`: it is missing, of another version, or the browser is too old.
  */
@@ -25,7 +25,7 @@ export async function compileWasm({ url, bytes, needs, wrongVersion }, onProgres
   let loaded = 0;
   /** @type {InferError | undefined} */
   let cut;
-  /** @type {import("../download.js").OnProgress} */
+  /** @type {import("../fetch/download.js").OnProgress} */
   const counting = (progress) => {
     loaded = progress.loaded;
     onProgress?.(progress);

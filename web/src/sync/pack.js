@@ -1,7 +1,7 @@
 /** A pack: the files of a revision in one object, whole or as the difference to an older one; `edge_infer.sync.pack`. */
 
 import { InferError } from "../errors.js";
-import { sha256 } from "../sha256.js";
+import { sha256 } from "../fetch/sha256.js";
 import { CODECS, COPY, DIFFERENCES, decode } from "./transforms.js";
 import { unzstd } from "./zstd.js";
 

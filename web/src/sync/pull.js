@@ -3,9 +3,9 @@
  * rules are those of `edge_infer.sync.client`; the files are kept under their sha256 beside the plain bundles.
  */
 
-import { parseManifest } from "../bundle.js";
+import { parseManifest } from "../bundle/bundle.js";
 import { InferError } from "../errors.js";
-import { goodBytes } from "../transfer.js";
+import { goodBytes } from "../fetch/transfer.js";
 import { unpack } from "./pack.js";
 import { fetchFile } from "./read.js";
 import { RecordSlots, filesOf } from "./record.js";
@@ -41,7 +41,7 @@ import { openZstd } from "./zstd.js";
  * @property {string} [trust] The store's first root metadata, as text; what the store shows first unless given.
  * @property {string} [files] The address of a plain bundle whose files may serve where no pack does.
  * @property {boolean} [mayBeOld] Whether the version of the last time will do where the store does not answer properly.
- * @property {import("../download.js").OnProgress} [onProgress]
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
  */
 
@@ -52,7 +52,7 @@ const MAX_REFUSED = 16;
 export class StoreModel {
   /**
    * @param {string} address STORE/MODEL, an absolute URL.
-   * @param {import("../store.js").Store} store
+   * @param {import("../cache/store.js").Store} store
    */
   constructor(address, store) {
     const { at, model } = split(address);

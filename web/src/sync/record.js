@@ -3,7 +3,7 @@
  * two: the newer one that is whole counts, and the other is written next.
  */
 
-import { sha256 } from "../sha256.js";
+import { sha256 } from "../fetch/sha256.js";
 import { NO_FLOOR } from "./trust.js";
 
 /** @typedef {import("./pack.js").File} File */
@@ -31,7 +31,7 @@ export function filesOf({ active, previous }) {
 /** Where the record of a model lies. */
 export class RecordSlots {
   /**
-   * @param {import("../places.js").Place} place
+   * @param {import("../cache/place.js").Place} place
    * @param {string} name
    */
   constructor(place, name) {
@@ -42,7 +42,7 @@ export class RecordSlots {
     this.held = null;
   }
 
-  /** @param {import("../places.js").Place} place @param {string} store @param {string} model */
+  /** @param {import("../cache/place.js").Place} place @param {string} store @param {string} model */
   static async of(place, store, model) {
     const name = await sha256(new TextEncoder().encode(`${store}/${model}`));
     return new RecordSlots(place, `${PREFIX}${name.slice(0, 32)}`);

@@ -1,7 +1,7 @@
 /** A revision: the signed document that names every file of one version and the packs that bring it. */
 
 import { InferError } from "../errors.js";
-import { PART_BYTES } from "../transfer.js";
+import { PART_BYTES } from "../fetch/transfer.js";
 
 /** @typedef {import("./pack.js").File} File */
 /** @typedef {{sha256: string, size: number, parts: string[], base?: string}} Pack A delta names its base bundle. */

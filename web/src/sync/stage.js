@@ -1,7 +1,7 @@
 /** A staged roll-out: which of two signed revisions a device takes; `edge_infer.sync.stage`. */
 
 import { InferError } from "../errors.js";
-import { sha256 } from "../sha256.js";
+import { sha256 } from "../fetch/sha256.js";
 import { isCount, isDigest } from "./revision.js";
 
 const WHOLE = 10_000;

@@ -4,7 +4,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { sha256 } from "../sha256.js";
+import { sha256 } from "../fetch/sha256.js";
 import { parseRevision } from "./revision.js";
 import { requireSignatures, requireSigned } from "./signatures.js";
 import { notReleased, offered } from "./stage.js";

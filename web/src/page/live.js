@@ -1,19 +1,11 @@
 /** The page's end of a model of a signed store: pulls run in a worker of their own, so that predictions do not wait. */
 
-import { WorkerClient } from "../client.js";
+import { WorkerClient } from "./client.js";
 import { InferError } from "../errors.js";
 import { follow } from "./follow.js";
 
-/** @typedef {import("./pull.js").Pulled} Pulled */
-/**
- * @typedef {object} Update What an update did.
- * @property {string} version
- * @property {boolean} changed Whether other weights run now than before.
- * @property {Pulled["method"]} method
- * @property {number} bytesMoved
- * @property {number} bytesFull
- * @property {string} note
- */
+/** @typedef {import("../sync/pull.js").Pulled} Pulled */
+/** @typedef {import("./follow.js").Update} Update */
 /**
  * @typedef {object} StoreOptions
  * @property {string} [trust] The store's first `root.json`, as text; what the store shows first is trusted unless given.
@@ -21,7 +13,7 @@ import { follow } from "./follow.js";
  *   files then come one by one; without signatures nothing but the connection vouches for them.
  * @property {boolean} [report] Whether the server is told the version that this page runs, under a random name.
  */
-/** @typedef {{onProgress?: import("../download.js").OnProgress, signal?: AbortSignal}} Asking */
+/** @typedef {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal}} Asking */
 
 /** What says that the version is wrong, and not this page. */
 const FAULTS = ["execution_error", "unsupported_model", "bundle_error", "manifest_error"];

@@ -5,10 +5,12 @@
  */
 
 import { WorkerClient } from "./client.js";
-import { InferError } from "./errors.js";
+import { canShareMemory } from "../engines/threads.js";
+import { InferError } from "../errors.js";
 
-/** @typedef {import("./measured.js").Measurement} Measurement */
-/** @typedef {{variant: string, backend: "ort" | "litert", device: "wasm" | "webgpu", threads: number}} Way */
+/** @typedef {import("../bundle/measured.js").Measurement} Measurement */
+/** @typedef {import("../bundle/measured.js").Way} Way */
+/** @typedef {import("../bundle/measured.js").Failure} Failure */
 /**
  * @typedef {object} TuneOptions
  * @property {string} [variant] The only variant to measure.
@@ -20,7 +22,7 @@ import { InferError } from "./errors.js";
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie.
  * @property {string} [apiKey] What the bundle's server asks for, where it has tenants.
  * @property {AbortSignal} [signal]
- * @property {import("./download.js").OnProgress} [onProgress]
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
  */
 /**
  * @typedef {object} Tuning
@@ -29,7 +31,6 @@ import { InferError } from "./errors.js";
  *   `load` takes it.
  * @property {Failure[]} failed The ways that do not.
  */
-/** @typedef {Way & {reason: string, isWrong: boolean}} Failure One that `isWrong` runs, and gives other than the golden outputs. */
 /** @typedef {{way: Way, client: WorkerClient, session: number, runs: number, times: number[]}} Started */
 
 // A block of runs lasts at least this long: far above the resolution of a page's clock (0.1 ms).
@@ -110,7 +111,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
  * @param {WorkerClient} worker
  * @param {string} url
  * @param {string} root
- * @param {import("./measured.js").Asked & Pick<TuneOptions, "apiKey" | "signal" | "onProgress">} asked
+ * @param {import("../bundle/measured.js").Asked & Pick<TuneOptions, "apiKey" | "signal" | "onProgress">} asked
  */
 export async function measureOnce(worker, url, root, { device = "auto", threads, onProgress, signal, ...asked }) {
   if ((await worker.request({ kind: "survey", url, ...asked, device, threads }, { signal })).isMeasured) return;
@@ -125,8 +126,7 @@ export async function measureOnce(worker, url, root, { device = "auto", threads,
 
 /** @returns {number[]} */
 function usableThreads() {
-  const canShare = globalThis.crossOriginIsolated && typeof SharedArrayBuffer !== "undefined";
-  const most = canShare ? navigator.hardwareConcurrency : 1;
+  const most = canShareMemory() ? navigator.hardwareConcurrency : 1;
   const counts = new Set([most]);
   for (let count = 1; count < most; count *= 2) counts.add(count);
   return [...counts].sort((one, other) => one - other);
@@ -137,7 +137,7 @@ function usableThreads() {
  *
  * @param {WorkerClient} client
  * @param {Way} way
- * @param {{url: string, root: string, apiKey?: string, signal?: AbortSignal, onProgress?: import("./download.js").OnProgress}} options
+ * @param {{url: string, root: string, apiKey?: string, signal?: AbortSignal, onProgress?: import("../fetch/download.js").OnProgress}} options
  * @returns {Promise<Started>}
  */
 async function start(client, way, { url, root, apiKey, signal, onProgress }) {

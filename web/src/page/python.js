@@ -1,6 +1,6 @@
 /** The page's end of Python in a worker. */
 
-import { downloadBytes } from "./download.js";
+import { downloadBytes } from "../fetch/download.js";
 
 /** @typedef {import("./client.js").WorkerClient} WorkerClient */
 /** @typedef {import("./protocol.js").Report} Report */

@@ -3,16 +3,12 @@
  * news while a request is worked on.
  */
 
-/** @typedef {import("./errors.js").ErrorDocument} ErrorDocument */
-/** @typedef {import("./tensors.js").Tensor} Tensor */
-/** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
-/** @typedef {import("./download.js").Progress} Progress */
-
-/**
- * @typedef {object} EngineSettings
- * @property {string} root The URL under which `src/` and `vendor/` lie.
- * @property {number} [threads] How many threads an operator may use.
- */
+/** @typedef {import("../errors.js").ErrorDocument} ErrorDocument */
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("../fetch/download.js").Progress} Progress */
+/** @typedef {import("../engines/open.js").EngineSettings} EngineSettings */
+/** @typedef {import("../bundle/files.js").Files} Files */
 
 /**
  * @typedef {object} Traffic What a worker has loaded.
@@ -29,17 +25,16 @@
  * @property {string} engineVersion
  * @property {string} device
  * @property {number} threads
- * @property {import("./places.js").PlaceKind | "none"} storage Where the model is kept for the next visit.
+ * @property {import("../cache/place.js").PlaceKind | "none"} storage Where the model is kept for the next visit.
  * @property {boolean} fromStorage Whether it came from there.
  * @property {boolean} offline Whether the server could not be reached, and the bundle is the one of the last visit.
  * @property {string[]} fallbacks What was asked for and could not be used, each with the reason.
  * @property {string[]} notices What is lost or was given up: models that could not be kept, or were removed for this one.
  * @property {boolean} isolated Whether the page is cross-origin isolated, which threads need.
- * @property {import("./sync/live.js").Update} [update] Of a model of a signed store: what brought its weights.
+ * @property {import("./follow.js").Update} [update] Of a model of a signed store: what brought its weights.
  */
 /** @typedef {Placed & Traffic} Report */
 
-/** @typedef {[path: string, bytes: Uint8Array<ArrayBuffer>][]} Files */
 /**
  * @typedef {object} OpenRequest
  * @property {"open"} kind
@@ -54,11 +49,11 @@
  * @property {boolean} [selfTest] Whether it has to give its golden outputs.
  * @property {string} [trial] Where it is a new version of a signed store, the model's address: this is its trial.
  */
-/** @typedef {{kind: "survey", url: string, apiKey?: string} & import("./measured.js").Asked} SurveyRequest Answered by `Survey`. */
+/** @typedef {{kind: "survey", url: string, apiKey?: string} & import("../bundle/measured.js").Asked} SurveyRequest Answered by `Survey`. */
 /** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there
  *   is to measure of a bundle, and whether something of what was asked for was measured. */
 /** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */
-/** @typedef {{kind: "remember", revision: string, rows: import("./measured.js").Measurement[], failed: import("./tune.js").Failure[]}} RememberRequest */
+/** @typedef {{kind: "remember", revision: string, rows: import("../bundle/measured.js").Measurement[], failed: import("../bundle/measured.js").Failure[]}} RememberRequest */
 /**
  * @typedef {object} SwapRequest
  * @property {"swap"} kind
@@ -67,13 +62,13 @@
  * @property {string} [variant]
  * @property {string} trial As that of `OpenRequest`; empty for a version that was tried.
  */
-/** @typedef {Omit<import("./sync/pull.js").PullOptions, "onProgress" | "signal">} PullSettings */
+/** @typedef {Omit<import("../sync/pull.js").PullOptions, "onProgress" | "signal">} PullSettings */
 /** @typedef {{kind: "pull", address: string, options: PullSettings}} PullRequest Answered by `Pulled`. */
 /** @typedef {{kind: "settle", address: string, result: "active" | "refused" | "undecided"}} SettleRequest */
 /** @typedef {{kind: "kept"}} KeptRequest */
 /** @typedef {{kind: "clear"}} ClearRequest */
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
-/** @typedef {{kind: "run", session: number, inputs: Record<string, Tensor>, outputs?: string[]}} RunRequest */
+/** @typedef {{kind: "run", session: number, inputs: Record<string, unknown>, outputs?: string[]}} RunRequest The engine's session checks the inputs. */
 /** @typedef {{kind: "close", session: number}} CloseRequest */
 /** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: ("ort" | "litert")[]}} PythonRequest */
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
@@ -87,7 +82,7 @@
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
 
-/** @typedef {{results: Record<string, Tensor>, placed?: import("./engines/open.js").Placement}} Ran The answer to `run`; where the session now runs on something else, on what. */
+/** @typedef {{results: Record<string, Tensor>, placed?: import("../engines/open.js").Placement}} Ran The answer to `run`; where the session now runs on something else, on what. */
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */
 /** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */
 /** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */
@@ -106,13 +101,34 @@
 /**
  * List the buffers of a message that may be moved instead of copied.
  *
- * @param {Record<string, Tensor>} tensors
+ * @param {Record<string, unknown>} values Tensors, or what `Session.run` takes as inputs.
  * @returns {ArrayBuffer[]}
  */
-export function transferable(tensors) {
+export function transferable(values) {
   const buffers = new Set();
-  for (const { data } of Object.values(tensors)) {
-    if (!Array.isArray(data) && data.buffer instanceof ArrayBuffer) buffers.add(data.buffer);
+  for (const value of Object.values(values)) {
+    const data = dataOf(value);
+    if (ArrayBuffer.isView(data) && data.buffer instanceof ArrayBuffer) buffers.add(data.buffer);
   }
   return [...buffers];
+}
+
+/** @param {unknown} value @returns {unknown} */
+function dataOf(value) {
+  return value !== null && typeof value === "object" && "data" in value ? value.data : value;
+}
+
+/**
+ * Copy an input, so that it can be moved to the worker and the caller keeps its own.
+ *
+ * @param {unknown} value
+ * @returns {unknown}
+ */
+export function copyOf(value) {
+  const data = dataOf(value);
+  // `structuredClone` would copy the whole buffer that an array is a part of.
+  const copy = ArrayBuffer.isView(data) && "slice" in data ? /** @type {Uint8Array} */ (data).slice() : structuredClone(data);
+  if (data === value) return copy;
+  const { dtype, shape } = /** @type {Tensor} */ (value);
+  return { data: copy, dtype, shape };
 }

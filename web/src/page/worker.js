@@ -1,33 +1,33 @@
 /** The worker's end of sessions: it holds the engines and the models, and answers one request after the other. */
 
-import { fetchBundle, openBundle, runnable } from "./bundle.js";
-import { startEngine } from "./engines/open.js";
-import { InferError } from "./errors.js";
-import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "./measured.js";
+import { fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
+import { startEngine } from "../engines/open.js";
+import { InferError } from "../errors.js";
+import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bundle/measured.js";
 import { transferable } from "./protocol.js";
-import { openStore } from "./store.js";
-import { madeUpInputs } from "./tensors.js";
-import { bundleOfFiles } from "./sync/files.js";
-import { requireGolden } from "./sync/golden.js";
-import { StoreModel } from "./sync/pull.js";
+import { openStore } from "../cache/store.js";
+import { madeUpInputs } from "../tensors.js";
+import { bundleOfFiles } from "../bundle/files.js";
+import { requireGolden } from "../bundle/golden.js";
+import { StoreModel } from "../sync/pull.js";
 import { answerRequests, place, resources, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
-/** @typedef {import("./engines/open.js").AnySession} AnySession */
-/** @typedef {import("./engines/open.js").Opener} Opener */
+/** @typedef {import("../engines/open.js").AnySession} AnySession */
+/** @typedef {import("../engines/open.js").Opener} Opener */
 
-/** @typedef {import("./sync/golden.js").Example} Example */
+/** @typedef {import("../bundle/golden.js").Example} Example */
 /** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest, examples?: Example[]}>} */
 const sessions = new Map();
 let nextSession = 1;
-/** @type {Promise<import("./store.js").Store> | undefined} */
+/** @type {Promise<import("../cache/store.js").Store> | undefined} */
 let store;
 /** The models of signed stores that this worker brings up to date. @type {Map<string, StoreModel>} */
 const storeModels = new Map();
 /**
  * @param {Request} request
  * @param {AbortSignal} signal
- * @param {import("./download.js").OnProgress} onProgress
+ * @param {import("../fetch/download.js").OnProgress} onProgress
  * @returns {Promise<import("./worker-loop.js").Answered>}
  */
 async function handle(request, signal, onProgress) {
@@ -115,7 +115,7 @@ async function storeModel(address) {
 /**
  * @param {import("./protocol.js").OpenRequest} request
  * @param {AbortSignal} signal
- * @param {import("./download.js").OnProgress} onProgress
+ * @param {import("../fetch/download.js").OnProgress} onProgress
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function open(request, signal, onProgress) {
@@ -123,7 +123,7 @@ async function open(request, signal, onProgress) {
   const kept = keep ? await ownStore() : undefined;
   const known = kept?.notices.length ?? 0;
   const asked = { ...request, threads: request.settings.threads };
-  /** @type {import("./bundle.js").FetchOptions["measured"]} */
+  /** @type {import("../bundle/bundle.js").FetchOptions["measured"]} */
   const measured =
     kept &&
     (async (revision) => {
@@ -139,7 +139,7 @@ async function open(request, signal, onProgress) {
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
 }
 
-/** @typedef {(choosing: import("./bundle.js").FetchOptions) => Promise<import("./bundle.js").FetchedBundle>} Bring */
+/** @typedef {(choosing: import("../bundle/bundle.js").FetchOptions) => Promise<import("../bundle/bundle.js").FetchedBundle>} Bring */
 
 /**
  * Bring a bundle: the engine of its variant starts when that is chosen, while its file is on the way.
@@ -147,19 +147,19 @@ async function open(request, signal, onProgress) {
  * @param {import("./protocol.js").OpenRequest} request What was asked for.
  * @param {string | undefined} variant The id of the variant to take.
  * @param {Bring} bring
- * @param {{onProgress?: import("./download.js").OnProgress, signal?: AbortSignal}} [options]
- * @returns {Promise<{bundle: import("./bundle.js").FetchedBundle, opener: Opener}>}
+ * @param {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal}} [options]
+ * @returns {Promise<{bundle: import("../bundle/bundle.js").FetchedBundle, opener: Opener}>}
  */
 async function withEngine({ backend, device = "auto", settings }, variant, bring, { onProgress, signal } = {}) {
   /** @type {Promise<Opener> | undefined} */
   let starting;
-  /** @type {NonNullable<import("./bundle.js").FetchOptions["onChosen"]>} */
+  /** @type {NonNullable<import("../bundle/bundle.js").FetchOptions["onChosen"]>} */
   const onChosen = (chosen, measured) => {
     const threads = settings.threads ?? measured?.threads;
     starting = startEngine(chosen, measured?.device ?? device, { ...settings, threads }, onProgress);
     starting.catch(() => {}); // told where it is awaited
   };
-  const precisions = device === "webgpu" ? await (await import("./engines/ort-webgpu.js")).preferredPrecisions() : undefined;
+  const precisions = device === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
   try {
     const bundle = await bring({ variant, backend, precisions, onChosen });
     const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
@@ -191,10 +191,10 @@ async function swap({ session: number, files, variant, trial }) {
  * Make a session of a bundle, and test it.
  *
  * @param {Opener} opener
- * @param {import("./bundle.js").FetchedBundle} bundle
+ * @param {import("../bundle/bundle.js").FetchedBundle} bundle
  * @param {number} number
  * @param {{wanted: import("./protocol.js").OpenRequest, selfTest?: boolean, trial?: string, notices: string[],
- *   signal?: AbortSignal, storage: import("./places.js").PlaceKind | "none"}} facts
+ *   signal?: AbortSignal, storage: import("../cache/place.js").PlaceKind | "none"}} facts
  * @returns {Promise<import("./protocol.js").Opened>}
  */
 async function start(opener, bundle, number, { wanted, selfTest, trial, storage, notices, signal }) {

@@ -4,7 +4,7 @@
  */
 
 import { Cut, StallTimer } from "./download.js";
-import { InferError } from "./errors.js";
+import { InferError } from "../errors.js";
 import { sha256 } from "./sha256.js";
 
 /** The bytes of a part; `edge_infer.bundle.manifest.PART_SIZE`. */
@@ -13,7 +13,7 @@ export const PART_BYTES = 2 ** 20;
 const RETRIES = 3;
 const PAUSE_MS = 250;
 
-/** @typedef {import("./bundle.js").FileEntry} FileEntry */
+/** @typedef {{path: string, size: number, sha256: string, parts?: string[]}} FileEntry A file as a manifest lists it. */
 /** @typedef {import("./download.js").OnProgress} OnProgress */
 /**
  * @typedef {object} TransferOptions

@@ -1,17 +1,12 @@
 /** What `tune` measured of a bundle in this browser: kept beside the models, so that the next load need not guess. */
 
-/** @typedef {import("./store.js").Store} Store */
-/**
- * @typedef {object} Measurement How fast one way to run a bundle is here.
- * @property {string} variant The variant's id.
- * @property {"ort" | "litert"} backend
- * @property {"wasm" | "webgpu"} device
- * @property {number} threads
- * @property {number} ms The median time of a run in the worker, in milliseconds.
- * @property {number} spread Half the distance of the quartiles over the median.
- */
-/** @typedef {{rows: Measurement[], wrong: import("./tune.js").Way[]}} Measured Ways that work, and ways that give wrong answers. */
-/** @typedef {Pick<import("./protocol.js").OpenRequest, "variant" | "backend" | "device"> & {threads?: number}} Asked */
+/** @typedef {import("../cache/store.js").Store} Store */
+/** @typedef {{variant: string, backend: "ort" | "litert", device: "wasm" | "webgpu", threads: number}} Way A way to run a bundle, by its variant's id. */
+/** @typedef {Way & {ms: number, spread: number}} Measurement The median time of a run in the worker in milliseconds, and half the distance of
+ *   the quartiles over the median. */
+/** @typedef {Way & {reason: string, isWrong: boolean}} Failure A way that fails; where `isWrong`, it runs and gives other than the golden outputs. */
+/** @typedef {{rows: Measurement[], wrong: Way[]}} Measured Ways that work, and ways that give wrong answers. */
+/** @typedef {{variant?: string, backend?: Way["backend"], device?: "auto" | Way["device"], threads?: number}} Asked */
 
 const FORMAT = 1;
 
@@ -28,12 +23,12 @@ const nameOf = (revision) => `measured-${revision}`;
  * @param {Store} store
  * @param {string} revision The bundle's.
  * @param {Measurement[]} rows
- * @param {import("./tune.js").Failure[]} failed What does not work; what was measured of all other ways before stays.
+ * @param {Failure[]} failed What does not work; what was measured of all other ways before stays.
  */
 export async function rememberMeasured(store, revision, rows, failed) {
-  const keyOf = (/** @type {import("./tune.js").Way} */ way) => [way.variant, way.backend, way.device, way.threads].join();
+  const keyOf = (/** @type {Way} */ way) => [way.variant, way.backend, way.device, way.threads].join();
   const tried = new Set([...rows, ...failed].map(keyOf));
-  const isOther = (/** @type {import("./tune.js").Way} */ way) => !tried.has(keyOf(way));
+  const isOther = (/** @type {Way} */ way) => !tried.has(keyOf(way));
   const before = await recallMeasured(store, revision);
   const wrong = [...before.wrong.filter(isOther), ...failed.filter(({ isWrong }) => isWrong)];
   const document = { format: FORMAT, machine: machine(), rows: [...before.rows.filter(isOther), ...rows], wrong };
@@ -51,7 +46,7 @@ export async function recallMeasured(store, revision) {
     const document = bytes && JSON.parse(new TextDecoder().decode(bytes));
     if (document?.format !== FORMAT || document.machine !== machine()) return { rows: [], wrong: [] };
     const { rows, wrong = [] } = document;
-    const isWay = (/** @type {import("./tune.js").Way} */ way) => typeof way?.variant === "string";
+    const isWay = (/** @type {Way} */ way) => typeof way?.variant === "string";
     return { rows: rows.filter((/** @type {Measurement} */ row) => isWay(row) && row.ms > 0), wrong: wrong.filter(isWay) };
   } catch {
     return { rows: [], wrong: [] }; // damaged, or the storage fails: the rules choose
@@ -59,7 +54,7 @@ export async function recallMeasured(store, revision) {
 }
 
 /**
- * @param {import("./tune.js").Way[]} wrong
+ * @param {Way[]} wrong
  * @param {Asked} asked
  * @returns {string[]} The variants that give wrong answers on the device that the rules take.
  */

@@ -1,6 +1,6 @@
 /** Downloads that report their progress, give up a server that stands still, and say clearly what is missing. */
 
-import { InferError } from "./errors.js";
+import { InferError } from "../errors.js";
 
 const STALL_MS = 30_000;
 

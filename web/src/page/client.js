@@ -1,6 +1,6 @@
 /** The page's end of a worker: requests become promises, and a worker that dies fails them all. */
 
-import { InferError } from "./errors.js";
+import { InferError } from "../errors.js";
 
 /** @typedef {import("./protocol.js").Reply} Reply */
 /** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests} RequestBody */
@@ -8,7 +8,7 @@ import { InferError } from "./errors.js";
  * @typedef {object} Waiting
  * @property {(value: any) => void} resolve
  * @property {(error: unknown) => void} reject
- * @property {import("./download.js").OnProgress} [onProgress]
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
  */
 
 /** The workers that are open. @type {Set<WorkerClient>} */
@@ -68,7 +68,7 @@ export class WorkerClient {
    * @param {RequestBody} body
    * @param {object} [options]
    * @param {Transferable[]} [options.transfer] Buffers to move instead of copying them.
-   * @param {import("./download.js").OnProgress} [options.onProgress]
+   * @param {import("../fetch/download.js").OnProgress} [options.onProgress]
    * @param {AbortSignal} [options.signal]
    * @returns {Promise<any>}
    * @throws {InferError} What the worker threw, rebuilt; the signal's reason where it is aborted.

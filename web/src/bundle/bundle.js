@@ -3,14 +3,14 @@
  * The rules are those of `edge_infer.bundle.manifest`, `bundle` and `select`.
  */
 
-import { downloadBytes } from "./download.js";
-import { InferError } from "./errors.js";
-import { readExamples } from "./sync/golden.js";
-import { sha256 } from "./sha256.js";
-import { PART_BYTES, transfer } from "./transfer.js";
+import { downloadBytes } from "../fetch/download.js";
+import { InferError } from "../errors.js";
+import { readExamples } from "./golden.js";
+import { sha256 } from "../fetch/sha256.js";
+import { PART_BYTES, transfer } from "../fetch/transfer.js";
 
-/** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
-/** @typedef {{path: string, size: number, sha256: string, parts?: string[]}} FileEntry */
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("../fetch/transfer.js").FileEntry} FileEntry */
 /**
  * @typedef {object} Variant
  * @property {string} id
@@ -42,7 +42,7 @@ import { PART_BYTES, transfer } from "./transfer.js";
  * @property {string[]} labels
  * @property {boolean} isKept Whether the model came from the page's storage.
  * @property {boolean} isOffline Whether the server could not be reached.
- * @property {import("./sync/golden.js").Example[]} [examples] The golden ones, where they were asked for.
+ * @property {import("./golden.js").Example[]} [examples] The golden ones, where they were asked for.
  * @property {string} why What decided on the variant.
  */
 /** @typedef {import("./measured.js").Measurement & {why: string}} Measured */
@@ -55,10 +55,10 @@ import { PART_BYTES, transfer } from "./transfer.js";
  * @property {(revision: string) => Promise<{best?: Measured, wrong: string[]}>} [measured] Asked for what a measurement says:
  *   the best way, and the variants that give wrong answers here.
  * @property {boolean} [withExamples] Whether the golden examples are fetched too.
- * @property {import("./download.js").OnProgress} [onProgress]
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
  * @property {string} [apiKey] What a server with tenants asks for.
- * @property {import("./store.js").Store} [store] Where files are kept; nowhere unless given.
+ * @property {import("../cache/store.js").Store} [store] Where files are kept; nowhere unless given.
  */
 
 const SCHEMA_MAJOR = "1";
@@ -101,11 +101,7 @@ export async function fetchBundle(url, options = {}) {
   const isThere = manifest.variants.some(({ id }) => id === found?.variant);
   const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
   const chosen = isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, precisions);
-  if (chosen.external?.length) {
-    throw new InferError(`Variant \`${chosen.id}\` has external data, which a page cannot read`, "unsupported_model", {
-      hint: "save the model as one file",
-    });
-  }
+  refuseExternal(chosen);
   onChosen?.(chosen, isThere ? found : undefined);
   const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, apiKey, store });
   const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, apiKey, store });
@@ -119,6 +115,14 @@ export async function fetchBundle(url, options = {}) {
   const rule = variant !== undefined ? "asked for" : byRule;
   const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
   return { name: manifest.name, revision, variant: chosen, model, labels, isKept, isOffline, examples, why };
+}
+
+/** @param {Variant} variant @throws {InferError} `unsupported_model`: its weights lie in files of their own. */
+export function refuseExternal({ id, external }) {
+  if (!external?.length) return;
+  throw new InferError(`Variant \`${id}\` has external data, which a page cannot read`, "unsupported_model", {
+    hint: "save the model as one file",
+  });
 }
 
 /**

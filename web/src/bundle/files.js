@@ -1,27 +1,24 @@
-/** A bundle whose files are here already. */
+/** Open a bundle whose files are in memory already, such as a version that was pulled from a store. */
 
-import { chooseVariant, parseManifest } from "../bundle.js";
 import { InferError } from "../errors.js";
-import { sha256 } from "../sha256.js";
+import { sha256 } from "../fetch/sha256.js";
+import { chooseVariant, parseManifest, refuseExternal } from "./bundle.js";
 import { readExamples } from "./golden.js";
-import { MANIFEST } from "./revision.js";
+
+/** @typedef {[path: string, bytes: Uint8Array<ArrayBuffer>][]} Files */
 
 /**
- * @param {import("../protocol.js").Files} files
- * @param {Pick<import("../bundle.js").FetchOptions, "variant" | "backend" | "precisions" | "onChosen">} [choosing]
- * @returns {Promise<import("../bundle.js").FetchedBundle & {examples: import("./golden.js").Example[]}>}
+ * @param {Files} files
+ * @param {Pick<import("./bundle.js").FetchOptions, "variant" | "backend" | "precisions" | "onChosen">} [choosing]
+ * @returns {Promise<import("./bundle.js").FetchedBundle & {examples: import("./golden.js").Example[]}>}
  * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`.
  */
 export async function bundleOfFiles(files, { variant: wanted, backend, precisions, onChosen } = {}) {
   const found = new Map(files);
-  const bytes = file(found, MANIFEST);
+  const bytes = file(found, "manifest.json");
   const manifest = parseManifest(bytes);
   const variant = chooseVariant(manifest, wanted, backend, precisions);
-  if (variant.external?.length) {
-    throw new InferError(`Variant \`${variant.id}\` has external data, which a page cannot read`, "unsupported_model", {
-      hint: "save the model as one file",
-    });
-  }
+  refuseExternal(variant);
   onChosen?.(variant);
   const labels = manifest.labels === undefined ? [] : JSON.parse(new TextDecoder().decode(file(found, manifest.labels)));
   const examples = manifest.examples === undefined ? [] : readExamples(file(found, manifest.examples));

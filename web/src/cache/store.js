@@ -6,11 +6,11 @@
  * hashes, so that a partial or damaged file never passes for a whole one.
  */
 
-import { PYTHON_IMAGE, openPlace } from "./places.js";
-import { goodBytes, transfer } from "./transfer.js";
+import { PYTHON_IMAGE, openPlace } from "./place.js";
+import { goodBytes, transfer } from "../fetch/transfer.js";
 
-/** @typedef {import("./bundle.js").FileEntry} FileEntry */
-/** @typedef {import("./places.js").Place} Place */
+/** @typedef {import("../fetch/transfer.js").FileEntry} FileEntry */
+/** @typedef {import("./place.js").Place} Place */
 /** @typedef {{size: number, used: number, model: string}} Known A file's size in bytes, when it was used, and for what. */
 /**
  * @typedef {object} Kept
@@ -48,7 +48,7 @@ export class Store {
    * @param {URL} url
    * @param {FileEntry} entry
    * @param {string} model The bundle's name.
-   * @param {import("./transfer.js").TransferOptions} options
+   * @param {import("../fetch/transfer.js").TransferOptions} options
    * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean}>}
    */
   async file(url, entry, model, options) {

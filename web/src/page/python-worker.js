@@ -1,10 +1,10 @@
 /** The worker's end of Python: it starts it, with its engines, and runs what the page sends. */
 
-import { startPython } from "./engines/pyodide.js";
-import { InferError } from "./errors.js";
+import { startPython } from "../engines/pyodide.js";
+import { InferError } from "../errors.js";
 import { answerRequests, place, post, resources, traffic, unknownRequest } from "./worker-loop.js";
 
-/** @type {import("./engines/pyodide.js").Python | undefined} */
+/** @type {import("../engines/pyodide.js").Python | undefined} */
 let python;
 /** Files of the server that this start did without, and the next may need. @type {string[]} */
 let spared = [];
@@ -26,7 +26,7 @@ answerRequests(async (request, _signal, onProgress) => {
     case "call":
       return [await started().call(request.module, request.name, request.values), []];
     case "image":
-      return [await (await import("./engines/python-image.js")).keepImage(request.root), []];
+      return [await (await import("../engines/python-image.js")).keepImage(request.root), []];
     case "resources":
       return [[...resources(), ...spared], []];
     case "traffic":

@@ -1,7 +1,7 @@
 /** The page's end of `service-worker.js`: the page itself is there when the server is not. */
 
 import { openWorkers } from "./client.js";
-import { InferError } from "./errors.js";
+import { InferError } from "../errors.js";
 
 /**
  * @typedef {object} OfflineOptions
@@ -22,7 +22,7 @@ import { InferError } from "./errors.js";
 const DATA = ["fetch", "xmlhttprequest", "beacon"];
 const FOLDERS = ["src/", "vendor/", "wheels/"];
 /** The address of our service worker. */
-const OWN = new URL("./service-worker.js", import.meta.url).href;
+const OWN = new URL("../service-worker.js", import.meta.url).href;
 // A service worker says at once that it has heard.
 const ANSWER_MS = 10_000;
 
@@ -114,8 +114,8 @@ async function activated(registration) {
 
 /**
  * @param {ServiceWorker} worker
- * @param {import("./service-worker.js").KeepRequest} request
- * @returns {Promise<import("./service-worker.js").KeptCount>}
+ * @param {import("../service-worker.js").KeepRequest} request
+ * @returns {Promise<import("../service-worker.js").KeptCount>}
  */
 async function ask(worker, request) {
   const { port1, port2 } = new MessageChannel();

@@ -19,7 +19,7 @@
 /** @typedef {{createSyncAccessHandle: () => Promise<Access>}} SyncHandle What TypeScript knows in workers only. */
 
 const FOLDER = "edge-infer";
-/** How the names of what `engines/python-image.js` keeps begin; it is the first to go where room is needed. */
+/** How the names of what `python-image.js` keeps begin; it is the first to go where room is needed. */
 export const PYTHON_IMAGE = "python-";
 
 /**

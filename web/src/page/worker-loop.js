@@ -1,10 +1,10 @@
 /** What the workers have in common: requests are answered one after the other, with progress on the way. */
 
-import { InferError } from "./errors.js";
+import { InferError } from "../errors.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("./protocol.js").Reply} Reply */
-/** @typedef {import("./download.js").OnProgress} OnProgress */
+/** @typedef {import("../fetch/download.js").OnProgress} OnProgress */
 /** @typedef {[unknown, Transferable[]]} Answered The answer, and the buffers to move with it. */
 
 /** @param {Reply} reply @param {Transferable[]} [moved] */

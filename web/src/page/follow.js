@@ -3,11 +3,20 @@
 import { InferError } from "../errors.js";
 
 /**
+ * @typedef {object} Update What an update did.
+ * @property {string} version
+ * @property {boolean} changed Whether other weights run now than before.
+ * @property {import("../sync/pull.js").Pulled["method"]} method
+ * @property {number} bytesMoved
+ * @property {number} bytesFull
+ * @property {string} note
+ */
+/**
  * @typedef {object} FollowOptions
  * @property {number} [intervalS] The mean time between two looks; 60 s unless given. Each wait is between half and one and
  *   a half of it, and longer after failures.
  * @property {boolean} [events] Whether to listen to the server's events; it does unless false.
- * @property {(update: import("./live.js").Update) => void} [onUpdate] Told each change.
+ * @property {(update: Update) => void} [onUpdate] Told each change.
  * @property {(error: unknown) => void} [onError] Told each failure.
  */
 
@@ -18,7 +27,7 @@ const SPREAD_MS = 1000;
 const MAX_WAIT_MS = 2 ** 31 - 1;
 
 /**
- * @param {() => Promise<import("./live.js").Update>} look
+ * @param {() => Promise<Update>} look
  * @param {string} address The model's address; its server may have events.
  * @param {FollowOptions} options
  * @returns {() => void} Ends it.

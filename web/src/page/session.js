@@ -1,0 +1,171 @@
+/** A session of the page: it sends runs and updates to the worker that all sessions share. */
+
+import { InferError } from "../errors.js";
+import { WorkerClient } from "./client.js";
+import { copyOf, transferable } from "./protocol.js";
+
+/** @typedef {import("./protocol.js").Opened} Opened */
+/** @typedef {import("./protocol.js").Report} Report */
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("./follow.js").Update} Update */
+/** @typedef {import("./live.js").LiveModel} LiveModel */
+
+// All sessions of a page share one worker and its engine, which is stopped when the last of them is disposed of.
+/** @type {WorkerClient | undefined} */
+let client;
+let users = 0;
+
+/** @returns {WorkerClient} The worker of the page's sessions: another one after one that failed. */
+export function enter() {
+  if (!client || client.ended) client = new WorkerClient("edge-infer");
+  users++;
+  return client;
+}
+
+/** @param {WorkerClient} used */
+export function leave(used) {
+  users--;
+  if (users > 0 || used !== client) return;
+  client.close();
+  client = undefined;
+}
+
+/** @param {Opened} opened @param {Update} update @returns {Opened} */
+export function withUpdate(opened, update) {
+  const notices = update.note ? [...opened.report.notices, update.note] : opened.report.notices;
+  return { ...opened, report: { ...opened.report, notices, update } };
+}
+
+/** @param {import("./protocol.js").Files} files @returns {ArrayBuffer[]} */
+export function buffersOf(files) {
+  return files.map(([, bytes]) => bytes.buffer);
+}
+
+/** A model that is ready to run; made by `load`. */
+export class Session {
+  /** @type {WorkerClient | undefined} */
+  #client;
+  /** @type {Opened} */
+  #opened;
+  /** @type {LiveModel | undefined} */
+  #live;
+  #variant;
+  /** Updates come one after the other. @type {Promise<unknown>} */
+  #last = Promise.resolve();
+  /** What ends the watching. @type {Set<() => void>} */
+  #watches = new Set();
+
+  /**
+   * @param {WorkerClient} worker
+   * @param {Opened} opened
+   * @param {LiveModel} [live] Of a model of a signed store.
+   * @param {string} [variant]
+   */
+  constructor(worker, opened, live, variant) {
+    this.#client = worker;
+    this.#opened = opened;
+    this.#live = live;
+    this.#variant = variant;
+  }
+
+  /** @returns {readonly TensorSpec[]} The specs of the inputs. */
+  get inputs() {
+    return this.#opened.inputs;
+  }
+
+  /** @returns {readonly TensorSpec[]} The specs of the outputs. */
+  get outputs() {
+    return this.#opened.outputs;
+  }
+
+  /** @returns {readonly string[]} The class names that the bundle carries. */
+  get labels() {
+    return this.#opened.labels;
+  }
+
+  /** @returns {Report} What this session really runs on. */
+  report() {
+    return this.#opened.report;
+  }
+
+  /**
+   * Run the model once.
+   *
+   * @param {Record<string, unknown>} inputs A value for each input: a typed array, `{data, dtype, shape}`, a number or
+   *   text, or nested arrays of them. Nothing is cast, and typed arrays are copied.
+   * @param {object} [options]
+   * @param {string[]} [options.outputs] The outputs to compute; all unless given.
+   * @param {AbortSignal} [options.signal] Gives up waiting: the promise is rejected at once. What the engine computes
+   *   already it computes to its end; what waits behind that is not begun.
+   * @returns {Promise<Record<string, Tensor>>}
+   * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
+   *   signal's reason where it is aborted.
+   */
+  async run(inputs, { outputs, signal } = {}) {
+    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    const sent = Object.fromEntries(Object.entries(inputs).map(([name, value]) => [name, copyOf(value)]));
+    const { session } = this.#opened;
+    const request = /** @type {const} */ ({ kind: "run", session, inputs: sent, outputs });
+    const { results, placed } = await this.#client.request(request, { transfer: transferable(sent), signal });
+    if (placed) {
+      const { device, threads, fallbacks } = placed;
+      this.#opened.report = { ...this.#opened.report, device, threads, fallbacks };
+    }
+    return results;
+  }
+
+  /**
+   * Bring the newest version of the store, try it on its golden examples, and run it from the next call on. Calls go on
+   * meanwhile, and one that is under way ends on the weights that it began with.
+   *
+   * @param {import("./live.js").Asking} [asking]
+   * @returns {Promise<Update>}
+   * @throws {InferError} It could not be fetched, proven or run; the old version runs on.
+   */
+  update(asking = {}) {
+    const result = this.#last.then(() => this.#update(asking));
+    this.#last = result.catch(() => {});
+    return result;
+  }
+
+  /** @param {import("./live.js").Asking} asking */
+  async #update(asking) {
+    const [used, live] = [this.#client, this.#live];
+    if (!live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
+    if (!used) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    const { session } = this.#opened;
+    const { taken, update } = await live.take({ ...asking, mayBeOld: false }, ({ files, isNew }) =>
+      used.request({ kind: "swap", session, files, variant: this.#variant, trial: isNew ? live.address : "" }, { transfer: buffersOf(files) }),
+    );
+    if (taken) this.#opened = withUpdate(taken, update);
+    return update;
+  }
+
+  /**
+   * Update again and again until it is ended or the session is disposed of.
+   *
+   * @param {import("./follow.js").FollowOptions} [options]
+   * @returns {() => void} Ends it.
+   */
+  watch(options = {}) {
+    if (!this.#live) throw new InferError("This session is of no store", "input_error", { hint: 'load("edge+/store/MODEL")' });
+    const end = this.#live.follow(() => this.update(), options);
+    this.#watches.add(end);
+    return end;
+  }
+
+  /**
+   * Give back the model's memory, and the engine's with the last session. Runs that were asked for before it are
+   * answered first. A second call does nothing.
+   */
+  async dispose() {
+    const used = this.#client;
+    this.#client = undefined;
+    if (!used) return;
+    for (const end of this.#watches) end();
+    this.#live?.close();
+    if (!used.ended) await used.request({ kind: "close", session: this.#opened.session });
+    leave(used);
+  }
+}

@@ -126,6 +126,24 @@ export function symbolSizes(specs, shapes) {
 }
 
 /**
+ * Check the inputs of a run.
+ *
+ * @param {readonly TensorSpec[]} specs
+ * @param {Record<string, unknown>} feeds
+ * @param {(value: unknown) => boolean} [isChecked] Whether a value needs no check.
+ * @returns {(Checked | null)[]} In the order of the specs; null for those that need no check.
+ * @throws {InferError} `input_error`: one is unknown, missing, or does not fit.
+ */
+export function checkInputs(specs, feeds, isChecked = () => false) {
+  checkNames("Input", Object.keys(feeds), specs);
+  return specs.map((spec) => {
+    const value = feeds[spec.name];
+    if (value === undefined) throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
+    return isChecked(value) ? null : checkInput(spec, value);
+  });
+}
+
+/**
  * Check a caller's value against its spec, and give its bytes.
  *
  * @param {TensorSpec} spec

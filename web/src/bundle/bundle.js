@@ -101,28 +101,63 @@ export async function fetchBundle(url, options = {}) {
   const isThere = manifest.variants.some(({ id }) => id === found?.variant);
   const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
   const chosen = isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, precisions);
-  refuseExternal(chosen);
-  onChosen?.(chosen, isThere ? found : undefined);
-  const { bytes: model, isKept } = await fetchFile(place, manifest, chosen.file, { onProgress, signal, apiKey, store });
-  const labels = manifest.labels === undefined ? [] : await fetchLabels(place, manifest, manifest.labels, { signal, apiKey, store });
-  const examples =
-    withExamples && manifest.examples !== undefined
-      ? readExamples((await fetchFile(place, manifest, manifest.examples, { signal, apiKey, store })).bytes)
-      : undefined;
+  const read = (/** @type {string} */ path) =>
+    fetchFile(place, manifest, path, { onProgress: path === chosen.file ? onProgress : undefined, signal, apiKey, store });
   const byRule = wrong.includes(chosen.id)
     ? "last: its golden outputs do not come here"
     : `rule: of ${chosen.format} variants ${chosen.precision} comes first here`;
   const rule = variant !== undefined ? "asked for" : byRule;
   const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
-  return { name: manifest.name, revision, variant: chosen, model, labels, isKept, isOffline, examples, why };
+  const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, isThere ? found : undefined));
+  return { ...content, revision, isOffline, why };
 }
 
-/** @param {Variant} variant @throws {InferError} `unsupported_model`: its weights lie in files of their own. */
-export function refuseExternal({ id, external }) {
-  if (!external?.length) return;
-  throw new InferError(`Variant \`${id}\` has external data, which a page cannot read`, "unsupported_model", {
-    hint: "save the model as one file",
-  });
+/** @typedef {[path: string, bytes: Uint8Array<ArrayBuffer>][]} Files */
+/** @typedef {{bytes: Uint8Array<ArrayBuffer>, isKept: boolean}} ReadFile */
+
+/**
+ * Open a bundle whose files are in memory already, such as a version that was pulled from a store.
+ *
+ * @param {Files} files
+ * @param {Pick<FetchOptions, "variant" | "backend" | "precisions" | "onChosen">} [choosing]
+ * @returns {Promise<FetchedBundle>}
+ * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`.
+ */
+export async function bundleOfFiles(files, { variant, backend, precisions, onChosen } = {}) {
+  const found = new Map(files);
+  const read = async (/** @type {string} */ path) => {
+    const bytes = found.get(path);
+    if (!bytes) throw new InferError(`The bundle lacks \`${path}\``, "bundle_error", { hint: "publish the model again" });
+    return { bytes, isKept: true };
+  };
+  const { bytes } = await read("manifest.json");
+  const manifest = parseManifest(bytes);
+  const chosen = chooseVariant(manifest, variant, backend, precisions);
+  const content = await readContent(manifest, chosen, read, true, () => onChosen?.(chosen));
+  return { ...content, revision: await sha256(bytes), isOffline: false, why: variant === undefined ? "rule" : "asked for" };
+}
+
+/**
+ * @param {Manifest} manifest
+ * @param {Variant} variant
+ * @param {(path: string) => Promise<ReadFile>} read
+ * @param {boolean | undefined} withExamples
+ * @param {() => void} onChosen Called before the first file is read.
+ */
+async function readContent({ name, labels: labelsPath, examples: examplesPath }, variant, read, withExamples, onChosen) {
+  if (variant.external?.length) {
+    throw new InferError(`Variant \`${variant.id}\` has external data, which a page cannot read`, "unsupported_model", {
+      hint: "save the model as one file",
+    });
+  }
+  onChosen();
+  const { bytes: model, isKept } = await read(variant.file);
+  const labels = labelsPath === undefined ? [] : JSON.parse(new TextDecoder().decode((await read(labelsPath)).bytes));
+  if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
+    throw new InferError(`\`${labelsPath}\` is not a JSON list of texts`, "bundle_error");
+  }
+  const examples = withExamples && examplesPath !== undefined ? readExamples((await read(examplesPath)).bytes) : undefined;
+  return { name, variant, model, labels, isKept, examples };
 }
 
 /**
@@ -327,7 +362,7 @@ function unreadable(what, backend, found) {
  * @param {Manifest} manifest
  * @param {string} path
  * @param {FetchOptions} options
- * @returns {Promise<{bytes: Uint8Array<ArrayBuffer>, isKept: boolean}>}
+ * @returns {Promise<ReadFile>}
  */
 async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
   const entry = manifest.files.find((file) => file.path === path);
@@ -336,21 +371,6 @@ async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, st
   const url = fileUrl(place, path);
   if (store) return store.file(url, entry, manifest.name, options);
   return { bytes: await transfer(url, entry, options), isKept: false };
-}
-
-/**
- * @param {URL} place
- * @param {Manifest} manifest
- * @param {string} path
- * @param {FetchOptions} options
- * @returns {Promise<string[]>}
- */
-async function fetchLabels(place, manifest, path, options) {
-  const labels = JSON.parse(new TextDecoder().decode((await fetchFile(place, manifest, path, options)).bytes));
-  if (!Array.isArray(labels) || labels.some((label) => typeof label !== "string")) {
-    throw new InferError(`\`${path}\` is not a JSON list of texts`, "bundle_error");
-  }
-  return labels;
 }
 
 /**

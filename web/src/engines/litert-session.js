@@ -7,7 +7,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { DTYPES, arrayOver, bytesOver, checkInput, checkNames, checkShape, nbytesOf } from "../tensors.js";
+import { DTYPES, arrayOver, bytesOver, checkInputs, checkNames, checkShape, nbytesOf } from "../tensors.js";
 import { LiteRtProgram } from "./litert-heap.js";
 import { StagedBuffer } from "./staged-buffer.js";
 import { TfliteFile } from "./tflite-file.js";
@@ -80,15 +80,8 @@ export class LiteRtSession {
    * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
   run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {} } = {}) {
-    checkNames("Input", Object.keys(feeds), this.inputs);
     checkNames("Output", [...outputs, ...Object.keys(into)], this.outputs);
-    const values = this.inputs.map((spec) => {
-      const value = feeds[spec.name];
-      if (value === undefined) {
-        throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
-      }
-      return checkInput(spec, value);
-    });
+    const values = /** @type {import("../tensors.js").Checked[]} */ (checkInputs(this.inputs, feeds));
     const call = this.callFor(values.map(({ shape }) => shape));
     this.inputs.forEach((_, i) => call.write(i, /** @type {Uint8Array} */ (values[i].bytes)));
     call.run();

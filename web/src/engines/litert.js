@@ -7,11 +7,10 @@
  * itself: therefore its version is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
-import { InferError } from "../errors.js";
 import { LiteRtHeap } from "./litert-heap.js";
 import { LiteRtSession } from "./litert-session.js";
 import { threadsFor } from "./threads.js";
-import { MISSING_HINT, compileWasm, instantiate } from "./wasm-file.js";
+import { bytesOf, compileWasm, importScript, instantiate, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./litert-heap.js").LiteRtModule} LiteRtModule */
 
@@ -23,12 +22,11 @@ const BUILDS = {
   litert_wasm_threaded_internal: 9_445_834,
   litert_wasm_compat_internal: 9_334_181,
 };
-const REQUIRED = ["_malloc", "_free", "setupLogging", "LiteRtEnvironment", "loadModel", "compileModel", "LiteRtTensorBuffer"];
 
 // A module with one instruction of relaxed SIMD, i8x16.relaxed_swizzle, in binary: Safari compiles none.
 const RELAXED_SIMD = "AGFzbQEAAAABBQFgAAF7AwIBAAoPAQ0AQQH9D0EC/Q/9gAIL";
 
-// y = x + x over x: float32[batch, 2]; written by edge_infer_converters.writers.tflite.
+// Written by edge_infer_converters.writers.tflite.
 const SELF_TEST_MODEL =
   "HAAAAFRGTDMUABwAGAAUABAADAAIAAAAAAAEABQAAAAYAAAAkAAAAJgAAACkAAAAwAEAAAMAAAABAAAAEAAAAAAACgAQAAwACAAEAAoAAAAMAAAA" +
   "HAAAADwAAAAPAAAAc2VydmluZ19kZWZhdWx0AAEAAAAMAAAACAAMAAgABAAIAAAAAQAAAAQAAAABAAAAeQAAAAEAAAAMAAAAAAAGAAgABAAGAAAA" +
@@ -37,6 +35,16 @@ const SELF_TEST_MODEL =
   "AAAAAAEAAAABAAAAAQAAAAAAAAACAAAAVAAAAAQAAADK////AAAAAQwAAAAUAAAAGAAAAAIAAAD/////AgAAAAEAAAB5AAAAAgAAAAEAAAACAAAA" +
   "AAAWABQAEAAAAAAADAAAAAAAAAAIAAcAFgAAAAAAAAEMAAAAFAAAABgAAAACAAAA/////wIAAAABAAAAeAAAAAIAAAABAAAAAgAAAAEAAAAIAAAA" +
   "BAAEAAQAAAA=";
+
+/** @type {import("./wasm-file.js").Pinned} */
+const PINNED = {
+  name: "LiteRT.js",
+  npm: "@litertjs/core",
+  version: LITERT_VERSION,
+  functions: ["_malloc", "_free", "setupLogging", "LiteRtEnvironment", "loadModel", "compileModel", "LiteRtTensorBuffer"],
+  model: SELF_TEST_MODEL,
+  rows: ["x_0", "y_0"],
+};
 
 /**
  * @typedef {object} EngineOptions
@@ -87,13 +95,8 @@ export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../
   const count = isRelaxed ? wanted : 1;
   const build = !isRelaxed ? "litert_wasm_compat_internal" : count > 1 ? "litert_wasm_threaded_internal" : "litert_wasm_internal";
   const script = new URL(`${build}.js`, folder);
-  const wasmFile = {
-    url: new URL(`${build}.wasm`, folder),
-    bytes: BUILDS[build],
-    needs: "a browser of 2021 or later is needed, with WebAssembly SIMD",
-    wrongVersion: (/** @type {string} */ why) => wrongVersion(folder, why),
-  };
-  const [factory, wasm] = await Promise.all([importFactory(script), compileWasm(wasmFile, onProgress)]);
+  const compiling = compileWasm(PINNED, new URL(`${build}.wasm`, folder), BUILDS[build], onProgress);
+  const [factory, wasm] = await Promise.all([importFactory(script), compiling]);
   /** @type {string[]} */
   const log = [];
   const printErr = (/** @type {string} */ line) => {
@@ -101,19 +104,16 @@ export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../
     if (log.length > 20) log.shift();
   };
   const options = { mainScriptUrlOrBlob: script.href, locateFile: (/** @type {string} */ name) => new URL(name, folder).href };
-  const about = () => ({ name: "LiteRT.js", hint: `its files must all be of version ${LITERT_VERSION}` });
   const restore = setPool(poolFor(count));
   /** @type {LiteRtModule} */
   let module;
   try {
-    module = await instantiate(factory, wasm, { ...options, print: printErr, printErr }, about);
+    module = await instantiate(PINNED, folder, factory, wasm, { ...options, print: printErr, printErr });
   } finally {
     restore();
   }
-  const missing = REQUIRED.filter((name) => typeof Reflect.get(module, name) !== "function");
-  if (missing.length > 0) throw wrongVersion(folder, `it does not export ${missing.join(", ")}`);
   const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count);
-  selfTest(engine, folder);
+  selfTest(PINNED, folder, engine);
   return engine;
 }
 
@@ -136,17 +136,10 @@ async function importFactory(url) {
   place.exports = {};
   place.module = { exports: {} };
   try {
-    await import(url.href);
+    await importScript(url, LITERT_VERSION);
     const factory = place.module.exports.default;
-    if (typeof factory !== "function") throw new TypeError("it gives no factory");
     factories.set(url.href, factory);
     return factory;
-  } catch (cause) {
-    throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", {
-      hint: MISSING_HINT,
-      details: { url: url.href, version: LITERT_VERSION },
-      cause,
-    });
   } finally {
     delete place.exports;
     delete place.module;
@@ -172,43 +165,4 @@ function setPool(threads) {
   if (threads === 0 || typeof navigator === "undefined") return () => {};
   Object.defineProperty(navigator, "hardwareConcurrency", { value: threads, configurable: true });
   return () => void Reflect.deleteProperty(navigator, "hardwareConcurrency");
-}
-
-/**
- * Prove that the bindings do what this code takes them to do, another batch than the file's included.
- *
- * @param {LiteRtEngine} engine
- * @param {URL} folder
- */
-function selfTest(engine, folder) {
-  let said;
-  try {
-    const session = engine.createSession(bytesOf(SELF_TEST_MODEL));
-    const specs = session.describe();
-    const { data, shape } = session.run({ x: [[1, 2], [3, -4]] }).y;
-    session.close();
-    const expected =
-      '{"inputs":[{"name":"x","dtype":"float32","shape":["x_0",2]}],"outputs":[{"name":"y","dtype":"float32","shape":["y_0",2]}]}';
-    if (specs === expected && shape.join() === "2,2" && data.join() === "2,4,6,-8") return;
-    said = `the test model gave [${data}] of shape (${shape}) and ${specs}`;
-  } catch (error) {
-    said = `the test model failed: ${error instanceof Error ? error.message : String(error)}`;
-  }
-  throw wrongVersion(folder, said);
-}
-
-/** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
-function bytesOf(base64) {
-  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
-}
-
-/**
- * @param {URL} folder
- * @param {string} why
- */
-function wrongVersion(folder, why) {
-  return new InferError(`${folder} does not hold LiteRT.js ${LITERT_VERSION}: ${why}`, "backend_unavailable", {
-    hint: `npm install @litertjs/core@${LITERT_VERSION}, or pip install 'edge-infer[web]' again`,
-    details: { expected: LITERT_VERSION },
-  });
 }

@@ -3,7 +3,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { arrayOver, bytesOver, checkInput, checkNames, dtypeOfCode } from "../tensors.js";
+import { arrayOver, bytesOver, checkInputs, checkNames, dtypeOfCode } from "../tensors.js";
 import { OrtCall } from "./ort-call.js";
 import { EngineTensor } from "./ort-heap.js";
 
@@ -113,26 +113,11 @@ export class OrtSession {
    * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the engine fails.
    */
   run(feeds, { outputs = this.outputNames, into = NOTHING, keep = NO_NAMES, spare = [] } = {}) {
-    checkNames("Input", Object.keys(feeds), this.inputs);
     if (outputs !== this.outputNames) checkNames("Output", outputs, this.outputs);
     if (into !== NOTHING || keep !== NO_NAMES) checkNames("Output", [...Object.keys(into), ...keep], this.outputs);
-    /** @type {(number[] | null)[]} */
-    const shapes = [];
-    /** @type {EngineTensor[]} */
-    const tensors = [];
-    /** @type {(import("../tensors.js").Checked | null)[]} */
-    const values = [];
-    for (const spec of this.inputs) {
-      const value = feeds[spec.name];
-      if (value === undefined) {
-        throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
-      }
-      const isFed = value instanceof EngineTensor;
-      if (isFed) tensors.push(value);
-      const checked = isFed ? null : checkInput(spec, value);
-      shapes.push(checked && checked.shape);
-      values.push(checked);
-    }
+    const values = checkInputs(this.inputs, feeds, (value) => value instanceof EngineTensor);
+    const shapes = values.map((checked) => checked && checked.shape);
+    const tensors = this.inputs.flatMap(({ name }, i) => (values[i] ? [] : [/** @type {EngineTensor} */ (feeds[name])]));
     const placed = into === NOTHING ? NO_NAMES : outputs.filter((name) => into[name] instanceof EngineTensor);
     tensors.push(...placed.map((name) => /** @type {EngineTensor} */ (into[name])));
 

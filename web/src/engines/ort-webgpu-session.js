@@ -6,7 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { arrayOver, checkInput, checkNames } from "../tensors.js";
+import { arrayOver, checkInputs, checkNames } from "../tensors.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
 /** @typedef {import("../tensors.js").Tensor} Tensor */
@@ -78,9 +78,9 @@ export class WebGpuSession {
   async run(feeds, { outputs = this.outputs.map((spec) => spec.name) } = {}) {
     if (this.isClosed) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     if (this.wasm) return /** @type {Record<string, Tensor>} */ (this.wasm.run(feeds, { outputs }));
-    checkNames("Input", Object.keys(feeds), this.inputs);
     checkNames("Output", outputs, this.outputs);
-    const tensors = Object.fromEntries(this.inputs.map((spec) => [spec.name, this.tensorOf(spec, feeds[spec.name])]));
+    const values = /** @type {import("../tensors.js").Checked[]} */ (checkInputs(this.inputs, feeds));
+    const tensors = Object.fromEntries(this.inputs.map((spec, i) => [spec.name, this.tensorOf(spec, values[i])]));
     try {
       return await this.runOnGpu(tensors, outputs);
     } catch (error) {
@@ -130,14 +130,10 @@ export class WebGpuSession {
 
   /**
    * @param {TensorSpec} spec
-   * @param {unknown} value
+   * @param {import("../tensors.js").Checked} checked
    * @returns {OrtTensor}
    */
-  tensorOf(spec, value) {
-    if (value === undefined) {
-      throw new InferError(`Input \`${spec.name}\` is missing`, "input_error", { details: { input: spec.name } });
-    }
-    const { bytes, strings, shape } = checkInput(spec, value);
+  tensorOf(spec, { bytes, strings, shape }) {
     const data = strings ?? arrayOver(spec.dtype, (/** @type {Uint8Array} */ (bytes)).slice());
     return new this.ort.Tensor(spec.dtype, data, shape);
   }

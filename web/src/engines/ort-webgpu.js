@@ -6,7 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { MISSING_HINT } from "./wasm-file.js";
+import { MISSING_HINT, importScript } from "./wasm-file.js";
 import { WebGpuSession, firstLine, warned } from "./ort-webgpu-session.js";
 
 /** @typedef {import("./ort.js").OrtEngine} OrtEngine */
@@ -33,12 +33,7 @@ function sharedInterface(base) {
     const build = "Suspending" in WebAssembly ? JSPI : ASYNCIFY;
     const script = new URL(build.script, base);
     /** @type {OrtJs} */
-    let ort;
-    try {
-      ort = await import(script.href);
-    } catch (cause) {
-      throw new InferError(`The engine's file ${script} cannot be loaded`, "backend_unavailable", { hint: MISSING_HINT, cause });
-    }
+    const ort = await importScript(script, VERSION);
     if (ort.env.versions.web !== VERSION) {
       throw new InferError(`${script} is of version ${ort.env.versions.web}, expected ${VERSION}`, "backend_unavailable", {
         hint: MISSING_HINT,

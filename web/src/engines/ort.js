@@ -7,12 +7,11 @@
  * is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
-import { InferError } from "../errors.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
 import { threadsFor } from "./threads.js";
-import { MISSING_HINT, compileWasm, instantiate } from "./wasm-file.js";
+import { compileWasm, importScript, instantiate, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
 /** @typedef {import("../tensors.js").DType} DType */
@@ -24,9 +23,16 @@ export const ORT_WASM_BYTES = 14_239_897;
 // The engine's log level: what is less than fatal is thrown, with the same text.
 const FATAL = 4;
 
-// y = x + x over x: float32[n, 2]; IR 8, opset 13, written by onnx.helper.
-const SELF_TEST_MODEL =
-  "CAgSADpBCg4KAXgKAXgSAXkiA0FkZBIDYWJpWhQKAXgSDwoNCAESCQoDEgFuCgIIAmIUCgF5Eg8KDQgBEgkKAxIBbgoCCAJCBAoAEA0=";
+/** @type {import("./wasm-file.js").Pinned} */
+const PINNED = {
+  name: "onnxruntime-web",
+  npm: "onnxruntime-web",
+  version: ORT_VERSION,
+  functions: REQUIRED_EXPORTS,
+  // IR 8, opset 13, written by onnx.helper.
+  model: "CAgSADpBCg4KAXgKAXgSAXkiA0FkZBIDYWJpWhQKAXgSDwoNCAESCQoDEgFuCgIIAmIUCgF5Eg8KDQgBEgkKAxIBbgoCCAJCBAoAEA0=",
+  rows: ["n", "n"],
+};
 
 /**
  * @typedef {object} EngineOptions
@@ -143,73 +149,16 @@ export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../
   const folder = new URL(base, globalThis.location?.href);
   const script = new URL("ort-wasm-simd-threaded.mjs", folder);
   const count = threadsFor(threads, script);
-  const wasmFile = {
-    url: new URL("ort-wasm-simd-threaded.wasm", folder),
-    bytes: ORT_WASM_BYTES,
-    needs: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
-    wrongVersion: (/** @type {string} */ why) => wrongVersion(folder, why),
-  };
-  const compiled = kept ? kept.wasm().then((bytes) => WebAssembly.compile(bytes)) : compileWasm(wasmFile, onProgress);
+  const compiled = kept
+    ? kept.wasm().then((bytes) => WebAssembly.compile(bytes))
+    : compileWasm(PINNED, new URL("ort-wasm-simd-threaded.wasm", folder), ORT_WASM_BYTES, onProgress);
   const memory = kept && count === 1 ? kept.memory() : undefined;
-  const [factory, wasm, image] = await Promise.all([importFactory(script), compiled, memory]);
-  const hint = `its two files must both be of version ${ORT_VERSION}`;
-  const module = await instantiate(factory, wasm, { numThreads: count }, () => ({ name: "onnxruntime-web", hint }));
-  const missing = REQUIRED_EXPORTS.filter((name) => typeof Reflect.get(module, name) !== "function");
-  if (missing.length > 0) throw wrongVersion(folder, `it does not export ${missing.join(", ")}`);
+  const [{ default: factory }, wasm, image] = await Promise.all([importScript(script, ORT_VERSION), compiled, memory]);
+  /** @type {OrtModule} */
+  const module = await instantiate(PINNED, folder, factory, wasm, { numThreads: count });
   // What the engine does at its start, registering its operators, is in its memory alone.
   if (image) module.HEAPU8.set(image);
   const engine = new OrtEngine(module, count, image !== undefined);
-  selfTest(engine, folder);
+  selfTest(PINNED, folder, engine);
   return engine;
-}
-
-/**
- * @param {URL} url
- * @returns {Promise<(options: object) => Promise<OrtModule>>}
- */
-async function importFactory(url) {
-  try {
-    return (await import(url.href)).default;
-  } catch (cause) {
-    throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", {
-      hint: MISSING_HINT,
-      details: { url: url.href, version: ORT_VERSION },
-      cause,
-    });
-  }
-}
-
-/**
- * Prove that the exports do what this code takes them to do.
- *
- * @param {OrtEngine} engine
- * @param {URL} folder
- */
-function selfTest(engine, folder) {
-  const model = Uint8Array.from(atob(SELF_TEST_MODEL), (letter) => letter.charCodeAt(0));
-  let said;
-  try {
-    const session = engine.createSession(model);
-    const specs = session.describe();
-    const { data, shape } = /** @type {import("../tensors.js").Tensor} */ (session.run({ x: [[1, 2], [3, -4]] }).y);
-    session.close();
-    const expected =
-      '{"inputs":[{"name":"x","dtype":"float32","shape":["n",2]}],"outputs":[{"name":"y","dtype":"float32","shape":["n",2]}]}';
-    if (specs === expected && shape.join() === "2,2" && data.join() === "2,4,6,-8") return;
-    said = `the test model gave [${data}] of shape (${shape}) and ${specs}`;
-  } catch (error) {
-    said = `the test model failed: ${error instanceof Error ? error.message : String(error)}`;
-  }
-  throw wrongVersion(folder, said);
-}
-
-/**
- * @param {URL} folder
- * @param {string} why
- */
-function wrongVersion(folder, why) {
-  return new InferError(`${folder} does not hold onnxruntime-web ${ORT_VERSION}: ${why}`, "backend_unavailable", {
-    hint: `npm install onnxruntime-web@${ORT_VERSION}, or pip install 'edge-infer[web]' again`,
-    details: { expected: ORT_VERSION },
-  });
 }

@@ -1,4 +1,4 @@
-/** The wasm file of an engine: fetched with progress, compiled while it arrives, and of the pinned size or refused. */
+/** Start the wasm module of an engine, and refuse one that is not of the pinned version. */
 
 import { download } from "../fetch/download.js";
 import { InferError } from "../errors.js";
@@ -8,20 +8,26 @@ export const MISSING_HINT =
   '`npx edge-infer-files public/edge-infer` and { root: "/edge-infer/" }';
 
 /**
- * @typedef {object} WasmFile
- * @property {URL} url
- * @property {number} bytes The size that the pinned version has.
- * @property {string} needs What a browser that cannot compile it lacks.
- * @property {(why: string) => InferError} wrongVersion Makes the error of a file of another size.
+ * @typedef {object} Pinned An engine's version, the only one whose files fit.
+ * @property {string} name
+ * @property {string} npm Its package.
+ * @property {string} version
+ * @property {readonly string[]} functions What its module must export.
+ * @property {string} model In base64: y = x + x over x: float32[any, 2].
+ * @property {string[]} rows The names that a session gives the rows of x and of y.
  */
 
 /**
- * @param {WasmFile} file
+ * Fetch and compile an engine's wasm file.
+ *
+ * @param {Pinned} pinned
+ * @param {URL} url
+ * @param {number} bytes The size that the pinned version has.
  * @param {import("../fetch/download.js").OnProgress} [onProgress]
  * @returns {Promise<WebAssembly.Module>}
  * @throws {InferError} `backend_unavailable`: it is missing, of another version, or the browser is too old.
  */
-export async function compileWasm({ url, bytes, needs, wrongVersion }, onProgress) {
+export async function compileWasm(pinned, url, bytes, onProgress) {
   let loaded = 0;
   /** @type {InferError | undefined} */
   let cut;
@@ -50,34 +56,92 @@ export async function compileWasm({ url, bytes, needs, wrongVersion }, onProgres
     }
     const said = error instanceof Error ? error.message : String(error);
     throw new InferError(`The engine's file ${url} cannot be compiled: ${said}`, "backend_unavailable", {
-      hint: needs,
+      hint: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
       cause: error,
     });
   }
-  throw wrongVersion(`it has ${loaded} bytes, expected ${bytes}`);
+  throw wrongVersion(pinned, url, `it has ${loaded} bytes, expected ${bytes}`);
+}
+
+/**
+ * Import an engine's script.
+ *
+ * @param {URL} url
+ * @param {string} version The one that it has to be of.
+ * @returns {Promise<any>}
+ * @throws {InferError} `backend_unavailable`.
+ */
+export async function importScript(url, version) {
+  try {
+    return await import(url.href);
+  } catch (cause) {
+    const details = { url: url.href, version };
+    throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", { hint: MISSING_HINT, details, cause });
+  }
 }
 
 /**
  * Run an Emscripten factory with a module that is compiled already.
  *
- * @template T
- * @param {(options: any) => Promise<T>} factory
+ * @param {Pinned} pinned
+ * @param {URL} folder
+ * @param {(options: any) => Promise<any>} factory
  * @param {WebAssembly.Module} wasm
  * @param {object} options More options of the factory.
- * @param {() => {name: string, hint: string}} about What starts, for the error.
- * @returns {Promise<T>}
+ * @returns {Promise<any>} Its module.
  * @throws {InferError} `backend_unavailable`.
  */
-export function instantiate(factory, wasm, options, about) {
-  return new Promise((resolve, reject) => {
+export async function instantiate(pinned, folder, factory, wasm, options) {
+  const { name, version, functions } = pinned;
+  const starting = new Promise((resolve, reject) => {
     /** @type {(imports: WebAssembly.Imports, done: (instance: WebAssembly.Instance, module: unknown) => void) => object} */
     const instantiateWasm = (imports, done) => {
       WebAssembly.instantiate(wasm, imports).then((instance) => done(instance, wasm), reject);
       return {};
     };
     factory({ ...options, instantiateWasm }).then(resolve, reject);
-  }).catch((cause) => {
-    const { name, hint } = about();
+  });
+  const module = await starting.catch((cause) => {
+    const hint = `its files must all be of version ${version}`;
     throw new InferError(`${name} cannot start: ${cause}`, "backend_unavailable", { hint, cause });
+  });
+  const missing = functions.filter((one) => typeof Reflect.get(module, one) !== "function");
+  if (missing.length > 0) throw wrongVersion(pinned, folder, `it does not export ${missing.join(", ")}`);
+  return module;
+}
+
+/**
+ * Prove that the exports do what this code takes them to do.
+ *
+ * @param {Pinned} pinned
+ * @param {URL} folder
+ * @param {{createSession: (model: Uint8Array) => {describe: () => string, run: (feeds: Record<string, unknown>) => Record<string, any>, close: () => void}}} engine
+ */
+export function selfTest(pinned, folder, engine) {
+  let said;
+  try {
+    const session = engine.createSession(bytesOf(pinned.model));
+    const specs = session.describe();
+    const { data, shape } = session.run({ x: [[1, 2], [3, -4]] }).y;
+    session.close();
+    const [inputs, outputs] = ["x", "y"].map((name, i) => [{ name, dtype: "float32", shape: [pinned.rows[i], 2] }]);
+    if (specs === JSON.stringify({ inputs, outputs }) && shape.join() === "2,2" && data.join() === "2,4,6,-8") return;
+    said = `the test model gave [${data}] of shape (${shape}) and ${specs}`;
+  } catch (error) {
+    said = `the test model failed: ${error instanceof Error ? error.message : String(error)}`;
+  }
+  throw wrongVersion(pinned, folder, said);
+}
+
+/** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
+export function bytesOf(base64) {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+}
+
+/** @param {Pinned} pinned @param {URL} place @param {string} why */
+function wrongVersion({ name, npm, version }, place, why) {
+  return new InferError(`${new URL(".", place)} does not hold ${name} ${version}: ${why}`, "backend_unavailable", {
+    hint: `npm install ${npm}@${version}, or pip install 'edge-infer[web]' again`,
+    details: { expected: version },
   });
 }

@@ -8,7 +8,7 @@
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../fetch/download.js").Progress} Progress */
 /** @typedef {import("../engines/open.js").EngineSettings} EngineSettings */
-/** @typedef {import("../bundle/files.js").Files} Files */
+/** @typedef {import("../bundle/bundle.js").Files} Files */
 
 /**
  * @typedef {object} Traffic What a worker has loaded.

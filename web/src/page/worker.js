@@ -1,13 +1,12 @@
 /** The worker's end of sessions: it holds the engines and the models, and answers one request after the other. */
 
-import { fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
+import { bundleOfFiles, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
 import { startEngine } from "../engines/open.js";
 import { InferError } from "../errors.js";
 import { fastest, recallMeasured, rememberMeasured, wrongVariants } from "../bundle/measured.js";
 import { transferable } from "./protocol.js";
 import { openStore } from "../cache/store.js";
 import { madeUpInputs } from "../tensors.js";
-import { bundleOfFiles } from "../bundle/files.js";
 import { requireGolden } from "../bundle/golden.js";
 import { StoreModel } from "../sync/pull.js";
 import { answerRequests, place, resources, traffic, unknownRequest } from "./worker-loop.js";

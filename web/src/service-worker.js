@@ -1,6 +1,6 @@
 /**
- * The service worker that keeps a page's own files for when the server is out of reach. `keepOffline` registers it and
- * tells it what to keep; a site that has one already adds this with `importScripts`. It has no imports for that reason.
+ * Keep a page's own files in a service worker, and answer with them while the server is out of reach. `keepOffline`
+ * registers it and lists the files; a site that has one already adds this with `importScripts`. It has no imports for that reason.
  *
  * The network comes first: where it answers, nothing that was kept is used. A file's bytes lie under their sha256, and an
  * index, written last, names the files of each page: all of them are kept, or those of before. Nothing tells which page a

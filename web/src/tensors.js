@@ -1,5 +1,5 @@
 /**
- * What a tensor is: element types, specs, and the check of a caller's value against a spec.
+ * Define element types and tensor specs, and check a caller's values against a spec.
  *
  * The words and the rules are those of `edge_infer.tensors.tensor` and of `Session.run`: the name, the dtype, the rank and
  * the fixed dimensions must fit, and nothing is cast silently.

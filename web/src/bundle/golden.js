@@ -1,4 +1,4 @@
-/** The golden examples of a bundle, run and judged by the bounds of `edge_infer.parity.comparison` (without its top-1 rule): the trial of new weights. */
+/** Run a bundle's golden examples on a session, and judge its outputs by the bounds of `edge_infer.parity.comparison` without the top-1 rule. */
 
 import { InferError } from "../errors.js";
 import { DTYPES, arrayOver } from "../tensors.js";

@@ -1,4 +1,4 @@
-/** What `tune` measured of a bundle in this browser: kept beside the models, so that the next load need not guess. */
+/** Remember the speeds that `tune` measured of a bundle in this browser, beside the models, for the next load. */
 
 /** @typedef {import("../cache/store.js").Store} Store */
 /** @typedef {{variant: string, backend: "ort" | "litert", device: "wasm" | "webgpu", threads: number}} Way A way to run a bundle, by its variant's id. */

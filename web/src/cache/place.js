@@ -1,6 +1,6 @@
 /**
- * Where a page can keep files: the origin's private file system, the Cache API, or memory. All three keep named files
- * that grow from their start, so that what was written before a cut is there afterwards.
+ * Keep named files in the origin's private file system, in the Cache API or in memory, behind one interface. A file grows
+ * from its start, so that the bytes written before a cut are there afterwards.
  */
 
 /** @typedef {"opfs" | "cache" | "memory"} PlaceKind */

@@ -1,8 +1,8 @@
 /**
- * The models that a page has loaded, kept for its next visit: checked by their hashes, resumed after a cut, the oldest
- * given up where the browser has no room for a new one.
+ * Keep the models of a page for its next visit: checked by their hashes, resumed after a cut, the oldest removed where the
+ * browser has no room for a new one.
  *
- * A file is named by its sha256 and grows from its start. Nothing marks it as complete: whoever reads it checks size and
+ * A file is named by its sha256 and grows from its start. Nothing marks it as complete: every reader checks its size and
  * hashes, so that a partial or damaged file never passes for a whole one.
  */
 

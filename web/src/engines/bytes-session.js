@@ -1,6 +1,6 @@
 /**
- * A session on the GPU for a caller in another language or thread: tensors cross as one description and their bytes.
- * What to do where the GPU fails is the caller's to say.
+ * A session on the GPU for a caller in another language or thread: tensors cross as one JSON description and their bytes.
+ * It throws where the GPU fails; the caller has to choose another device.
  */
 
 import { InferError } from "../errors.js";

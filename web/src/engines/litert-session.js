@@ -1,5 +1,5 @@
 /**
- * A `.tflite` model that LiteRT.js has loaded: what it takes and gives, and a run. Every call is synchronous.
+ * A `.tflite` model that LiteRT.js has loaded: its inputs and outputs, and synchronous runs.
  *
  * A compiled model has fixed shapes. Where the file has free dimensions, one is compiled for each set of shapes that
  * is run, and the last few are kept. The calls are those of `ort-session.js` and `ort-call.js`, but for tensors that

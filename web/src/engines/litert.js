@@ -1,5 +1,5 @@
 /**
- * The engine for `.tflite` files: the wasm module of LiteRT.js, driven directly.
+ * Start the engine for `.tflite` files: the wasm module of LiteRT.js, driven directly.
  *
  * Only its start is asynchronous. Loading a model and running it are plain synchronous calls, as in `ort.js`, so that
  * Python in the page can call `session.run()` without JSPI; and other element types than the float32, int32 and uint8

@@ -1,6 +1,4 @@
-/**
- * A model that the engine has loaded: what it takes and gives, and a run. Every call is synchronous.
- */
+/** An ONNX model that onnxruntime-web's module has loaded: its inputs and outputs, and synchronous runs. */
 
 import { InferError } from "../errors.js";
 import { arrayOver, bytesOver, checkInputs, checkNames, dtypeOfCode } from "../tensors.js";

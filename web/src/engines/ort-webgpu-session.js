@@ -1,8 +1,8 @@
 /**
- * A model on the GPU, through onnxruntime-web's own JavaScript interface, which may go on in the plain build.
+ * A model on the GPU, through onnxruntime-web's own JavaScript interface, which falls back to the plain wasm build.
  *
- * A GPU may go away at any time: its driver is reset, the machine sleeps, memory runs out. The session goes on in the plain
- * build where the GPU fails and the plain build does not: once, with a warning, and told by its report.
+ * A GPU may be lost at any time: its driver is reset, the machine sleeps, memory runs out. Where the GPU fails and the plain
+ * build runs the model, the session stays on the plain build, with one warning and an entry in its report.
  */
 
 import { InferError } from "../errors.js";

@@ -1,8 +1,8 @@
 /**
- * WebGPU: onnxruntime-web's builds with the WebGPU execution provider, through its own JavaScript interface, for every
- * call may wait for the GPU. They are 17 and 27 MB and their CPU kernels are several times slower than those of the
- * plain build, so they are loaded only when `webgpu` is asked for: the smaller one where the browser can switch stacks
- * (JSPI), else the one that was rewritten to do so itself (Asyncify).
+ * Open models with onnxruntime-web's WebGPU builds, through its own JavaScript interface, since a call may wait for the GPU.
+ * They are 17 and 27 MB and their CPU kernels are several times slower than those of the plain build, so they are loaded
+ * only when `webgpu` is asked for: the smaller one where the browser can switch stacks (JSPI), else the one that was
+ * rewritten to do so itself (Asyncify).
  */
 
 import { InferError } from "../errors.js";

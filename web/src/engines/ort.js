@@ -1,5 +1,5 @@
 /**
- * The engine: onnxruntime-web's plain wasm module, driven directly.
+ * Start the engine for ONNX files: onnxruntime-web's plain wasm module, driven directly.
  *
  * Only its start is asynchronous. Loading a model and running it are plain synchronous calls, so that Python in the
  * page can call `session.run()` without JSPI, and faster than through the official JavaScript interface. The exported

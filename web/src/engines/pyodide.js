@@ -1,5 +1,5 @@
 /**
- * Python in a worker: Pyodide with edge-infer installed, and its engines started before user code runs, so that
+ * Start Python in a worker: Pyodide with edge-infer installed, and its engines started before user code runs, so that
  * `edge_infer.load(...)` and `session.run(...)` are synchronous there without JSPI.
  */
 

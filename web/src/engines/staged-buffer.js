@@ -1,6 +1,4 @@
-/**
- * A buffer that Python and an engine share: a run is then one crossing of the languages instead of one for each tensor.
- */
+/** A buffer that Python and an engine share, so that a run crosses between the languages once, not once per tensor. */
 
 /** @typedef {{data: Uint8Array, release: () => void}} Shared */
 /** @typedef {{getBuffer: (type: "u8") => Shared}} Shareable A Python buffer, as Pyodide shows it. */

@@ -1,6 +1,6 @@
 /**
- * The tables of a `.tflite` file, as far as a session needs them: which tensors its inputs are, and other shapes for
- * them. LiteRT.js cannot resize an input; a file that states the wanted shape is loaded instead.
+ * Read the inputs of a `.tflite` file, and write copies of it with other input shapes: LiteRT.js cannot resize an input,
+ * so a file with the wanted shape is loaded instead.
  *
  * The layout is FlatBuffers' (https://flatbuffers.dev/internals): a table starts with a signed offset back to its
  * vtable, which holds its own size, the table's size and the offset of each field; a field that is a table, a vector

@@ -1,4 +1,4 @@
-/** How many threads an engine has in this page: what is asked for, or what the page can really give. */
+/** Decide how many threads an engine has: the number asked for, or the number that this page can give. */
 
 import { InferError } from "../errors.js";
 

@@ -1,5 +1,5 @@
 /**
- * A session on the GPU in a worker of its own, for a thread that may block until its answer is there: Python's, in a
+ * A session on the GPU in a worker of its own, for a thread that blocks until the results are there: Python's, in a
  * browser that cannot switch stacks. It needs shared memory, and so a cross-origin isolated page, and a worker: a
  * page's main thread may not wait.
  *

@@ -1,4 +1,4 @@
-/** Downloads that report their progress, give up a server that stands still, and say clearly what is missing. */
+/** Download files with progress, a limit for servers that stall, and errors that say which file is missing. */
 
 import { InferError } from "../errors.js";
 

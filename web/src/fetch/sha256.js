@@ -1,4 +1,4 @@
-/** SHA-256: the browser's own where the page is in a secure context, else in JavaScript (FIPS 180-4). */
+/** Compute SHA-256 by the browser where the page is in a secure context, else in JavaScript (FIPS 180-4). */
 
 /**
  * @param {Uint8Array<ArrayBuffer>} bytes

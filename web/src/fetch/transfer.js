@@ -1,7 +1,4 @@
-/**
- * Download a file whose size and hashes are known: every part of 1 MiB is checked when it is there, and a download that
- * is cut goes on from its last good part.
- */
+/** Download a file whose size and hashes are known: each part of 1 MiB is checked, and a cut download is resumed after its last good part. */
 
 import { Cut, StallTimer } from "./download.js";
 import { InferError } from "../errors.js";

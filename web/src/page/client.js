@@ -1,4 +1,4 @@
-/** The page's end of a worker: requests become promises, and a worker that dies fails them all. */
+/** Send requests to a worker as promises; a worker that dies rejects them all. */
 
 import { InferError } from "../errors.js";
 

@@ -1,4 +1,4 @@
-/** Look at a store again and again: at once when its server says so, else in intervals, later where it fails. */
+/** Update a model of a store again and again: when its server announces a version, else in intervals that grow with failures. */
 
 import { InferError } from "../errors.js";
 

@@ -1,4 +1,4 @@
-/** The page's end of a model of a signed store: pulls run in a worker of their own, so that predictions do not wait. */
+/** Pull the versions of a store's model in a worker of their own, so that predictions do not wait. */
 
 import { WorkerClient } from "./client.js";
 import { InferError } from "../errors.js";

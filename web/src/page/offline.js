@@ -1,4 +1,4 @@
-/** The page's end of `service-worker.js`: the page itself is there when the server is not. */
+/** Register the service worker, and tell it which files the page needs without its server. */
 
 import { openWorkers } from "./client.js";
 import { InferError } from "../errors.js";

@@ -1,6 +1,6 @@
 /**
- * What a page and its worker say to each other: requests, each answered by one result or error of the same `id`, and
- * news while a request is worked on.
+ * The messages between a page and its worker: requests, each answered by one result or error of the same `id`, and progress
+ * while a request is worked on.
  */
 
 /** @typedef {import("../errors.js").ErrorDocument} ErrorDocument */

@@ -1,4 +1,4 @@
-/** The worker's end of Python: it starts it, with its engines, and runs what the page sends. */
+/** The worker that starts Python with its engines, and runs the page's code in it. */
 
 import { startPython } from "../engines/pyodide.js";
 import { InferError } from "../errors.js";

@@ -1,4 +1,4 @@
-/** The page's end of Python in a worker. */
+/** The page's handle of a Python in a worker. */
 
 import { downloadBytes } from "../fetch/download.js";
 

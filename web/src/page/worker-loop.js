@@ -1,4 +1,4 @@
-/** What the workers have in common: requests are answered one after the other, with progress on the way. */
+/** Answer the page's requests in a worker one after the other, with progress messages. */
 
 import { InferError } from "../errors.js";
 

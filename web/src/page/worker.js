@@ -1,4 +1,4 @@
-/** The worker's end of sessions: it holds the engines and the models, and answers one request after the other. */
+/** The worker that holds engines and models, and runs the page's sessions. */
 
 import { bundleOfFiles, fetchBundle, openBundle, runnable } from "../bundle/bundle.js";
 import { startEngine } from "../engines/open.js";
@@ -8,7 +8,6 @@ import { transferable } from "./protocol.js";
 import { openStore } from "../cache/store.js";
 import { madeUpInputs } from "../tensors.js";
 import { requireGolden } from "../bundle/golden.js";
-import { StoreModel } from "../sync/pull.js";
 import { answerRequests, place, resources, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
@@ -21,7 +20,7 @@ const sessions = new Map();
 let nextSession = 1;
 /** @type {Promise<import("../cache/store.js").Store> | undefined} */
 let store;
-/** The models of signed stores that this worker brings up to date. @type {Map<string, StoreModel>} */
+/** The models of signed stores that this worker brings up to date. @type {Map<string, import("../sync/pull.js").StoreModel>} */
 const storeModels = new Map();
 /**
  * @param {Request} request
@@ -106,9 +105,12 @@ function ownStore() {
 
 /** @param {string} address */
 async function storeModel(address) {
-  const known = storeModels.get(address) ?? new StoreModel(address, await ownStore());
-  storeModels.set(address, known);
-  return known;
+  const known = storeModels.get(address);
+  if (known) return known;
+  const { StoreModel } = await import("../sync/pull.js");
+  const made = new StoreModel(address, await ownStore());
+  storeModels.set(address, made);
+  return made;
 }
 
 /**

@@ -1,4 +1,4 @@
-/** Canonical JSON as the metadata of The Update Framework signs it: gibson042.github.io/canonicaljson-spec is its kin. */
+/** Write canonical JSON as The Update Framework signs it, a relative of gibson042.github.io/canonicaljson-spec. */
 
 /**
  * @param {unknown} value What `JSON.parse` gives.

@@ -1,4 +1,4 @@
-/** A pack: the files of a revision in one object, whole or as the difference to an older one; `edge_infer.sync.pack`. */
+/** Unpack the files of a revision from one object, whole or as the difference to an older revision; see `edge_infer.sync.pack`. */
 
 import { InferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";

@@ -1,4 +1,4 @@
-/** Small files of a store, with a limit: a server that sends without end is cut off. */
+/** Fetch small files of a store, up to a size limit. */
 
 import { InferError } from "../errors.js";
 
@@ -51,11 +51,5 @@ async function limited(body, url, limit) {
     }
     pieces.push(value);
   }
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const piece of pieces) {
-    bytes.set(piece, at);
-    at += piece.length;
-  }
-  return bytes;
+  return new Uint8Array(await new Blob(/** @type {BlobPart[]} */ (pieces)).arrayBuffer());
 }

@@ -1,6 +1,6 @@
 /**
- * The one record that says which version is active. A file of a page's storage cannot be replaced at once, so there are
- * two: the newer one that is whole counts, and the other is written next.
+ * Keep the record of the active version. A file of a page's storage cannot be replaced at once, so there are two: the newer
+ * whole one counts, and the other is written next.
  */
 
 import { sha256 } from "../fetch/sha256.js";

@@ -1,4 +1,4 @@
-/** A revision: the signed document that names every file of one version and the packs that bring it. */
+/** Check a revision: the signed document that names every file of one version and the packs with these files. */
 
 import { InferError } from "../errors.js";
 import { PART_BYTES } from "../fetch/transfer.js";

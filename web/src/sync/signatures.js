@@ -1,4 +1,4 @@
-/** Ed25519 signatures over metadata, checked by the browser's own WebCrypto. */
+/** Check Ed25519 signatures over metadata with the browser's WebCrypto. */
 
 import { InferError } from "../errors.js";
 import { canonical } from "./canonical.js";

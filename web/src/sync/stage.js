@@ -1,4 +1,4 @@
-/** A staged roll-out: which of two signed revisions a device takes; `edge_infer.sync.stage`. */
+/** Decide which of two signed revisions a device takes in a staged roll-out; see `edge_infer.sync.stage`. */
 
 import { InferError } from "../errors.js";
 import { sha256 } from "../fetch/sha256.js";

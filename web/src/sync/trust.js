@@ -1,6 +1,6 @@
 /**
- * Who may publish: the client's workflow of The Update Framework 1.0, section 5, over the four roles of a store. What
- * was seen is a floor that nothing goes below; it is kept in the page's activation record.
+ * Check that a store's metadata is signed by its publishers: the client workflow of The Update Framework 1.0, section 5,
+ * over the four roles of a store. The newest versions seen are a floor, kept in the page's activation record.
  */
 
 import { InferError } from "../errors.js";

@@ -1,5 +1,5 @@
 /**
- * Zstandard frames (RFC 8878), unpacked by zstddec, which is the reference decoder as WebAssembly.
+ * Unpack Zstandard frames (RFC 8878) by zstddec, the reference decoder in WebAssembly.
  *
  * It knows no dictionaries, and a pack may name an old file as the prefix of a frame (`zstd --patch-from`). Such a frame
  * is given a new head instead: the prefix as raw blocks before its own blocks. What a decoder has put out is what later

@@ -74,6 +74,26 @@ def test_an_isolated_page_without_shared_memory_starts_with_one_thread(
     assert "SharedArrayBuffer" in found["warnings"][0]
 
 
+def test_an_engine_that_python_starts_later_has_the_threads_of_the_first(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    threads = open_page(f"{server}/blank.html").evaluate(
+        """async (url) => {
+            const { loadPython } = await import("/src/index.js");
+            const python = await loadPython({ threads: 2, keepImage: false });
+            const code = 'import edge_infer; (await edge_infer.load_async(url, backend="litert-web")).report().threads';
+            try {
+                return await python.run(code, { url });
+            } finally {
+                python.dispose();
+            }
+        }""",
+        f"{server}/models/digits",
+    )
+
+    assert threads == 2
+
+
 def test_threads_are_refused_where_the_page_is_not_isolated(
     open_page: Callable[..., BrowserPage], plain_server: str
 ) -> None:

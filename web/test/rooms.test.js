@@ -45,6 +45,18 @@ test("a room imports only itself and the rooms below it", () => {
   }
 });
 
+test("a plain load fetches no module for stores or Python", () => {
+  const needed = new Set(["index.js", "page/worker.js"]);
+  for (const module of needed) {
+    for (const [, target] of readFileSync(join(SRC, module), "utf8").matchAll(/^import .*"(\.{1,2}\/.*\.js)";/gm)) {
+      needed.add(normalize(join(dirname(module), target)));
+    }
+  }
+
+  assert.ok(needed.has("bundle/bundle.js"));
+  assert.deepEqual([...needed].filter((module) => /^sync|pyodide|live|image/.test(module)), []);
+});
+
 test("every module says its job in its first sentence", () => {
   for (const module of imports().keys()) {
     const text = readFileSync(join(SRC, module), "utf8");

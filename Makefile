@@ -6,7 +6,7 @@ DIGITS := digits.bundle
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench soak docs build constraints clean
+.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench soak docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -70,6 +70,12 @@ soak: setup ## The long loops: 1000 power cuts, a fleet of 1000, ten minutes of 
 
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py
+
+pictures: setup ## Draw the pictures of the documents again (needs a Chromium)
+	$(BIN)/python docs/pictures/architecture.py
+	$(BIN)/edge-infer convert examples/digits/digits.onnx -o $(DIGITS) --name digits --force \
+	  --calibration examples/digits/calibration.npz --labels examples/digits/labels.json
+	$(BIN)/python docs/pictures/page.py $(DIGITS)
 
 build: setup ## Wheels and source distributions in dist/
 	rm -rf dist && for part in . converters web; do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done

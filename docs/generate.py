@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import api
 import click
 
 from edge_infer import cli, errors
@@ -157,6 +158,8 @@ PAGES = {
     "node_tests.md": node_tests_page,
     "serve_options.md": serve_options_page,
     "convert_options.md": convert_options_page,
+    "python.md": lambda: f"{_NOTE}\n{api.python_page()}",
+    "javascript.md": lambda: f"{_NOTE}\n{api.javascript_page()}",
 }
 
 

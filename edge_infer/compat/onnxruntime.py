@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from edge_infer.backends.web.ort import OrtWebBackend
-from edge_infer.compat.model_file import ModelMetadata
 from edge_infer.compat.ort_errors import (
     EngineError,
     EPFail,
@@ -29,6 +28,7 @@ from edge_infer.compat.ort_options import (
 )
 from edge_infer.compat.ort_session import PROVIDER, InferenceSession, IOBinding
 from edge_infer.compat.ort_values import NodeArg, OrtValue
+from edge_infer.formats.onnx import ModelMetadata
 
 __all__ = [
     "EPFail",

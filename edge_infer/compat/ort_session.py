@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from edge_infer.backends.web.ort import OrtWebBackend
-from edge_infer.compat.model_file import read_metadata
 from edge_infer.compat.ort_errors import NativeErrors, ort_error
 from edge_infer.compat.ort_options import RunOptions, SessionOptions
 from edge_infer.compat.ort_values import OrtValue, as_tensor, check_device, node_arg, presented, type_name
 from edge_infer.errors import InputError
-from edge_infer.formats.onnx import external_locations
+from edge_infer.formats.onnx import ModelMetadata, external_locations, read_metadata
 from edge_infer.tensors.arrays import InputChecker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edge_infer.compat.model_file import ModelMetadata
     from edge_infer.compat.ort_values import NodeArg
     from edge_infer.tensors.tensor import Array, TensorSpec
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from edge_infer.backends.web.litert import LiteRTWebBackend
 from edge_infer.compat.ort_errors import absent
 from edge_infer.compat.ort_values import as_tensor, presented
-from edge_infer.compat.tflite_tables import TfliteSignature, read_tables
 from edge_infer.errors import EdgeInferError, UnsupportedModel
+from edge_infer.formats.tflite_tables import TfliteSignature, read_tables
 from edge_infer.tensors.arrays import has_numpy
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor

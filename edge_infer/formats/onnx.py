@@ -1,10 +1,12 @@
-"""What an ONNX file refers to, read without onnx or protobuf.
+"""Reader of an ONNX file's protobuf fields, metadata and external files, without onnx or protobuf.
 
-Of the wire format (https://protobuf.dev/programming-guides/encoding) only what is needed is read; the field numbers
-are those of onnx.proto. Weights are stepped over, so this costs microseconds per node and not per byte.
+The wire format is https://protobuf.dev/programming-guides/encoding, the field numbers are those of onnx.proto. Weights
+are stepped over, so this costs microseconds per node and not per byte.
 """
 
 from __future__ import annotations
+
+from edge_infer.platform.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ _PARTS = {
 }
 #: As deep as protobuf itself reads.
 _MAX_DEPTH = 100
+#: The version that ONNX Runtime gives a model that states none.
+NO_VERSION = 2**63 - 1
 
 
 def external_locations(model: bytes) -> list[str]:
@@ -62,13 +66,22 @@ def fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     Raises:
         ValueError: It is none.
     """
-    at = 0
-    while at < len(data):
+    for number, at, size in places(data, 0, len(data)):
+        yield number, at if size < 0 else data[at : at + size]
+
+
+def places(data: memoryview | bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Give the fields of the message between two offsets: number, then value and -1, or offset and size.
+
+    Raises:
+        ValueError: It is none.
+    """
+    while at < end:
         tag, at = _varint(data, at)
         number, kind = (tag & 0xFFFFFFFF) >> 3, tag & 7  # protobuf keeps 32 bits of a tag, however many there are
         if kind == 0:
             value, at = _varint(data, at)
-            yield number, value
+            yield number, value, -1
             continue
         if kind == 2:
             size, at = _varint(data, at)
@@ -76,13 +89,13 @@ def fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
             size = 8 if kind == 1 else 4
         else:
             raise ValueError(f"not a protobuf message: field of kind {kind} at byte {at}")
-        if at + size > len(data):
-            raise ValueError(f"not a protobuf message: {size} bytes at byte {at} of {len(data)}")
-        yield number, data[at : at + size]
+        if at + size > end:
+            raise ValueError(f"not a protobuf message: {size} bytes at byte {at} of {end}")
+        yield number, at, size
         at += size
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while at < len(data) and shift < 64:
         byte = data[at]
@@ -92,3 +105,42 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise ValueError(f"not a protobuf message: a number without end at byte {at}")
+
+
+class ModelMetadata(Record):
+    """What a model's author wrote into it; the attributes of `onnxruntime.ModelMetadata`."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = NO_VERSION
+    custom_metadata_map: dict[str, str] = {}  # noqa: RUF012  never written to
+
+
+def read_metadata(model: bytes) -> ModelMetadata:
+    """Read a model's metadata.
+
+    Raises:
+        ValueError: The bytes are no ONNX model.
+    """
+    texts = {2: "", 4: "", 6: ""}
+    version = NO_VERSION
+    graph_name = graph_description = ""
+    custom = {}
+    for number, value in fields(memoryview(model)):
+        if number in texts:
+            texts[number] = text_of(value)
+        elif number == 5 and isinstance(value, int):
+            version = value
+        elif number == 14 and isinstance(value, memoryview):
+            entry = dict(fields(value))
+            custom[text_of(entry.get(1, 0))] = text_of(entry.get(2, 0))
+        elif number == 7 and isinstance(value, memoryview):
+            for part, inner in fields(value):
+                if part == 2:
+                    graph_name = text_of(inner)
+                elif part == 10:
+                    graph_description = text_of(inner)
+    return ModelMetadata(texts[2], graph_name, texts[4], texts[6], graph_description, version, custom)

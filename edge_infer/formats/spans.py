@@ -1,7 +1,7 @@
 """Find the tensors inside a model file: where their bytes lie, without changing or re-writing the file.
 
-Readers of ONNX (onnx.proto: ModelProto, GraphProto, TensorProto), safetensors and TFLite (schema.fbs), only as deep as
-this needs. A file that cannot be read so far has no tensors: it is then sent as plain bytes, never wrongly.
+It knows ONNX (onnx.proto: ModelProto, GraphProto, TensorProto), safetensors and TFLite (schema.fbs). A file that it
+cannot read has no tensors: it is then sent as plain bytes, never wrongly.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import struct
 from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.formats.onnx import places
+from edge_infer.formats.tflite_tables import IDENTIFIER, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,45 +79,9 @@ def find_spans(path: str, files: dict[str, bytes]) -> list[Span]:
     return kept
 
 
-# -- ONNX: protobuf's wire format (protobuf.dev/programming-guides/encoding) --
-
-
-def _fields(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (field number, value or offset, length) of a message; of a number the length is -1."""
-    while start < end:
-        tag, start = _varint(data, start)
-        kind = tag & 7
-        if kind == 0:
-            value, start = _varint(data, start)
-            yield tag >> 3, value, -1
-        elif kind == 2:
-            length, start = _varint(data, start)
-            if start + length > end:
-                raise ValueError("cut short")
-            yield tag >> 3, start, length
-            start += length
-        elif kind in (1, 5):
-            start += 8 if kind == 1 else 4
-        else:
-            raise ValueError("a group")
-
-
-def _varint(data: bytes, start: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[start]
-        start += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, start
-        shift += 7
-        if shift > 63:
-            raise ValueError("no varint")
-
-
 def _onnx(data: bytes) -> Iterator[tuple[str, Span]]:
     """Yield (the file it lies in, empty for this one; tensor) for each tensor with raw or external data."""
-    for number, start, length in _fields(data, 0, len(data)):
+    for number, start, length in places(data, 0, len(data)):
         if number == 7 and length >= 0:
             yield from _onnx_graph(data, start, start + length, "", 0)
 
@@ -123,14 +90,14 @@ def _onnx_graph(data: bytes, start: int, end: int, prefix: str, depth: int) -> I
     if depth > 16:
         raise ValueError("too deep")
     node = 0
-    for number, at, length in _fields(data, start, end):
+    for number, at, length in places(data, start, end):
         if number == 5 and length >= 0:  # initializer
             yield from _onnx_tensor(data, at, at + length, prefix)
         elif number == 1 and length >= 0:  # node
             node += 1
-            for inner, where, size in _fields(data, at, at + length):
+            for inner, where, size in places(data, at, at + length):
                 if inner == 5 and size >= 0:  # attribute
-                    for kind, place, count in _fields(data, where, where + size):
+                    for kind, place, count in places(data, where, where + size):
                         if kind == 5 and count >= 0:  # t
                             yield from _onnx_tensor(data, place, place + count, f"{prefix}{node}/")
                         elif kind == 6 and count >= 0:  # g
@@ -139,7 +106,7 @@ def _onnx_graph(data: bytes, start: int, end: int, prefix: str, depth: int) -> I
 
 def _onnx_tensor(data: bytes, start: int, end: int, prefix: str) -> Iterator[tuple[str, Span]]:
     name, kind, raw, external = "", 0, (0, 0), dict[str, str]()
-    for number, at, length in _fields(data, start, end):
+    for number, at, length in places(data, start, end):
         if number == 2 and length < 0:
             kind = at
         elif number == 8 and length >= 0:
@@ -147,7 +114,7 @@ def _onnx_tensor(data: bytes, start: int, end: int, prefix: str) -> Iterator[tup
         elif number == 9 and length >= 0:
             raw = (at, length)
         elif number == 13 and length >= 0:
-            entry = {n: data[a : a + s].decode() for n, a, s in _fields(data, at, at + length) if s >= 0}
+            entry = {n: data[a : a + s].decode() for n, a, s in places(data, at, at + length) if s >= 0}
             external[entry.get(1, "")] = entry.get(2, "")
     width, is_float = _ONNX.get(kind, (1, False))
     if raw[1]:
@@ -170,58 +137,19 @@ def _safetensors(data: bytes) -> Iterator[Span]:
                 yield Span(name, width, is_float, 8 + size + begin, end - begin)
 
 
-# -- TFLite: FlatBuffers (flatbuffers.dev/internals) --
-
-
 def _tflite(data: bytes) -> Iterator[Span]:
-    if data[4:8] != b"TFL3":
+    if data[4:8] != IDENTIFIER:
         raise ValueError("no TFLite file")
-    model = _u32(data, 0)
+    model = Table.root(data)
     kinds: dict[int, tuple[int, bool]] = {}
     names: dict[int, str] = {}
-    for index, subgraph in enumerate(_tables(data, model, 2)):
-        for tensor in _tables(data, subgraph, 0):
-            kind, buffer = _slot(data, tensor, 1), _slot(data, tensor, 2)
-            number = _u32(data, buffer) if buffer else 0
-            kinds[number] = _TFLITE.get(data[kind] if kind else 0, (1, False))
-            text = _slot(data, tensor, 3)
-            if text:
-                at = text + _u32(data, text)
-                names[number] = f"{index}/{data[at + 4 : at + 4 + _u32(data, at)].decode()}"
-    for number, buffer in enumerate(_tables(data, model, 4)):
-        slot = _slot(data, buffer, 0)
-        if slot:
-            at = slot + _u32(data, slot)
-            width, is_float = kinds.get(number, (1, False))
-            yield Span(names.get(number, str(number)), width, is_float, at + 4, _u32(data, at))
-
-
-def _u32(data: bytes, at: int) -> int:
-    value: int = struct.unpack_from("<I", data, at)[0]
-    return value
-
-
-def _slot(data: bytes, table: int, field: int) -> int:
-    """Return where a field of a table lies, 0 where it is absent."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    if vtable < 0:
-        raise ValueError("outside")
-    size: int = struct.unpack_from("<H", data, vtable)[0]
-    entry = 4 + 2 * field
-    if entry + 2 > size:
-        return 0
-    offset: int = struct.unpack_from("<H", data, vtable + entry)[0]
-    return table + offset if offset else 0
-
-
-def _tables(data: bytes, table: int, field: int) -> Iterator[int]:
-    slot = _slot(data, table, field)
-    if not slot:
-        return
-    vector = slot + _u32(data, slot)
-    count = _u32(data, vector)
-    if count > len(data) // 4:
-        raise ValueError("cut short")
-    for i in range(count):
-        at = vector + 4 + 4 * i
-        yield at + _u32(data, at)
+    for index, subgraph in enumerate(model.tables(2)):
+        for tensor in subgraph.tables(0):
+            number = tensor.number(2, "I")
+            kinds[number] = _TFLITE.get(tensor.number(1, "B"), (1, False))
+            if tensor.vector(3)[0]:
+                names[number] = f"{index}/{tensor.text(3)}"
+    for number, buffer in enumerate(model.tables(4)):
+        start, length = buffer.vector(0)
+        if start:
+            yield Span(names.get(number, str(number)), *kinds.get(number, (1, False)), start, length)

@@ -1,27 +1,23 @@
-"""What a TFLite file holds: operators, tensors and their bytes, read without an engine.
+"""Reader of a TFLite file: its operators, tensors and constants, without an engine.
 
-The layout is described in `tflite_file`, which is asked first whether everything lies inside the file; the field
-numbers, types and operators are those of tensorflow/lite/schema/schema.fbs, version 3.
+`tflite_check` first checks that everything lies inside the file. The field numbers, types and operators are those of
+tensorflow/lite/schema/schema.fbs, version 3.
 """
 
 from __future__ import annotations
 
 from math import prod
 from struct import error as struct_error
-from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import UnsupportedModel
-from edge_infer.formats.tflite_check import Table, is_whole
+from edge_infer.formats.tflite_check import is_whole
+from edge_infer.formats.tflite_tables import TYPES, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # The order is that of the schema: the place is the number in the file.
-_TYPE_NAMES = """
-float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 resource variant uint32
-uint16 int4 bfloat16 int2 uint4 float8_e4m3fn float8_e5m2
-"""
 _OPERATOR_NAMES = """
 ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR
 FULLY_CONNECTED HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION
@@ -49,7 +45,6 @@ STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STABLEHLO_WHILE STA
 DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
 STABLEHLO_CASE
 """
-_TYPES = tuple(_TYPE_NAMES.split())
 _OPERATORS = tuple(_OPERATOR_NAMES.split())
 _BITS = {
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 8),
@@ -194,7 +189,7 @@ def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
         )
     try:
         return _read(content)
-    except (_ContradictionError, UnicodeDecodeError, struct_error) as error:
+    except (_ContradictionError, UnicodeDecodeError, struct_error, IndexError) as error:
         raise UnsupportedModel(f"`{name}` contradicts itself: {error}", hint="fetch or convert it again") from error
 
 
@@ -203,8 +198,8 @@ class _ContradictionError(ValueError):
 
 
 def _read(content: bytes) -> TFLiteFile:
-    model = Table(content, unpack_from("<I", content, 0)[0])
-    subgraphs = list(model.tables(2, 1)) if model.length(2) else []
+    model = Table.root(content)
+    subgraphs = list(model.tables(2, 1))
     if not subgraphs:
         raise _ContradictionError("it has no subgraph")
     graph = subgraphs[0]
@@ -214,14 +209,14 @@ def _read(content: bytes) -> TFLiteFile:
     operators = tuple(_operator(table, codes) for table in graph.tables(3))
     for operator in operators:
         _check_places((*operator.inputs, *operator.outputs), len(tensors), operator.code, least=-1)
-    ends = [graph.integers(1), graph.integers(2)]
+    ends = [graph.numbers(1, "i"), graph.numbers(2, "i")]
     for places in ends:
         _check_places(places, len(tensors), "the interface")
     _check_order(tensors, operators, ends)
     inputs, outputs = ({tensors[i].name: i for i in places} for places in ends)
-    signatures = list(model.tables(7, 1)) if model.length(7) else []
+    signatures = list(model.tables(7, 1))
     if signatures:
-        named = [{one.text(0): one.unsigned(1) for one in signatures[0].tables(field)} for field in (0, 1)]
+        named = [{one.text(0): one.number(1, "I") for one in signatures[0].tables(field)} for field in (0, 1)]
         if sorted(named[0].values()) == sorted(ends[0]) and set(named[1].values()) == set(ends[1]):
             inputs, outputs = named
     if len(inputs) < len(ends[0]):
@@ -229,23 +224,23 @@ def _read(content: bytes) -> TFLiteFile:
     metadata = {
         table.text(0): bytes(data)
         for table in model.tables(6)
-        if table.unsigned(1) < len(buffers) and (data := buffers[table.unsigned(1)]) is not None
+        if table.number(1, "I") < len(buffers) and (data := buffers[table.number(1, "I")]) is not None
     }
-    return TFLiteFile(tensors, operators, inputs, outputs, model.length(2), model.text(3), metadata)
+    return TFLiteFile(tensors, operators, inputs, outputs, model.vector(2)[1], model.text(3), metadata)
 
 
 def _code(table: Table) -> tuple[str, int]:
-    old, new = table.signed8(0), table.signed32(3)
+    old, new = table.number(0, "b"), table.number(3, "i")
     number = max(old, new)
     custom = table.text(1)
     if not 0 <= number < len(_OPERATORS):
         raise _ContradictionError(f"operator {number} is not known")
     name = _OPERATORS[number]
-    return (f"CUSTOM {custom}" if name == "CUSTOM" else name), table.signed32(2, 1)
+    return (f"CUSTOM {custom}" if name == "CUSTOM" else name), table.number(2, "i", 1)
 
 
 def _data(content: bytes, table: Table) -> memoryview | None:
-    place, size = table.unsigned64(1), table.unsigned64(2)
+    place, size = table.number(1, "Q"), table.number(2, "Q")
     if place > 1:  # behind the tables, where a file has more than 2 GB
         if place + size > len(content):
             raise _ContradictionError("a constant lies behind its end")
@@ -254,15 +249,17 @@ def _data(content: bytes, table: Table) -> memoryview | None:
 
 
 def _tensor(table: Table, buffers: Sequence[memoryview | None]) -> TFLiteTensor:
-    number, buffer = table.unsigned8(1), table.unsigned(2)
-    if number >= len(_TYPES) or buffer >= max(len(buffers), 1):
+    number, buffer = table.number(1, "B"), table.number(2, "I")
+    if number >= len(TYPES) or buffer >= max(len(buffers), 1):
         raise _ContradictionError("a tensor has a type or a buffer that does not exist")
-    dtype, name, shape = _TYPES[number], table.text(3), table.integers(0)
-    signature = table.integers(7) or shape
+    dtype, name, shape = TYPES[number], table.text(3), table.numbers(0, "i")
+    signature = table.numbers(7, "i") or shape
     if len(shape) > _MAX_RANK or any(dim < 0 for dim in shape) or len(signature) != len(shape):
         raise _ContradictionError(f"`{name}` has shape {shape[:_MAX_RANK]}")
     data = buffers[buffer] if buffer else None
-    tensor = TFLiteTensor(name, dtype, shape, signature, data, _scales(table.table(4), shape), table.unsigned8(5) != 0)
+    tensor = TFLiteTensor(
+        name, dtype, shape, signature, data, _scales(table.table(4), shape), table.number(5, "B") != 0
+    )
     if data is not None and dtype in _BITS and len(data) != tensor.nbytes:
         raise _ContradictionError(f"`{name}` of shape {shape} has {len(data)} bytes, expected {tensor.nbytes}")
     return tensor
@@ -271,11 +268,11 @@ def _tensor(table: Table, buffers: Sequence[memoryview | None]) -> TFLiteTensor:
 def _scales(table: Table | None, shape: tuple[int, ...]) -> Scales | None:
     if table is None:
         return None
-    axis = table.signed32(6)
-    details = table.table(5) if table.unsigned8(4) == _BLOCKWISE else None
+    axis = table.number(6, "i")
+    details = table.table(5) if table.number(4, "B") == _BLOCKWISE else None
     if details is not None:
-        return Scales((), (), axis, details.signed32(0), details.signed32(2))
-    scales, zero_points = table.floats(2), table.wide_integers(3)
+        return Scales((), (), axis, details.number(0, "i"), details.number(2, "i"))
+    scales, zero_points = table.numbers(2, "f"), table.numbers(3, "q")
     if not scales:
         return None
     if len(scales) not in (1, shape[axis] if 0 <= axis < len(shape) else 1) or len(zero_points) not in (0, len(scales)):
@@ -284,10 +281,10 @@ def _scales(table: Table | None, shape: tuple[int, ...]) -> Scales | None:
 
 
 def _operator(table: Table, codes: Sequence[tuple[str, int]]) -> TFLiteOperator:
-    number = table.unsigned(0)
+    number = table.number(0, "I")
     if number >= len(codes):
         raise _ContradictionError("an operator has a code that does not exist")
-    return TFLiteOperator(*codes[number], table.integers(1), table.integers(2))
+    return TFLiteOperator(*codes[number], table.numbers(1, "i"), table.numbers(2, "i"))
 
 
 def _check_places(places: Sequence[int], count: int, where: str, least: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Check that the tables of a TFLite file lie inside it, and read them.
+"""Check that the tables of a TFLite file lie inside it.
 
 ai-edge-litert verifies a file before it reads it; tflite-runtime follows any offset and ends the process where it
 leads out of a file that was cut short. This walks the same tables by the same offsets first.
@@ -15,7 +15,7 @@ from struct import unpack_from
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Walk = Callable[["_File", int], None]
 
@@ -111,93 +111,3 @@ _MODEL = _table(
     _6=_tables(_table(_0=_STRING)),
     _7=_tables(_SIGNATURE),
 )
-
-
-class Table:
-    """A table of the file by its place; a field that is not there has its default."""
-
-    __slots__ = ("_content", "_place", "_size", "_vtable")
-
-    def __init__(self, content: bytes, place: int) -> None:
-        self._content = content
-        self._place = place
-        self._vtable = place - unpack_from("<i", content, place)[0]
-        (self._size,) = unpack_from("<H", content, self._vtable)
-
-    def _at(self, number: int) -> int:
-        if 6 + 2 * number > self._size:
-            return 0
-        (offset,) = unpack_from("<H", self._content, self._vtable + 4 + 2 * number)
-        return self._place + offset if offset else 0
-
-    def _scalar(self, number: int, code: str, default: int) -> int:
-        place = self._at(number)
-        return int(unpack_from(f"<{code}", self._content, place)[0]) if place else default
-
-    def signed8(self, number: int) -> int:
-        """Return a field of 8 bits."""
-        return self._scalar(number, "b", 0)
-
-    def unsigned8(self, number: int) -> int:
-        """Return a field of 8 bits."""
-        return self._scalar(number, "B", 0)
-
-    def signed32(self, number: int, default: int = 0) -> int:
-        """Return a field of 32 bits."""
-        return self._scalar(number, "i", default)
-
-    def unsigned(self, number: int) -> int:
-        """Return a field of 32 bits."""
-        return self._scalar(number, "I", 0)
-
-    def unsigned64(self, number: int) -> int:
-        """Return a field of 64 bits."""
-        return self._scalar(number, "Q", 0)
-
-    def _forward(self, number: int) -> int:
-        place = self._at(number)
-        return place + int(unpack_from("<I", self._content, place)[0]) if place else 0
-
-    def table(self, number: int) -> Table | None:
-        """Return a table, or None."""
-        place = self._forward(number)
-        return Table(self._content, place) if place else None
-
-    def length(self, number: int) -> int:
-        """Return the length of a vector."""
-        place = self._forward(number)
-        return int(unpack_from("<I", self._content, place)[0]) if place else 0
-
-    def tables(self, number: int, most: int | None = None) -> Iterator[Table]:
-        """Give the tables of a vector, the first `most` of them."""
-        place = self._forward(number)
-        count = self.length(number)
-        for i in range(count if most is None else min(most, count)):
-            at = place + 4 + 4 * i
-            yield Table(self._content, at + unpack_from("<I", self._content, at)[0])
-
-    def bytes(self, number: int) -> memoryview | None:
-        """Return a vector of bytes, or None where it is empty."""
-        place = self._forward(number)
-        return memoryview(self._content)[place + 4 : place + 4 + self.length(number)] if self.length(number) else None
-
-    def text(self, number: int) -> str:
-        """Return a string, empty where there is none."""
-        data = self.bytes(number)
-        return "" if data is None else bytes(data).decode()
-
-    def _numbers(self, number: int, code: str) -> tuple[float, ...]:
-        count, place = self.length(number), self._forward(number)
-        return unpack_from(f"<{count}{code}", self._content, place + 4) if count else ()
-
-    def integers(self, number: int) -> tuple[int, ...]:
-        """Return a vector of 32-bit integers."""
-        return tuple(int(value) for value in self._numbers(number, "i"))
-
-    def wide_integers(self, number: int) -> tuple[int, ...]:
-        """Return a vector of 64-bit integers."""
-        return tuple(int(value) for value in self._numbers(number, "q"))
-
-    def floats(self, number: int) -> tuple[float, ...]:
-        """Return a vector of 32-bit floats."""
-        return tuple(self._numbers(number, "f"))

@@ -12,8 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edge_infer.compat
-from edge_infer.compat.model_file import read_metadata
-from edge_infer.formats.onnx import external_locations
+from edge_infer.formats.onnx import external_locations, read_metadata
 from tests.support import zoo
 
 if TYPE_CHECKING:

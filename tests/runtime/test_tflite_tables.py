@@ -6,7 +6,7 @@ import onnx
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from edge_infer.compat.tflite_tables import read_tables
+from edge_infer.formats.tflite_tables import read_tables
 from edge_infer_converters.writers.tflite import write
 from tests.support import zoo
 

@@ -23,7 +23,7 @@ from edge_infer.runtime.open_session import open_session
 from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import choices, worth_measuring
 from edge_infer.tensors.arrays import has_numpy, present
-from edge_infer.tensors.dummy_inputs import made_up_inputs
+from edge_infer.tensors.dummy_inputs import dummy_inputs
 
 if TYPE_CHECKING:
     import os
@@ -199,7 +199,7 @@ def _measure(
                 asked = LoadOptions(way.device, strict=True, arrays="tensor")
                 session = open_sessions.enter_context(host.at_once(open_session(bundle, way, asked)))
                 # Measured is what applications do: on numpy arrays, where there is numpy.
-                feeds = [present(inputs, arrays) for inputs, _ in examples] or [made_up_inputs(session.inputs)]
+                feeds = [present(inputs, arrays) for inputs, _ in examples] or [dummy_inputs(session.inputs)]
                 results = [session.run(inputs) for inputs in feeds]
                 sqnr_db, verdict = None, "unknown"
                 if examples:

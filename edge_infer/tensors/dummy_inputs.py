@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import TensorSpec
 
 
-def made_up_inputs(specs: Sequence[TensorSpec]) -> dict[str, Any]:
+def dummy_inputs(specs: Sequence[TensorSpec]) -> dict[str, Any]:
     """Return zeros (or empty strings) of the specs' shapes, each free dimension being 1."""
     feeds: dict[str, Any] = {}
     for spec in specs:

@@ -169,20 +169,9 @@ def _proven(session: Any, file: str | None) -> list[Any]:
 
 def _zeros(session: Any) -> dict[str, Any]:
     """Make an input of zeros for each input, free dimensions 1."""
-    import numpy
+    from edge_infer.backends.onnxruntime.values import ONNX_TYPE, spec_of, to_ort_value
+    from edge_infer.tensors.arrays import to_numpy
+    from edge_infer.tensors.dummy_inputs import dummy_inputs
 
-    from edge_infer.backends.onnxruntime.values import DTYPES, ONNX_TYPE, to_ort_value
-    from edge_infer.tensors.dtypes import DType
-    from edge_infer.tensors.tensor import Tensor
-
-    feeds: dict[str, Any] = {}
-    for node in session.get_inputs():
-        shape = tuple(dim if isinstance(dim, int) else 1 for dim in node.shape)
-        dtype = DTYPES[node.type]
-        if dtype is DType.STRING:
-            feeds[node.name] = numpy.full(shape, "", dtype=object)
-        elif dtype in ONNX_TYPE:
-            feeds[node.name] = to_ort_value(Tensor(bytes(dtype.nbytes(shape)), dtype, shape))
-        else:
-            feeds[node.name] = numpy.zeros(shape, str(dtype))
-    return feeds
+    feeds = dummy_inputs([spec_of(node) for node in session.get_inputs()])
+    return {name: to_ort_value(one) if one.dtype in ONNX_TYPE else to_numpy(one) for name, one in feeds.items()}

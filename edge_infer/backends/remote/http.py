@@ -35,6 +35,7 @@ from edge_infer.errors import (
 from edge_infer.formats.safetensors import read_strings, write_strings
 from edge_infer.platform import fetch, host
 from edge_infer.tensors.arrays import to_tensor, writable_bytes
+from edge_infer.tensors.datatypes import DATATYPES, DTYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
@@ -46,17 +47,6 @@ if TYPE_CHECKING:
     from edge_infer.bundle.manifest import Variant
     from edge_infer.tensors.tensor import Array
 
-_DATATYPES = {
-    "FP32": DType.FLOAT32,
-    "FP64": DType.FLOAT64,
-    "FP16": DType.FLOAT16,
-    "BF16": DType.BFLOAT16,
-    "BOOL": DType.BOOL,
-    "BYTES": DType.STRING,
-    **{name: DType(name.lower()) for name in ("INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16")},
-    **{name: DType(name.lower()) for name in ("INT32", "UINT32", "INT64", "UINT64")},
-}
-_NAMES = {dtype: name for name, dtype in _DATATYPES.items()}
 #: How long an answer may take in all, waits included, and how often a full server is asked.
 _TIMEOUT_S = 60.0
 _ATTEMPTS = 5
@@ -275,7 +265,7 @@ def _request(feeds: Mapping[str, Array], outputs: Sequence[str]) -> tuple[bytes,
             {
                 "name": name,
                 "shape": list(tensor.shape),
-                "datatype": _NAMES[tensor.dtype],
+                "datatype": DATATYPES[tensor.dtype],
                 "parameters": {"binary_data_size": len(data)},
             }
         )
@@ -292,7 +282,7 @@ def _answer(reply: Reply, url: str) -> dict[str, Tensor]:
     results: dict[str, Tensor] = {}
     try:
         for entry in document["outputs"]:
-            dtype, shape = _DATATYPES[entry["datatype"]], tuple(entry["shape"])
+            dtype, shape = DTYPES[entry["datatype"]], tuple(entry["shape"])
             size = (entry.get("parameters") or {}).get("binary_data_size")
             if size is None:
                 flat = Tensor.from_list(entry["data"], dtype)
@@ -351,7 +341,7 @@ def _spec(entry: dict[str, Any]) -> TensorSpec:
     shape = [
         dim if dim >= 0 else ("batch" if axis == 0 else f"{name}_{axis}") for axis, dim in enumerate(entry["shape"])
     ]
-    return TensorSpec(name, _DATATYPES[entry["datatype"]], shape)
+    return TensorSpec(name, DTYPES[entry["datatype"]], shape)
 
 
 def _size(shape: Sequence[int]) -> int:

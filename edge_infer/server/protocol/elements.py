@@ -11,31 +11,13 @@ from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, listed
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from edge_infer.tensors.tensor import TensorSpec
 
-#: The protocol's name of each dtype; it has none for 4-bit integers, whose names here follow its pattern.
-DATATYPES = {
-    DType.FLOAT32: "FP32",
-    DType.FLOAT64: "FP64",
-    DType.FLOAT16: "FP16",
-    DType.BFLOAT16: "BF16",
-    DType.INT4: "INT4",
-    DType.UINT4: "UINT4",
-    DType.INT8: "INT8",
-    DType.UINT8: "UINT8",
-    DType.INT16: "INT16",
-    DType.UINT16: "UINT16",
-    DType.INT32: "INT32",
-    DType.UINT32: "UINT32",
-    DType.INT64: "INT64",
-    DType.UINT64: "UINT64",
-    DType.BOOL: "BOOL",
-    DType.STRING: "BYTES",
-}
 _FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
 #: JSON can write half of a pair (`"\ud800"`), which no encoding can.
 _SURROGATE = re.compile("[\ud800-\udfff]")

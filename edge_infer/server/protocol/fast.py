@@ -17,9 +17,9 @@ import msgspec
 import numpy
 
 from edge_infer.errors import EdgeInferError, InputError
-from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.requests import LARGE_BYTES, MAX_TIMEOUT_US, InferRequest, parse_raw, parse_request
 from edge_infer.tensors.arrays import to_numpy
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.formats.safetensors import read_strings
 from edge_infer.server.errors import UnsupportedMediaType
-from edge_infer.server.protocol.elements import DATATYPES, expected, flatten, kind_of, pack_elements, shown
+from edge_infer.server.protocol.elements import expected, flatten, kind_of, pack_elements, shown
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy
 
 from edge_infer.formats.safetensors import write_strings
-from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.tensors.arrays import to_tensor
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.head import JSON, OCTETS
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import octets, write_answer
+from edge_infer.tensors.datatypes import DATATYPES
 
 if TYPE_CHECKING:
     from edge_infer.server.execution.loaded_model import LoadedModel

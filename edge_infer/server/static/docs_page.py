@@ -15,9 +15,9 @@ from starlette.routing import Route
 import edge_infer
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.ingestion.model_paths import root_path
-from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.responses import NO_CACHE, json_answer
 from edge_infer.server.static.openapi import OPERATIONS, openapi
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _CODE = """
 from time import perf_counter
 import edge_infer
-from edge_infer.tensors.dummy_inputs import made_up_inputs
+from edge_infer.tensors.dummy_inputs import dummy_inputs
 
 session = edge_infer.load(url, backend=backend, variant=variant, device=device, strict=True, arrays="tensor")
-feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [made_up_inputs(session.inputs)]
+feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [dummy_inputs(session.inputs)]
 session.run(feeds[0])
 """
 _LOOP = """

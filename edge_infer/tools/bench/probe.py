@@ -34,9 +34,9 @@ def main(argument: str) -> None:
             threads=wishes["threads"],
             strict=True,
         )
-        from edge_infer.tensors.dummy_inputs import made_up_inputs
+        from edge_infer.tensors.dummy_inputs import dummy_inputs
 
-        feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [made_up_inputs(session.inputs)]
+        feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [dummy_inputs(session.inputs)]
         session.run(feeds[0])
     except edge_infer.EdgeInferError as error:
         sys.stdout.write(json.dumps(error.to_json()) + "\n")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from edge_infer.errors import FetchError, InputError
+from edge_infer.tensors.datatypes import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,14 +22,7 @@ TIMEOUT_S = 10.0
 _MAX_BYTES = 8 * 2**20
 MAX_TRIAL_BYTES = 64 * 2**20
 #: Bytes of an element by the protocol's name of its datatype.
-_WIDTHS = {
-    "FP32": 4,
-    "FP64": 8,
-    "FP16": 2,
-    "BF16": 2,
-    "BOOL": 1,
-    **{f"{s}INT{b}": b // 8 for s in ("", "U") for b in (8, 16, 32, 64)},
-}
+_WIDTHS = {name: dtype.bits // 8 for name, dtype in DTYPES.items() if dtype.bits >= 8}
 #: What a free dimension other than the first is tried with.
 _FREE_DIM = 8
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)

@@ -3,6 +3,7 @@ PYTHON ?= python3
 PORT ?= 8080
 BIN := .venv/bin
 DIGITS := digits.bundle
+DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
@@ -77,8 +78,9 @@ pictures: setup ## Draw the pictures of the documents again (needs a Chromium)
 	  --calibration examples/digits/calibration.npz --labels examples/digits/labels.json
 	$(BIN)/python docs/pictures/page.py $(DIGITS)
 
-build: setup ## Wheels and source distributions in dist/
-	rm -rf dist && for part in . converters web; do $(BIN)/python -m build -q --outdir dist $$part || exit 1; done
+build: setup ## The files of a release in dist/: wheels, source distributions, the npm archive
+	rm -rf $(DIST) && for part in . converters web; do $(BIN)/python -m build -q --no-isolation --outdir $(DIST) $$part || exit 1; done
+	npm pack --silent --pack-destination $(DIST) ./web
 
 constraints: setup ## Write the versions that everything here installs by (tests/constraints.txt) anew, the newest
 	env -u UV_CONSTRAINT $(BIN)/uv pip compile -q --universal --python-version 3.11 --upgrade --no-annotate \
@@ -86,4 +88,4 @@ constraints: setup ## Write the versions that everything here installs by (tests
 	  --custom-compile-command 'make constraints' --group dev tests/constraints.in -o tests/constraints.txt
 
 clean: ## Remove everything that the other verbs made
-	rm -rf .venv .venv-* dist $(DIGITS) web/node_modules web/vendor
+	rm -rf .venv .venv-* $(DIST) $(DIGITS) web/node_modules web/vendor

@@ -91,7 +91,7 @@ def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, 
             "error: There is no file `missing.onnx`\nhint: in that folder: `mlp.onnx`",
         ),
         (("mpl.onnx", "-o", "m.bundle"), 1, "error: There is no file `mpl.onnx`\nhint: did you mean `mlp.onnx`?"),
-        (("mlp.onnx", "-o", "there"), 1, "error: `there` exists and is no bundle"),
+        (("mlp.onnx", "-o", "there"), 1, "error: `there` exists and is not a bundle"),
         (("mlp.onnx", "-o", "m.bundle", "--name", "../x"), 1, "error: Name '../x' does not fit"),
         (
             ("mlp.onnx", "-o", "m.bundle", "--model-version", "2/3"),

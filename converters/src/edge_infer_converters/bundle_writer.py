@@ -1,7 +1,7 @@
-"""Write a bundle: the only place that writes manifests.
+"""Write a bundle; no other module of the converters writes manifests.
 
-Files go into a folder beside the target, under a temporary name; `commit` puts it into place in one step. Whatever
-goes wrong before, the target is what it was, and nothing half-written is left.
+Files go into a temporary folder beside the bundle; `commit` puts it into place in one step. After an error before that,
+an older bundle is unchanged, and nothing half-written is left.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class BundleWriter:
     """Collects the files of a bundle and puts them into place; use it in a `with` statement.
 
     Args:
-        target: The folder to write.
+        path: The folder to write.
         force: Whether to replace a bundle that is there.
 
     Raises:
         BundleError: Something is there already, or the folder to write into is missing.
     """
 
-    def __init__(self, target: str | os.PathLike[str], *, force: bool = False) -> None:
-        self.target = Path(target)
+    def __init__(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        self.path = Path(path)
         self._entries: dict[str, FileEntry] = {}
-        _check_target(self.target, force)
+        _check_path(self.path, force)
 
     def __enter__(self) -> Self:
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.", dir=self.target.parent))
+            self.folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))
             self.folder.chmod(0o755)
         except OSError as error:
             raise BundleError(
-                f"`{self.target.parent}` cannot be written to: {error.strerror}", hint="-o, with another place"
+                f"`{self.path.parent}` cannot be written to: {error.strerror}", hint="-o, with another place"
             ) from error
         return self
 
@@ -137,13 +137,13 @@ class BundleWriter:
         for folder, _, _ in os.walk(self.folder):
             _sync(Path(folder))
         try:
-            if self.target.exists():
-                _replace(self.folder, self.target)
+            if self.path.exists():
+                _replace(self.folder, self.path)
             else:
-                self.folder.rename(self.target)
-            _sync(self.target.parent)
+                self.folder.rename(self.path)
+            _sync(self.path.parent)
         except OSError as error:
-            raise BundleError(f"`{self.target}` cannot be written: {error.strerror}") from error
+            raise BundleError(f"`{self.path}` cannot be written: {error.strerror}") from error
 
     def _write(self, path: str, data: bytes) -> None:
         place = self.folder / path
@@ -154,7 +154,7 @@ class BundleWriter:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise BundleError(f"`{self.target}` cannot be written: {error.strerror}") from error
+            raise BundleError(f"`{self.path}` cannot be written: {error.strerror}") from error
 
 
 def checked_name(name: str | None, file_name: str) -> str:
@@ -187,27 +187,27 @@ def checked_version(version: str) -> str:
     return version
 
 
-def _check_target(target: Path, force: bool) -> None:
-    if not target.parent.is_dir():
-        raise BundleError(f"There is no folder `{target.parent}`", hint=f"mkdir -p {target.parent}")
-    if not target.exists():
+def _check_path(path: Path, force: bool) -> None:
+    if not path.parent.is_dir():
+        raise BundleError(f"There is no folder `{path.parent}`", hint=f"mkdir -p {path.parent}")
+    if not path.exists():
         return
-    is_bundle = target.is_dir() and ((target / MANIFEST_NAME).is_file() or not any(target.iterdir()))
+    is_bundle = path.is_dir() and ((path / MANIFEST_NAME).is_file() or not any(path.iterdir()))
     if not is_bundle:
-        raise BundleError(f"`{target}` exists and is no bundle: it is not overwritten", hint="choose another name")
-    if not force and any(target.iterdir()):
-        raise BundleError(f"`{target}` exists", hint="--force replaces it")
+        raise BundleError(f"`{path}` exists and is not a bundle: it is not overwritten", hint="choose another name")
+    if not force and any(path.iterdir()):
+        raise BundleError(f"`{path}` exists", hint="--force replaces it")
 
 
-def _replace(folder: Path, target: Path) -> None:
-    """Exchange the target for the new folder; on failure the old one is put back."""
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+def _replace(folder: Path, path: Path) -> None:
+    """Exchange the path for the new folder; on failure the old one is put back."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
     try:
-        target.rename(aside / target.name)
+        path.rename(aside / path.name)
         try:
-            folder.rename(target)
+            folder.rename(path)
         except OSError:
-            (aside / target.name).rename(target)
+            (aside / path.name).rename(path)
             raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The result of a conversion: what was made, how good it is, and why the rest was not made."""
+"""The result of a conversion: its variants with their quality, and the reasons for those not made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a recipe: read, convert, measure, write."""
+"""Run one conversion: read the source, make the variants, measure them, write the bundle."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def convert(
             revision = run.write_manifest(kept)
 
         result = Conversion(
-            writer.target,
+            writer.path,
             run.name,
             revision,
             writer.size,
@@ -146,7 +146,7 @@ class _Run:
         self._recipe = recipe
         self._writer = writer
         self._reporter = reporter
-        # The source itself: without it there is nothing to compare with, so it stays whatever is measured.
+        # The source itself: without it there is nothing to compare with, so it is always kept.
         self._source_id = f"{model.format}/{model.precision}"
         self._graph: FloatGraph | None = None
 

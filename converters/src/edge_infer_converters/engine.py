@@ -1,4 +1,4 @@
-"""Load and run a model on its engine: optimised as a user would, or plain as the reference."""
+"""Load and run a model on its engine: with the usual optimisation, or without any as the reference."""
 
 from __future__ import annotations
 

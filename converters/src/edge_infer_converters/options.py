@@ -65,10 +65,10 @@ OPTIONS = (
     _recipe(
         "target",
         "str | Sequence[str]",
-        "The places that the bundle is for: web, pi, cuda, mcu or any; may be repeated. Decides formats and "
-        "precisions. Default: any.",
+        "The targets of the bundle: web, pi, cuda, mcu or any; may be repeated. Decides formats and precisions. "
+        "Default: any.",
         default="any",
-        unit="PLACE",
+        unit="TARGET",
         repeats=True,
     ),
     Option(name="name", type="str | None", help="The model's name. Default: the file's name."),

@@ -1,4 +1,4 @@
-"""What a conversion makes: which formats and precisions, under which ids and file names."""
+"""The recipe of a conversion: formats, precisions, targets, budget and source options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer_converters.measure.budget import Budget, parse_share, parse_size
 from edge_infer_converters.options import CALIBRATIONS, FORMATS, INTERFACES, LAYOUTS, RECIPE_DEFAULTS
 from edge_infer_converters.sources.options import SourceOptions
-from edge_infer_converters.targets import PLACES
+from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers.plan import PLANS, VariantPlan
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Recipe:
         precisions: Which precisions, of `WORDS`; those that suit the targets unless given, and `mixed` with a budget.
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
-        targets: The kinds of place that the bundle is for, of `PLACES`.
-        source: What is asked of the source: fixed dimensions, another operator set, the layout of images.
+        targets: The targets of the bundle, of `TARGETS`.
+        source: The options of the source: fixed dimensions, operator set, layout of images.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
@@ -91,7 +91,7 @@ class Recipe:
         _check(self.formats, FORMATS, "Format")
         _check(self.precisions, WORDS, "Precision")
         _check((self.calibrate,), CALIBRATIONS, "Calibration")
-        _check(self.targets, list(PLACES), "Target")
+        _check(self.targets, list(TARGETS), "Target")
         _check((self.source.layout,), LAYOUTS, "Layout")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
         for target in self.targets:
@@ -105,7 +105,7 @@ class Recipe:
             InputError: The source is a TFLite file, and the recipe asks for ONNX only.
         """
         if source_format == "tflite":
-            readers = [target for target in self.targets if "tflite" in PLACES[target].formats]
+            readers = [target for target in self.targets if "tflite" in TARGETS[target].formats]
             if not readers or (self.formats and "tflite" not in self.formats):
                 asked = "--format onnx" if readers else f"--target {' and '.join(self.targets)}"
                 raise InputError(
@@ -137,19 +137,19 @@ class Recipe:
 
     def _wants(self, target: str, plan: VariantPlan) -> bool:
         """Tell whether a variant is to be made for a target."""
-        place = PLACES[target]
-        words = set(self.precisions or place.precisions)
-        if "auto" in words or (self.budget.is_set and not self.precisions and place.searches):
-            words |= set(place.precisions) | ({"mixed"} if place.searches else set())
-        formats = self.formats or place.formats
+        taken = TARGETS[target]
+        words = set(self.precisions or taken.precisions)
+        if "auto" in words or (self.budget.is_set and not self.precisions and taken.searches):
+            words |= set(taken.precisions) | ({"mixed"} if taken.searches else set())
+        formats = self.formats or taken.formats
         word = plan.word or plan.precision
-        return plan.format in formats and word in words and place.takes(plan.format, word)
+        return plan.format in formats and word in words and taken.takes(plan.format, word)
 
     def _nothing_for(self, target: str) -> InputError:
         """Explain why a target would get nothing."""
-        place = PLACES[target]
-        allowed = [plan.id for plan in PLANS if place.takes(plan.format, plan.word or plan.precision)]
-        formats, words = list(self.formats or place.formats), list(self.precisions or place.precisions)
+        taken = TARGETS[target]
+        allowed = [plan.id for plan in PLANS if taken.takes(plan.format, plan.word or plan.precision)]
+        formats, words = list(self.formats or taken.formats), list(self.precisions or taken.precisions)
         said = f"There is nothing to make: {listed(formats)} is not written in {listed(words)}"
         if target != "any":
             said += f" for `{target}`, which takes {listed(allowed)}"

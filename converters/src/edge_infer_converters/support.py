@@ -1,4 +1,4 @@
-"""Which operators of a model an engine or a format lacks: all of them at once, before any work.
+"""Find the operators of a model that an engine or a format lacks, all of them before any other work.
 
 What native ONNX Runtime has comes from its own table of kernels. What the page's engine lacks of that was measured:
 onnxruntime-web 1.30.0 was given one model for each of the 1321 native kernels that a single node can ask for, and
@@ -13,7 +13,7 @@ import onnx
 
 from edge_infer.errors import ConversionError, UnsupportedOperator, listed
 from edge_infer_converters.passes.graphs import graphs_of, opset_of
-from edge_infer_converters.targets import PLACES
+from edge_infer_converters.targets import TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +66,7 @@ class Support(NamedTuple):
 
 
 def native_lacks(model: onnx.ModelProto) -> list[Lack]:
-    """List the operators that ONNX Runtime, as it is installed, has no CPU kernel for."""
+    """List the operators that ONNX Runtime, as installed, has no CPU kernel for."""
     from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
     kernels: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -117,7 +117,7 @@ def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str]
 
     Args:
         model: The model, cleaned up.
-        targets: The kinds of place that the bundle is for.
+        targets: The targets of the bundle.
         formats: The formats of the variants to make.
         name: What the model is called.
 
@@ -138,7 +138,7 @@ def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str]
             lacks += [Lack(what, tuple(names), (TFLITE,), "--format onnx") for what, names in nodes.items()]
     in_page = page_lacks(model) if {"any", "web"} & set(targets) else []
     for target in targets:
-        left = wanted & set(PLACES[target].formats)
+        left = wanted & set(TARGETS[target].formats)
         left -= {"tflite"} if refused else set()
         left -= {"onnx"} if target == "web" and in_page else set()
         if not left:

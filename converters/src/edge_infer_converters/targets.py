@@ -1,12 +1,12 @@
-"""The kinds of place that a bundle is for, and what each of them takes."""
+"""The targets of a bundle, with the formats and precisions that each takes."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
-    """What one kind of place takes.
+class Target(NamedTuple):
+    """The formats and precisions that one target takes.
 
     Attributes:
         formats: The formats that an engine there reads; all of them are made unless formats are asked for.
@@ -28,12 +28,12 @@ class Place(NamedTuple):
 #: In the page, the wasm engine takes int8 or fp32 and WebGPU fp16, all of them ONNX. A Raspberry Pi computes half
 #: precision by way of float32, so fp16 only saves bytes there; a GPU gains nothing by the int8 of CPUs. A
 #: microcontroller has no float unit worth the name, and its interpreter reads TFLite.
-PLACES = {
-    "any": Place(
+TARGETS = {
+    "any": Target(
         ("onnx", "tflite"), ("fp32", "fp16", "int8"), ("int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed")
     ),
-    "web": Place(("onnx",), ("fp32", "fp16", "int8"), ("int8-dynamic", "int4", "mixed")),
-    "pi": Place(("onnx", "tflite"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int8x16", "int4", "mixed")),
-    "cuda": Place(("onnx",), ("fp32", "fp16"), ("int8", "int8-dynamic", "int4", "mixed")),
-    "mcu": Place(("tflite",), ("int8",), ("int8x16",), searches=False),
+    "web": Target(("onnx",), ("fp32", "fp16", "int8"), ("int8-dynamic", "int4", "mixed")),
+    "pi": Target(("onnx", "tflite"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int8x16", "int4", "mixed")),
+    "cuda": Target(("onnx",), ("fp32", "fp16"), ("int8", "int8-dynamic", "int4", "mixed")),
+    "mcu": Target(("tflite",), ("int8",), ("int8x16",), searches=False),
 }

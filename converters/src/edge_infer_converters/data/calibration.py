@@ -1,4 +1,4 @@
-"""Inputs to measure with: from a file, or drawn at random from the specs when there is none.
+"""Calibration and evaluation inputs: read from a file, or drawn at random from the specs.
 
 A `CalibrationSet` holds single calls, each a mapping from input name to array. Files hold one array for each input,
 samples along the first axis; each call takes one sample where the model's first dimension is free.

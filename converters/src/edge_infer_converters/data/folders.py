@@ -1,4 +1,4 @@
-"""Samples from a folder: `.npy` files, or images. Each file is one sample."""
+"""Read samples from a folder of `.npy` files or images, one sample in each file."""
 
 from __future__ import annotations
 

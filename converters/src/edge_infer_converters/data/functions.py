@@ -1,4 +1,4 @@
-"""Functions of the user's own, named as `package.module:function`."""
+"""Import a user's function by its name `package.module:function`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden examples of a bundle: inputs with the outputs of the source, by which every target can prove itself."""
+"""Choose the golden examples of a bundle: inputs and outputs of the source that prove an engine."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def reference_outputs(
     Args:
         data: The inputs.
         run: Runs the model once.
-        reporter: Who is told that not all inputs are used.
+        reporter: The receiver of a warning where not all inputs are used.
 
     Returns:
         The inputs, only the first where outputs take more than `MAX_BYTES`, and the outputs for each.

@@ -1,4 +1,4 @@
-"""Small pictures of inputs, where they are images: as PNG, written by hand, since Pillow may not be there."""
+"""Write small PNG pictures of inputs that are images, without Pillow."""
 
 from __future__ import annotations
 

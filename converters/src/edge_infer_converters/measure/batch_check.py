@@ -1,4 +1,4 @@
-"""Does a TFLite file with a free batch give the model's numbers for two samples at once, and not for one only?"""
+"""Check that a TFLite file with a free batch gives the source's numbers for two samples at once."""
 
 from __future__ import annotations
 

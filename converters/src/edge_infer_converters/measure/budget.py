@@ -1,4 +1,4 @@
-"""How much a conversion may lose, and how large its result may be."""
+"""The budget of a conversion: the largest loss, size and latency, and the least SQNR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run each variant once in a process of its own: an engine that crashes must not take the conversion with it.
+"""Run each variant once in a process of its own, so that a crash of its engine costs that variant only.
 
 ONNX Runtime and LiteRT are C++; a model that they cannot stand may end the process without an exception.
 `python -m edge_infer_converters.measure.crash_test BUNDLE ID...` runs these variants in turn and prints the id of each

@@ -1,4 +1,4 @@
-"""Judge the outputs of a trial: are they within the budget?"""
+"""Decide whether the outputs of a search trial keep the budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What the outputs of a trial were worth, whatever the budget.
+    """The measurements of a trial's outputs, independent of the budget.
 
     Attributes:
         sqnr_db: Their signal to noise ratio.
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What the outputs of a trial are worth.
+    """The verdict on a trial's outputs.
 
     Attributes:
         sqnr_db: Their signal to noise ratio.
@@ -50,7 +50,7 @@ class Judge:
 
     Args:
         references: The source's outputs for all calls.
-        metric: What the user cares about.
+        metric: The user's metric.
         budget: What must be kept.
         golden: How many of the first calls are the bundle's golden examples: no clear answer among them may change.
     """
@@ -70,7 +70,7 @@ class Judge:
         return self.weigh(self.measure(results))
 
     def measure(self, results: Sequence[Outputs]) -> Outcome:
-        """Measure outputs, whatever the budget."""
+        """Measure outputs; the budget plays no part."""
         return Outcome(
             decibels(noise(self.references, results)),
             self.metric.loss(self.metric.score(results)),

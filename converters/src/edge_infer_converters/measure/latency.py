@@ -1,4 +1,4 @@
-"""How long a variant takes, as a ratio to its float parent: both run in turn, so that a busy machine slows both.
+"""Measure the latency of a variant as a ratio to its float parent, both run in turn.
 
 One figure of a single run says little: other programs, clock speed and caches change between runs. Each round times
 both sides, one after the other, and gives one ratio; the median of many counts, and its quarters say how sure it is.

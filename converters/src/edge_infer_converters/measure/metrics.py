@@ -1,4 +1,4 @@
-"""What the user cares about: one number for the outputs of a model, larger being better."""
+"""The metrics of a model's outputs: one number each, larger is better."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What int8 loses on x86 CPUs without VNNI: their kernels add pairs of products in 16 bits, which overflow.
+"""Measure what int8 loses on x86 CPUs without VNNI, whose kernels overflow in 16 bits.
 
 The same file in ONNX Runtime's precise mode (`session.x64quantprecision`) computes what pages, ARM and newer x86
 compute. On a CPU that has VNNI both are equal and nothing can be seen; which one measured is written beside the

@@ -1,4 +1,4 @@
-"""Measure each variant against the fp32 source, on the engine that will run it."""
+"""Compare a variant with the source, on the engine that will run it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def measure_quality(
         data: The inputs.
         references: The source's outputs for each of these calls.
         golden: How many of the first calls are the bundle's golden examples.
-        metric: What the user cares about, over the same inputs.
+        metric: The user's metric, over the same inputs.
         budget: What the variant must keep.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Measure what was made: quality, time against float, and what int8 loses where its kernels saturate."""
+"""Measure all variants of a bundle: quality, latency and saturation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Bench:
         folder: The bundle's folder, its manifest written.
         data: The inputs to measure on.
         judge: The source's outputs, the metric and the budget.
-        reporter: Who is told.
+        reporter: The receiver of progress and warnings.
     """
 
     def __init__(self, folder: Path, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:

@@ -1,1 +1,1 @@
-"""What is done to a model: one transformation for each file, `ModelProto` in, a new `ModelProto` out."""
+"""Passes over an ONNX model: one transformation in each file, `ModelProto` in, a new `ModelProto` out."""

@@ -1,4 +1,4 @@
-"""Drop what no engine reads: the exporter's notes, which make up a third of a tiny model (torch.onnx, dynamo)."""
+"""Remove the exporter's notes, which no engine reads and which are a third of a tiny model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute what is constant: nodes that read nothing but stored tensors become stored tensors themselves."""
+"""Compute nodes that read stored tensors only, and store their results."""
 
 from __future__ import annotations
 

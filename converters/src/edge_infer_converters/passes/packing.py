@@ -1,4 +1,4 @@
-"""Store a float tensor in fewer bits: integer codes and the scales that turn them back.
+"""Pack a float tensor into integer codes of fewer bits, with scales.
 
 Scales are symmetric: a code times its scale is the value, zero is exact. 8 bits use one scale for each slice (an
 output channel, a row of a table), 4 bits one for each block of neighbours along the last axis. Scales are numbers of

@@ -1,4 +1,4 @@
-"""Give a model plain tensors where it gives lists and maps: no engine of a page or a device takes those.
+"""Replace lists and maps at a model's outputs by plain tensors.
 
 `ZipMap` pairs each probability with the name of its class: the probabilities themselves are the output then. A
 sequence that is put together or split up at the end becomes one output for each of its tensors.

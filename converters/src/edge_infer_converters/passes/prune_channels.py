@@ -1,4 +1,4 @@
-"""Remove channels that are the same for every input: what training with sparsity, or a dead ReLU, leaves behind.
+"""Remove channels that are the same for every input.
 
 A channel of a `Conv` or `Gemm` is constant where all of its weights are zero (it is its bias then), or where its ReLU
 can never be reached: its largest possible sum, from the range that the activation before allows, is at most zero. It is

@@ -1,4 +1,4 @@
-"""Ranges of values from calibration data: all that was seen, or less of it where rare outliers cost all others.
+"""Find the ranges of values from calibration data, with or without rare outliers.
 
 - `minmax`: from the smallest to the largest value seen. Nothing is clipped.
 - `percentile`: what 99.99 % of the values keep within, on each side for itself.

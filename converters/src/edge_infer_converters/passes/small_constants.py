@@ -1,4 +1,4 @@
-"""Store what stands beside int8 weights in fewer bytes: scales and biases in half precision, equal constants once.
+"""Store scales and biases of int8 layers in half precision, and equal constants once.
 
 An int8 convolution of 64 channels has 64 scales and 64 biases, 512 bytes in float32 beside weights of 576 bytes where
 it is depthwise. ONNX Runtime turns the halves back when it loads the model (constant folding comes before its int8

@@ -1,4 +1,4 @@
-"""A stored float tensor that can be made smaller: what it is, and what each encoding of it takes."""
+"""A stored float tensor that a pass can make smaller, with the size of each encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store weights in fewer bits and compute in float: fp16, int8 or int4 for each weight, whatever keeps the quality.
+"""Store weights in fewer bits and compute in float: the smallest of fp16, int8 and int4 that keeps the quality.
 
 - fp16 and int8 weights are turned into float by `Cast` and `Mul`, which every engine folds when it loads the model:
   the file is small, the speed and the numbers are those of float32.

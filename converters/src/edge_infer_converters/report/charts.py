@@ -1,4 +1,4 @@
-"""The charts of a conversion's page: sizes against quality, and what each layer costs in fewer bits."""
+"""Draw the charts of the HTML page: size against quality, and the sensitivity of each layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversion as one self-contained HTML page: what was made, what it costs, and what each place will take."""
+"""Write a conversion as one self-contained HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quality.json`: what was measured of a bundle, on which data and machine."""
+"""Write `quality.json`: the measurements of a bundle, with their data and machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a conversion tells its progress."""
+"""The receiver of a conversion's progress, and the words for its figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Reporter(Protocol):
-    """Who is told what a conversion does."""
+    """The receiver of a conversion's progress and warnings."""
 
     def talk(self, text: str) -> None:
         """Take note of a step that is done."""

@@ -1,4 +1,4 @@
-"""What a conversion says: progress while it runs, and a table of what it made."""
+"""Print a conversion's progress, and the table of its variants."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class DynamicSearch:
         cleaned: The source after `clean_up`.
         data: The inputs that each trial runs on.
         judge: Compares their outputs with the source's, within the budget.
-        reporter: Who is told.
+        reporter: The receiver of progress and warnings.
     """
 
     def __init__(self, cleaned: onnx.ModelProto, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:

@@ -107,7 +107,7 @@ class MixedSearch:
         cleaned: The source after `clean_up`.
         data: The inputs that each trial runs on.
         judge: Compares their outputs with the source's, within the budget.
-        reporter: Who is told.
+        reporter: The receiver of progress and warnings.
         is_cached: Whether figures are kept for the next search, and taken from earlier ones.
     """
 

@@ -39,7 +39,7 @@ class TFLiteSearch:
         graph: The model in TFLite operators.
         data: The inputs that each trial runs on.
         judge: Compares their outputs with the source's, within the budget.
-        reporter: Who is told.
+        reporter: The receiver of progress and warnings.
     """
 
     def __init__(self, graph: FloatGraph, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:

@@ -1,4 +1,4 @@
-"""Which of the measured variants go into the bundle."""
+"""Select the measured variants that go into the bundle."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe) -> tuple[list[ConvertedVariant], str]:
     """Mark what is kept: what is good enough, not slower for nothing and, where there is a largest size, no larger.
 
-    The source itself stays whatever is measured: without it there is nothing to compare with. Where all good variants
+    The source itself is always kept: without it there is nothing to compare with. Where all good variants
     are too large, the smallest of them stays.
 
     Args:
         measured: The variants in the order of the manifest.
-        source_id: The id of the source as it came.
+        source_id: The variant id of the source.
         recipe: What was asked for.
 
     Returns:
@@ -57,7 +57,7 @@ def _timed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
     """Return a variant with its verdict after its latency: int8 is there to be faster, fewer bits to be smaller.
 
     An int8 variant that is clearly slower than float is refused; of the others, int8x16 among them, it is said. Half
-    precision is no matter of CPUs, unless a limit is asked for.
+    precision is not for CPUs, and is measured there only against a limit.
     """
     latency, verdict = one.latency, one.quality.verdict
     if latency is None or verdict.word == "fail":

@@ -1,4 +1,4 @@
-"""How much the outputs suffer when one weight is stored in fewer bits: measured on one session, one weight at a time.
+"""Measure how much noise each weight adds to the outputs when it alone is stored in fewer bits.
 
 The float model is loaded once, with its weights as inputs, so that another set of weights costs a run and no new
 session. Ranking by the noise that each weight adds is worth 3 dB at the same size against a random order

@@ -1,4 +1,4 @@
-"""What a search measured, kept between runs: one that was stopped, or has another budget, goes on where it was.
+"""Keep the measurements of a search between runs, so that the next search continues from them.
 
 One JSON file for each model, data and metric lies in `trials/` of the cache folder (`EDGE_INFER_CACHE`), named by a
 hash of all that a figure depends on: the model, the inputs, the metric, the versions, and the code that packs weights.

@@ -1,1 +1,1 @@
-"""Where models come from: one file for each origin."""
+"""The sources of a conversion: one file for each format or library."""

@@ -1,4 +1,4 @@
-"""Where a model comes from: a file, by its suffix, or `module:function`, called without arguments.
+"""Open a source: a file, by its suffix, or the object that `module:function` returns.
 
 What the function returns decides which exporter takes it: a torch or Keras model, or a fitted estimator. Nothing is
 ever unpickled: the code of the module runs, and no other.

@@ -1,4 +1,4 @@
-"""Give the images among a model's inputs and outputs with their channels last."""
+"""Move the channels of images to the last axis at a model's inputs and outputs."""
 
 from __future__ import annotations
 

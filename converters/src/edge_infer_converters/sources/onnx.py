@@ -70,7 +70,7 @@ _PRECISIONS: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
-    """A model as it came.
+    """An ONNX model that was read.
 
     Attributes:
         name: The file's name without its suffix.

@@ -1,4 +1,4 @@
-"""What is asked of a source before anything is made of it: fixed dimensions, and another operator set."""
+"""The options of a source: fixed dimensions, operator set and layout of images."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edge_infer.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    #: The dimensions of an input; None where one stays as it is.
+    #: The dimensions of an input; None keeps one free.
     Shape = tuple[int | None, ...]
 
 
 class SourceOptions(NamedTuple):
-    """What is asked of a source.
+    """The options of a source.
 
     Attributes:
-        shapes: For each input named, its dimensions; None leaves one as it is.
+        shapes: For each input named, its dimensions; None keeps one free.
         opset: The version of ONNX's operator set to write, or None for the source's own.
         layout: The order of the axes of images at both ends: `onnx` for the source's own, `nhwc` for channels last.
     """
@@ -32,7 +32,7 @@ def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:
     """Read shapes as the command line has them.
 
     Args:
-        given: `NAME=1x3x224x224`; `?` leaves a dimension as it is, and nothing behind the `=` is a scalar.
+        given: `NAME=1x3x224x224`; `?` keeps a dimension free, and nothing behind the `=` is a scalar.
 
     Raises:
         InputError: One is written otherwise, a dimension is not positive, or two shapes of one input differ.

@@ -1,4 +1,4 @@
-"""Fix free dimensions of a model's inputs, and of whatever carries the same symbols."""
+"""Fix free dimensions of a model's inputs, and of all values that share their symbols."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fix_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> onnx.Mode
 
     Args:
         model: The model.
-        shapes: For each input named, its dimensions; None leaves one as it is.
+        shapes: For each input named, its dimensions; None keeps one free.
 
     Raises:
         InputError: There is no such input, it has another rank, a dimension is fixed to another size already, or a

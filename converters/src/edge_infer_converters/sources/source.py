@@ -1,4 +1,4 @@
-"""The interface of a source: what a conversion asks of a model, whatever format it was read from."""
+"""The interface of a source: the operations that a conversion needs of a model of any format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a `.tflite` file as the source of a conversion: what it is, and what LiteRT gives of it."""
+"""Read a `.tflite` file as a source, and run it on LiteRT as the reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ except (RuntimeError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TFLiteSource:
-    """A TFLite model as it came.
+    """A TFLite model that was read.
 
     Attributes:
         name: The file's name without its suffix.
@@ -107,7 +107,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
 
     Args:
         path: The file.
-        options: What is asked of the source, which a TFLite file cannot give.
+        options: The source options; a TFLite file takes none.
 
     Raises:
         ConversionError: There is no such file.

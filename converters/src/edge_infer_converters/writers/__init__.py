@@ -1,1 +1,1 @@
-"""The formats that are written: one file or folder for each."""
+"""The writers: one file or folder for each format."""

@@ -14,7 +14,7 @@ from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
 from edge_infer_converters.passes.ranges import METHODS
 from edge_infer_converters.passes.weight_only import engine_options as weight_options
 from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
-from edge_infer_converters.targets import PLACES
+from edge_infer_converters.targets import TARGETS
 from edge_infer_converters.writers import onnx as onnx_writer
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def encode_tflite(
     Args:
         plan: The precision of a TFLite file.
         graph: The model in TFLite operators.
-        model: The model as it came.
+        model: The source.
         ranges: The inputs that give int8 its ranges.
 
     Raises:
@@ -92,7 +92,7 @@ def encode_tflite(
         return Encoded(own, f"{len(graph.graph.operators)} operators, as it came")
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
-    takes_float = all(PLACES[target].takes("tflite", "fp32") for target in plan.targets)
+    takes_float = all(TARGETS[target].takes("tflite", "fp32") for target in plan.targets)
     if word != "fp32" and takes_float and len(written.data) >= graph.nbytes:
         raise ConversionError(
             f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
@@ -118,7 +118,7 @@ def encode(
 
     Args:
         plan: The precision of an ONNX file.
-        model: The model as it came.
+        model: The source.
         cleaned: The same after `clean_up`.
         ranges: The inputs that give int8 its ranges.
         calibrate: How, one of `ranges.WORDS`.

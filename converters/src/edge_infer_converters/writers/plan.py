@@ -19,7 +19,7 @@ class VariantPlan:
         format: `onnx` or `tflite`.
         precision: What its weights are stored in.
         file: Its path in the bundle; ONNX files are named as transformers.js names them.
-        targets: The kinds of place that it is for.
+        targets: The targets that it is for.
         options: Per backend, the engine settings that parity needs.
         word: What it is asked for as, where that is not its precision.
         integer_interface: Whether its float inputs and outputs become int8 too.

@@ -1,4 +1,4 @@
-"""Between which two numbers every value of a model lies, whatever the model is fed.
+"""Bounds of every value of a model, for any inputs.
 
 Interval arithmetic (Moore, Interval Analysis, 1966) over what is known before the model runs: constants, the ranges of
 element types, sizes (an ArgMax lies below the size of its axis), functions whose results are bounded, indices (ONNX

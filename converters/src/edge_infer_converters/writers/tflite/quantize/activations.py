@@ -34,7 +34,7 @@ def to_integers(graph: Graph, ranges: Ranges, scheme: Scheme, *, integer_interfa
     """Return a copy of a graph that computes with integers.
 
     Args:
-        graph: A float graph; it stays as it is.
+        graph: A float graph; it is not changed.
         ranges: What `ranges.measure` gave for it.
         scheme: Which integers.
         integer_interface: Whether float inputs and outputs become integers too, as microcontrollers want them.

@@ -82,7 +82,7 @@ def store_weights(
     """Return a copy of a graph with its weights in fewer bits.
 
     Args:
-        graph: A float graph; it stays as it is.
+        graph: A float graph; it is not changed.
         choice: The encoding (`int8`, `int4`, `fp16`, `fp32`) of each kind of weights: `table`, `matrix`, `filter`.
         each: The encoding of single constants, by their `id`, where it is another.
 

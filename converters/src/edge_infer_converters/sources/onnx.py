@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -22,6 +22,7 @@ from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
+from edge_infer_converters.sources.source import Source
 from edge_infer_converters.support import Support, check, native_lacks, tflite_graph, unsupported
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ _PRECISIONS: dict[int, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class SourceModel:
+class SourceModel(Source):
     """An ONNX model that was read.
 
     Attributes:
@@ -81,6 +82,7 @@ class SourceModel:
         nbytes: The size of the file, external weights included.
     """
 
+    format: ClassVar = "onnx"
     name: str
     proto: onnx.ModelProto
     inputs: tuple[TensorSpec, ...]
@@ -92,11 +94,6 @@ class SourceModel:
     def count(self) -> str:
         """How many nodes it has, in words."""
         return f"{len(self.proto.graph.node)} nodes"
-
-    @property
-    def format(self) -> str:
-        """The format of the source."""
-        return "onnx"
 
     def reference(self) -> Reference:
         """Load the model into ONNX Runtime, without optimisation."""
@@ -126,9 +123,6 @@ class SourceModel:
         """Write name, version and classes into the metadata of a TFLite graph."""
         graph.keep_names = keep_names
         graph.describe(name, version, classes)
-
-    def own_file(self, id_: str) -> None:
-        """Return None: no variant is the source's file unchanged."""
 
     def release(self) -> tuple[SourceModel, onnx.ModelProto]:
         """Return this source without its weights, and the model that held them."""

@@ -1,8 +1,8 @@
-"""The interface of a source: the operations that a conversion needs of a model of any format."""
+"""The base of a source: the operations that a conversion needs of a model of any format."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,57 +22,61 @@ class Reference(Protocol):
         """Run the model once."""
 
 
-class Source(Protocol):
-    """A model that was read; `sources.onnx.SourceModel` and `sources.tflite.TFLiteSource` are such."""
+class Source:
+    """A model that was read. The methods with a body suit a format whose file is kept unchanged.
 
-    @property
-    def name(self) -> str:
-        """The file's name without its suffix."""
+    Attributes:
+        format: The variants' format that holds the source itself: `onnx` or `tflite`.
+        name: The file's name without its suffix.
+        inputs: The specs of its inputs.
+        outputs: The specs of its outputs.
+        precision: The precision of most of its weights: `fp32`, `fp16`, `int8` or `int4`.
+        nbytes: The size of the file.
+    """
 
-    @property
-    def format(self) -> str:
-        """`onnx` or `tflite`."""
+    __slots__ = ()
 
-    @property
-    def precision(self) -> str:
-        """The precision of most of its weights: `fp32`, `fp16`, `int8` or `int4`."""
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The specs of its inputs."""
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """The specs of its outputs."""
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the file."""
+    format: ClassVar[str]
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    precision: str
+    nbytes: int
 
     @property
     def count(self) -> str:
         """The number of its nodes or operators, in words."""
+        raise NotImplementedError
 
     def reference(self) -> Reference:
         """Load the model into its engine."""
-
-    def nan_weights(self) -> list[str]:
-        """Name the weights that hold NaN."""
-
-    def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[Self, Mapping[str, int] | None]:
-        """Return the model to convert, and the channels removed from each tensor, None without pruning."""
+        raise NotImplementedError
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
         """Find the operators that targets lack, and the TFLite graph."""
+        raise NotImplementedError
 
-    def graph_for_one(self, targets: Sequence[str]) -> FloatGraph | None:
+    def nan_weights(self) -> list[str]:
+        """Name the weights that hold NaN, where they are searched for it."""
+        return []
+
+    def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[Self, Mapping[str, int] | None]:  # noqa: ARG002
+        """Return the model to convert, and the channels removed from each tensor, None without pruning."""
+        return self, None
+
+    def graph_for_one(self, targets: Sequence[str]) -> FloatGraph | None:  # noqa: ARG002
         """Return a TFLite graph with its batch fixed to 1, or None where the source's graph is kept."""
+        return None
 
     def describe(self, graph: FloatGraph, name: str, version: str, classes: Sequence[str], *, keep_names: bool) -> None:
         """Write name, version and classes into the metadata of a TFLite graph made from this source."""
 
-    def own_file(self, id_: str) -> bytes | None:
+    def own_file(self, id_: str) -> bytes | None:  # noqa: ARG002
         """Return the source's bytes where they are this variant unchanged, else None."""
+        return None
 
     def release(self) -> tuple[Self, onnx.ModelProto]:
-        """Return this source without its weights, and the ONNX model that held them."""
+        """Return this source without its ONNX weights, and the ONNX model that held them."""
+        import onnx
+
+        return self, onnx.ModelProto()

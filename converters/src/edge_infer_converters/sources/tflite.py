@@ -7,15 +7,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import onnx
 
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.source import Source
 from edge_infer_converters.support import Support
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ except (RuntimeError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class TFLiteSource:
+class TFLiteSource(Source):
     """A TFLite model that was read.
 
     Attributes:
@@ -47,59 +47,34 @@ class TFLiteSource:
         inputs: What it takes.
         outputs: What it gives.
         precision: What its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
+        nbytes: The size of the file.
     """
 
+    format: ClassVar = "tflite"
     name: str
     data: bytes
     graph: FloatGraph
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     precision: str
+    nbytes: int
 
     @property
     def count(self) -> str:
         """How many operators it has, in words."""
         return f"{len(self.graph.graph.operators)} operators"
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the file."""
-        return len(self.data)
-
-    @property
-    def format(self) -> str:
-        """The format of the source."""
-        return "tflite"
-
     def reference(self) -> Reference:
         """Load the model into LiteRT, without accelerators."""
         return Reference(self)
-
-    def nan_weights(self) -> list[str]:
-        """Return nothing: the weights of a TFLite file are not searched for NaN."""
-        return []
-
-    def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[TFLiteSource, None]:  # noqa: ARG002
-        """Return this source: a TFLite graph is kept."""
-        return self, None
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
         """Return the graph of the file: its operators are TFLite's own."""
         return Support((), None, self.graph)
 
-    def graph_for_one(self, targets: Sequence[str]) -> None:
-        """Return None: the batch of the file is kept."""
-
-    def describe(self, graph: FloatGraph, name: str, version: str, classes: Sequence[str], *, keep_names: bool) -> None:
-        """Leave the metadata of the file unchanged."""
-
     def own_file(self, id_: str) -> bytes | None:
         """Return the bytes of the file for the variant of its own precision."""
         return self.data if id_ == f"tflite/{self.precision}" else None
-
-    def release(self) -> tuple[TFLiteSource, onnx.ModelProto]:
-        """Return this source and an empty model: all its variants are TFLite."""
-        return self, onnx.ModelProto()
 
 
 def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> TFLiteSource:
@@ -134,7 +109,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
     inputs, outputs = (
         tuple(_spec(tensor) for tensor in tensors) for tensors in (graph.graph.inputs, graph.graph.outputs)
     )
-    return TFLiteSource(place.stem, data, graph, inputs, outputs, _precision(graph.graph))
+    return TFLiteSource(place.stem, data, graph, inputs, outputs, _precision(graph.graph), len(data))
 
 
 class Reference:

@@ -122,9 +122,8 @@ def javascript_page() -> str:
         subprocess.run([compiler, "-p", "tsconfig.types.json", "--outDir", folder], cwd=WEB, check=True)
         index = Path(folder) / "index.d.ts"
         wanted = [(index, name) for name, code in _declarations(index).items() if not code[1].startswith("type ")]
-        wanted += [
-            (index, name) for name in re.findall(r"^export \{ (\w+) \};$", index.read_text("utf-8"), re.MULTILINE)
-        ]
+        for names in re.findall(r"^export \{ (.*) \};$", index.read_text("utf-8"), re.MULTILINE):
+            wanted += [(index, name) for name in names.split(", ")]
         entries = dict(_reached(wanted))
     functions = [text for name, (text, is_type) in entries.items() if not is_type]
     types = [entries[name][0] for name in sorted(entries) if entries[name][1]]

@@ -19,7 +19,7 @@ from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.headers import ResponseHeaders, standard_headers
 from edge_infer.server.http.fast_path import DirectEndpoint
 from edge_infer.server.http.limits import DoorLimits
-from edge_infer.server.ingestion.admission import Desk
+from edge_infer.server.ingestion.admission import ServerContext
 from edge_infer.server.ingestion.api_keys import ApiKeys, KeyGuard
 from edge_infer.server.ingestion.infer import InferEndpoint
 from edge_infer.server.ingestion.infer_steps import EventEndpoint
@@ -221,7 +221,7 @@ def create_app(
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
     for name, canary in settings.canaries.items():
         engine.try_version(name, canary)
-    desk = Desk(
+    context = ServerContext(
         engine,
         Parsers(),
         keys,
@@ -230,13 +230,13 @@ def create_app(
     )
     headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
     endpoint = InferEndpoint(
-        desk, limits.max_body_bytes, headers, cache_bytes=limits.cache_bytes, cache_ttl_s=limits.cache_ttl_s
+        context, limits.max_body_bytes, headers, cache_bytes=limits.cache_bytes, cache_ttl_s=limits.cache_ttl_s
     )
-    events = EventEndpoint(desk, limits.max_body_bytes, headers)
+    events = EventEndpoint(context, limits.max_body_bytes, headers)
     streams = StreamEndpoint(
-        desk, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
+        context, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
     )
-    metrics = Metrics(engine, triton_names=triton_metric_names, refusals=desk.ledger.refusals)
+    metrics = Metrics(engine, triton_names=triton_metric_names, refusals=context.ledger.refusals)
     assets = Assets(EncodedFiles(cache_folder))
     hosted = store or HostedStore()
 
@@ -268,5 +268,5 @@ def create_app(
         exception_handlers={EdgeInferError: handle_error, HTTPException: handle_http_error},
         lifespan=lifespan,
     )
-    routes.state.refusals = desk.ledger.refusals
+    routes.state.refusals = context.ledger.refusals
     return Application(engine, endpoint, events, streams, routes, limits, cors_origins)

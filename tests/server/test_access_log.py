@@ -213,7 +213,7 @@ def test_what_is_refused_at_the_door_or_left_has_one_line(
                     data += chunk
                 assert data.startswith(b"HTTP/1.1 %d" % status)
             else:
-                wait_until(lambda: app.direct.desk.memory.taken)  # it has begun to read
+                wait_until(lambda: app.direct.context.memory.taken)  # it has begun to read
         wait_until(lambda: caplog.records)
     assert app.refusals == ({code: 1} if status else {})
     (record,) = (record for record in caplog.records if record.name == "edge_infer.server.access")

@@ -149,7 +149,7 @@ def test_a_body_for_which_there_is_no_memory_is_refused_before_it_comes(
     tiny: Path, gate: Gate, path: str, more: str, sent: bytes
 ) -> None:
     app = create_app({"tiny": tiny}, limits=limits()._replace(max_bodies_bytes=100))
-    memory = app.direct.desk.memory
+    memory = app.direct.context.memory
     with ServerThread(app) as server, ThreadPoolExecutor(2) as threads:
         send = Client(server.url)
         send("/v2/models/tiny/ready")
@@ -182,13 +182,13 @@ def test_a_request_of_a_stream_for_which_there_is_no_memory_is_refused(tiny: Pat
             assert [(number, document["status"]) for number, document, _ in refused] == [(2, 503), (3, 503)]
             gate.open.set()
             assert sorted(number for number, _, _ in answers_of(connection, 2)) == [0, 1]
-        wait_until(lambda: not app.direct.desk.memory.taken)  # an answer counts until its sending is over
+        wait_until(lambda: not app.direct.context.memory.taken)  # an answer counts until its sending is over
 
 
 @pytest.mark.parametrize("path", [DIRECT, APPLICATION, EVENTS])
 def test_who_leaves_within_a_body_gives_its_memory_back(tiny: Path, path: str) -> None:
     app = create_app({"tiny": tiny})
-    memory = app.direct.desk.memory
+    memory = app.direct.context.memory
     with ServerThread(app) as server:
         assert ask(server).status == 200
         with connected(server) as connection:
@@ -211,4 +211,4 @@ def test_what_a_body_unpacks_to_counts_too(tiny: Path, gate: Gate) -> None:
             assert (refused.status, json.loads(refused.body)["code"]) == (503, "queue_full")
         gate.open.set()
         assert first.result().status == 200
-        assert app.direct.desk.memory.taken == 0
+        assert app.direct.context.memory.taken == 0

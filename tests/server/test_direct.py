@@ -356,7 +356,7 @@ def test_a_log_that_fails_loses_no_request_and_gives_back_each_once(
         send("/livez")  # the loop is done with them
         assert lost
         (model,) = app.engine.active()
-        assert (model.in_flight, app.direct.desk.memory.taken) == (0, 0)
+        assert (model.in_flight, app.direct.context.memory.taken) == (0, 0)
         assert (model.statistics.requests, model.statistics.failures) == (4, {"input_error": 3})
 
 

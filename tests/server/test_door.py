@@ -315,7 +315,7 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
         assert answer(connection) == (408, "request_timeout")
         assert refusals(server) == {"request_timeout": 1}
         wait_until(
-            lambda: not app.direct.desk.memory.taken and not any(model.in_flight for model in app.engine.active())
+            lambda: not app.direct.context.memory.taken and not any(model.in_flight for model in app.engine.active())
         )
 
 
@@ -409,7 +409,7 @@ def test_an_answer_that_nobody_reads_takes_memory_until_it_is_read_or_let_go(
                 data = bytearray()
                 while not data.endswith(body):
                     data += connection.recv(1 << 20)
-        wait_until(lambda: not app.direct.desk.memory.taken)
+        wait_until(lambda: not app.direct.context.memory.taken)
         assert ask(server).status == 200
 
 
@@ -444,7 +444,7 @@ def test_a_client_that_never_reads_its_answer_is_let_go(
 def test_a_stream_whose_client_never_reads_counts_in_the_memory_and_is_let_go(tiny: Path, is_cut: bool) -> None:
     door = DoorLimits(read_timeout_s=0.3 if is_cut else 60.0)
     app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=door))
-    memory = app.direct.desk.memory
+    memory = app.direct.context.memory
     asked = masked(FRAME.pack(1, 0, 120_000) + row(1.0, 10_000))
     with ServerThread(app) as server:
         Client(server.url)("/v2/models/tiny/ready")
@@ -496,11 +496,11 @@ def test_a_message_that_does_not_come_ends_its_stream(tiny: Path, is_in_fragment
         connection.sendall(UPGRADE)
         assert b" 101 " in connection.recv(65536)
         connection.sendall(b"\x02" + half[1:] if is_in_fragments else half)
-        wait_until(lambda: app.direct.desk.memory.taken >= 50_000)
+        wait_until(lambda: app.direct.context.memory.taken >= 50_000)
         data = connection.recv(65536)
         assert data[:4] == bytes([0x88, len(data) - 2]) + (1008).to_bytes(2, "big")
         assert connection.recv(65536) == b""
-        wait_until(lambda: not app.direct.desk.memory.taken and not len(app._streams))
+        wait_until(lambda: not app.direct.context.memory.taken and not len(app._streams))
         assert refusals(server) == {"request_timeout": 1}
 
 
@@ -527,13 +527,13 @@ def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -
             connection.sendall(UPGRADE)
             assert b" 101 " in connection.recv(65536)
         one.sendall(masked(b"a" * 200_000, 400_000))
-        wait_until(lambda: app.direct.desk.memory.taken >= 200_000)
+        wait_until(lambda: app.direct.context.memory.taken >= 200_000)
         with suppress(ConnectionError):
             two.sendall(masked(b"a" * 200_000, 400_000))
             data = two.recv(65536)
             assert data[2:4] == (1013).to_bytes(2, "big")
         wait_until(lambda: len(app._streams) == 1)
-        assert app.direct.desk.memory.taken == 200_000
+        assert app.direct.context.memory.taken == 200_000
         assert refusals(server) == {"queue_full": 1}
 
 

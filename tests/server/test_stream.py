@@ -135,9 +135,9 @@ def test_a_client_that_leaves_while_its_answer_is_written_gives_the_memory_back(
         with stream(server.url) as connection:
             connection.send(framed(1, {"inputs": [entry]}, row(1.0, 10_000)))
             assert is_writing.wait(20)
-            assert app.direct.desk.memory.taken
+            assert app.direct.context.memory.taken
         may_go_on.set()
-        wait_until(lambda: not app.direct.desk.memory.taken)
+        wait_until(lambda: not app.direct.context.memory.taken)
         assert app.engine.active()[0].statistics.requests == 1
 
 

@@ -57,7 +57,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection; one too many is refused."""
         super().connection_made(transport)
-        door, memory = self._door, self._direct.desk.memory
+        door, memory = self._door, self._direct.context.memory
         self._reader = ReaderWatch(transport, self.loop, memory, door.read_timeout_s, door.min_body_rate)
         self._sender = SenderWatch(self.loop, self.flow, door, self._too_slow)
         if len(self.connections) > self._door.max_connections:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, ClassVar
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.errors import ClientLeft, problem_parts
 from edge_infer.server.headers import CONTROL
+from edge_infer.server.ingestion.admission import Call
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.metrics.access_log import access, facts_of, log_access
 from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.packing import MIN_BYTES
-from edge_infer.server.response.timing import server_timing
-from edge_infer.server.response.written import Written, takes_long, write
+from edge_infer.server.response.writing import Written, server_timing, takes_long, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     from uvicorn.server import ServerState
 
-    from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.ingestion.infer import InferEndpoint
     from edge_infer.server.ingestion.model_paths import Targets
     from edge_infer.server.protocol.requests import InferRequest
@@ -55,7 +54,7 @@ class _NoEvent:
         """Do nothing."""
 
 
-class DirectRequest:
+class DirectRequest(Call):
     """A request that is answered without ASGI; it stands where uvicorn keeps its `RequestResponseCycle`.
 
     Attributes:
@@ -69,12 +68,7 @@ class DirectRequest:
 
     __slots__ = (
         "_endpoint",
-        "_head",
-        "_model",
-        "_path",
         "_protocol",
-        "_start",
-        "_tenant",
         "asked",
         "chunks",
         "disconnected",
@@ -91,18 +85,13 @@ class DirectRequest:
         endpoint: DirectEndpoint,
         protocol: HttpToolsProtocol,
         path: str,
-        model: LoadedModel,
         head: RequestHead,
         tenant: Tenant,
         start: float,
     ) -> None:
+        super().__init__(endpoint.context, path, head, tenant, start)
         self._endpoint = endpoint
         self._protocol = protocol
-        self._path = path
-        self._model = model
-        self._head = head
-        self._tenant = tenant
-        self._start = start
         self.asked: InferRequest | None = None
         self.chunks: list[bytes | memoryview] = []
         self.left = head.content_length
@@ -114,7 +103,7 @@ class DirectRequest:
 
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; what comes of it is not kept."""
-        self._endpoint.desk.ledger.rejected(self._model, error)
+        self.rejected(error)
         self._respond(*self._endpoint.refusal(error), error.code)
 
     def add(self, piece: bytes) -> None:
@@ -126,22 +115,14 @@ class DirectRequest:
     def run(self) -> None:
         """Parse the body, which is complete, and queue the request."""
         self.more_body = False
-        model, head = self._model, self._head
+        model, head = self.model, self.head
+        assert model is not None and head is not None
         chunks, self.chunks = self.chunks, []
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         try:
             head.check_media_type()
             self.asked = self._endpoint.application.parse(model, head, body)
-            submit(
-                model,
-                self.asked,
-                start=self._start,
-                finish=self._finish,
-                priority=head.priority,
-                timeout_s=head.timeout_s,
-                is_gone=self._left,
-                tenant=self._tenant,
-            )
+            submit(self, self.asked, self._finish, self._left)
         except Exception as error:
             self._fail(error)
 
@@ -157,16 +138,14 @@ class DirectRequest:
         if self.more_body and not self.response_complete:
             self._give_back()
             if not code:
-                left = ClientLeft("The client left before its body was there")
-                code = self._endpoint.desk.ledger.failed(self._model, self._head, self._path, self._start, left).code
+                code = self.failed(ClientLeft("The client left before its body was there")).code
             if access.isEnabledFor(logging.INFO):
                 self._log(status, size, code)
 
     def _give_back(self) -> None:
-        """Let go of the model and of the body's memory, before anything that may fail: it must happen once."""
+        """Let go of the model and of the body's memory, before anything that may fail."""
         self.response_complete = True
-        self._endpoint.desk.memory.taken -= self._head.content_length
-        self._model.dispatcher.finished(self._model)
+        self.close()
 
     def _left(self) -> bool:
         return self.disconnected
@@ -177,12 +156,12 @@ class DirectRequest:
             self._fail(result)
             return
         try:
-            assert self.asked is not None
-            head = self._head
+            model, head = self.model, self.head
+            assert self.asked is not None and model is not None and head is not None
             if takes_long(self.asked, result, is_raw=head.is_raw):
-                self._send_later(asyncio.to_thread(write, self._model, head, self.asked, result))
+                self._send_later(asyncio.to_thread(write, model, head, self.asked, result))
                 return
-            written = write(self._model, head, self.asked, result)
+            written = write(model, head, self.asked, result)
             if head.accept_encoding and len(written.body) >= MIN_BYTES:
                 self._send_later(written)
                 return
@@ -197,7 +176,8 @@ class DirectRequest:
         async def send() -> None:
             try:
                 written = writing if isinstance(writing, Written) else await writing
-                written = await self._endpoint.application.packed(written, self._head)
+                assert self.head is not None
+                written = await self._endpoint.application.packed(written, self.head)
             except Exception as error:
                 self._fail(error)
             else:
@@ -207,24 +187,14 @@ class DirectRequest:
 
     def _send(self, written: Written) -> None:
         self._give_back()
-        model = self._model
         timings, serialization_s = written.timings, written.serialization_s
-        total_s = self._endpoint.desk.ledger.answered(
-            model,
-            self._head,
-            self._path,
-            self._start,
-            timings,
-            serialization_s,
-            self._tenant.name,
-            written.variant,
-        )
+        total_s = self.answered(timings, serialization_s, written.variant)
         timing = (b"server-timing", server_timing(timings, serialization_s, total_s))
         self._respond(200, lines_of([*written.headers, timing]), written.body)
 
     def _fail(self, error: Exception) -> None:
         self._give_back()
-        told = self._endpoint.desk.ledger.failed(self._model, self._head, self._path, self._start, error)
+        told = self.failed(error)
         status, body, headers = problem_parts(told)
         self._respond(status, lines_of(headers), body, told.code)
 
@@ -238,8 +208,9 @@ class DirectRequest:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         protocol = self._protocol
-        head, endpoint = self._head, self._endpoint
-        is_draining = endpoint.desk.engine.is_draining
+        head, endpoint = self.head, self._endpoint
+        assert head is not None
+        is_draining = self.context.engine.is_draining
         lines = [_STATUS_LINES[status], endpoint.always(protocol.server_state), headers]
         if head.request_id:
             lines += (b"x-request-id: ", head.request_id, b"\r\n")
@@ -254,9 +225,10 @@ class DirectRequest:
         protocol.on_response_complete()
 
     def _log(self, status: int, size: int, code: str) -> None:
-        names = ((b"x-request-id", self._head.request_id), (b"traceparent", self._head.traceparent))
-        facts = facts_of(names, self._model, self._tenant.name, code)
-        log_access("POST", self._path, status, size, self._start, facts)
+        assert self.head is not None
+        names = ((b"x-request-id", self.head.request_id), (b"traceparent", self.head.traceparent))
+        facts = facts_of(names, self.model, self.tenant.name, code)
+        log_access("POST", self.path, status, size, self.start, facts)
 
 
 def lines_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -283,7 +255,7 @@ class DirectEndpoint:
         checks_origin: bool = False,
     ) -> None:
         self.application = application
-        self.desk = application.desk
+        self.context = application.context
         self._ours = lines_of(application.headers)
         self._always = b""
         self._default: list[tuple[bytes, bytes]] = []
@@ -311,7 +283,7 @@ class DirectEndpoint:
         now = perf_counter()
         if now > self._let_on_at:
             self._let_workers_on(now)
-        engine, _, keys, memory, _ = self.desk
+        engine, _, keys, memory, _ = self.context
         if engine.is_draining or self._is_cached:
             return None
         try:
@@ -328,15 +300,14 @@ class DirectEndpoint:
         model = engine.current(*target, tenant.name)
         if model is None:
             return None
-        request = DirectRequest(self, protocol, path, model, head, tenant, now)
-        refusal = model.dispatcher.refusal(model, head.priority, tenant)
-        refusal = refusal or memory.refusal(head.content_length)
+        request = DirectRequest(self, protocol, path, head, tenant, now)
+        refusal = request.refusal(model) or memory.refusal(head.content_length)
         if refusal is not None:
             request.refuse(refusal)
-        elif not model.dispatcher.hold(model):
+        elif not request.hold(model):
             return None
         else:
-            memory.taken += head.content_length
+            request.take(head.content_length)
         return request
 
     def _let_workers_on(self, now: float) -> None:
@@ -346,7 +317,7 @@ class DirectEndpoint:
         which wakes the thread, but too late to take it; and a thread that is woken begins to wait anew, so it never
         comes to ask for the interpreter, as it does after `sys.getswitchinterval()` (CPython, `take_gil`).
         """
-        if any(dispatcher.scheduler.running for dispatcher in self.desk.engine.dispatchers.values()):
+        if any(dispatcher.scheduler.running for dispatcher in self.context.engine.dispatchers.values()):
             sleep(0)
             now = perf_counter()
         self._let_on_at = now + _LET_ON_EVERY_S

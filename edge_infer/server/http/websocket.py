@@ -40,7 +40,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         app: Any = self.config.app
         self._refusals = app.refusals
         self._door: DoorLimits = app.limits.door
-        self._memory: BodyMemory = app.direct.desk.memory
+        self._memory: BodyMemory = app.direct.context.memory
         most = b"%d" % self.config.ws_max_size
         self.default_headers = [*self.default_headers, (b"max-message-bytes", most)]  # of a handshake
         self._queued = self._held = 0

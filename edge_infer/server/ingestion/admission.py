@@ -1,4 +1,4 @@
-"""Entry: how a request gets to its model, and how it leaves it again, whatever came of it."""
+"""Carry one request for a model through its life: admit, hold the model and the memory, record, let go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.server.errors import ClientLeft, ShuttingDown, expected
 from edge_infer.server.headers import REFUSED
-from edge_infer.server.ingestion.memory_budget import BodyShare
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.scheduling.shares import ANYONE
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from edge_infer.server.scheduling.shares import Tenant
 
 
-class Desk(NamedTuple):
-    """What all ways to ask a model share.
+class ServerContext(NamedTuple):
+    """What all requests share: HTTP, WebSocket and server-sent events alike.
 
     Attributes:
         engine: The models.
         parsers: Reads requests for a model.
-        keys: Tells who asks.
+        keys: Tells whose key a request has.
         memory: Bounds what the bodies of all requests take together.
         ledger: Takes note of what became of them.
     """
@@ -46,70 +45,81 @@ class Desk(NamedTuple):
     ledger: Ledger
 
     def admit(self, headers: Iterable[tuple[bytes, bytes]]) -> Tenant:
-        """Return who asks.
+        """Return the tenant of a request.
 
         Raises:
             ShuttingDown: The server is stopping.
-            Unauthorized: It is nobody that the server knows.
+            Unauthorized: The server does not know its key.
         """
         if self.engine.is_draining:
             raise ShuttingDown("The server is stopping", hint="ask another, or come back")
         return self.keys.tenant_of(headers)
 
 
-class Entry:
-    """One request over ASGI.
+class Call:
+    """One request for a model, whatever carries it.
 
     Args:
-        desk: What it shares with others.
-        scope: ASGI's.
+        context: What it shares with others.
+        path: Its path.
+        head: What its headers say; None until they are read.
+        tenant: Whose it is.
+        start: When it came, in seconds of `perf_counter`; None for now.
 
     Attributes:
-        start: When it came, in seconds of `perf_counter`.
-        path: What it asks for.
-        tenant: Who asks.
-        share: Counts the memory of its body.
+        context: As given, as are `path`, `head`, `tenant` and `start`.
+        model: The model that it is for, once that is known.
     """
 
-    def __init__(self, desk: Desk, scope: Scope) -> None:
-        self.start = perf_counter()
-        self.path: str = scope["path"]
-        self.tenant = ANYONE
-        self.share = BodyShare(desk.memory)
-        self._desk = desk
-        self._scope = scope
-        self._head: RequestHead | None = None
-        self._model: LoadedModel | None = None
-        self._is_rejected = False
+    __slots__ = ("_is_held", "_is_rejected", "_size", "context", "head", "model", "path", "start", "tenant")
 
-    async def open(self, target: tuple[str, str | None]) -> tuple[LoadedModel, RequestHead]:
-        """Let the request in: return its model, which is held until `close`, and what its headers say.
+    def __init__(
+        self,
+        context: ServerContext,
+        path: str,
+        head: RequestHead | None = None,
+        tenant: Tenant = ANYONE,
+        start: float | None = None,
+    ) -> None:
+        self.context = context
+        self.path = path
+        self.head = head
+        self.tenant = tenant
+        self.start = perf_counter() if start is None else start
+        self.model: LoadedModel | None = None
+        self._size = 0
+        self._is_held = self._is_rejected = False
 
-        Args:
-            target: The model and its version.
+    def refusal(self, model: LoadedModel) -> EdgeInferError | None:
+        """Return why a model has no room for the request now; None where it has."""
+        assert self.head is not None
+        self.model = model
+        return model.dispatcher.refusal(model, self.head.priority, self.tenant)
+
+    def hold(self, model: LoadedModel) -> bool:
+        """Hold a model until `release`; False where it was replaced meanwhile."""
+        self.model = model
+        self._is_held = model.dispatcher.hold(model)
+        return self._is_held
+
+    def take(self, size: int) -> None:
+        """Take memory for so many bytes more, room or not."""
+        self._size += size
+        self.context.memory.taken += size
+
+    def grow(self, size: int) -> None:
+        """Take memory for so many bytes more.
 
         Raises:
-            EdgeInferError: There is no such model, no room for the request, or another reason not to take it.
+            QueueFull: There is no room.
         """
-        desk, scope = self._desk, self._scope
-        self.tenant = desk.admit(scope["headers"])
-        note(scope, tenant=self.tenant.name)
-        self._head = head = RequestHead(scope["headers"])
-        engine = desk.engine
-        model = engine.current(*target, self.tenant.name)
-        while True:
-            if model is None:
-                model = await engine.get(*target, self.tenant.name)
-            note(scope, model=model.name, version=model.version)
-            refusal = model.dispatcher.refusal(model, head.priority, self.tenant)
-            if refusal is not None:
-                self._is_rejected = True
-                desk.ledger.rejected(model, refusal)
-                raise refusal
-            if model.dispatcher.hold(model):
-                self._model = model
-                return model, head
-            model = None  # it was replaced meanwhile
+        memory = self.context.memory
+        memory.taken -= self._size
+        refusal = memory.refusal(self._size + size)
+        memory.taken += self._size
+        if refusal is not None:
+            raise refusal
+        self.take(size)
 
     def answered(self, timings: Timings, serialization_s: float, variant: str, start: float | None = None) -> float:
         """Take note of an answer; return the seconds that it took.
@@ -120,19 +130,87 @@ class Entry:
             variant: What ran, where the model has several variants.
             start: When the step began of which it is the answer; None for all of the request.
         """
-        model, head = self._model, self._head
+        model, head = self.model, self.head
         assert model is not None and head is not None
-        start = self.start if start is None else start
-        return self._desk.ledger.answered(
-            model, head, self.path, start, timings, serialization_s, self.tenant.name, variant
+        return self.context.ledger.answered(
+            model,
+            head,
+            self.path,
+            self.start if start is None else start,
+            timings,
+            serialization_s,
+            self.tenant.name,
+            variant,
         )
+
+    def rejected(self, error: EdgeInferError) -> None:
+        """Take note that the request was not taken."""
+        self._is_rejected = True
+        self.context.ledger.rejected(self.model, error)
 
     def failed(self, error: Exception) -> EdgeInferError:
         """Take note of what went wrong; return what the client is told."""
         if self._is_rejected:
-            told = expected(error)
-        else:
-            told = self._desk.ledger.failed(self._model, self._head, self.path, self.start, error)
+            return expected(error)
+        return self.context.ledger.failed(self.model, self.head, self.path, self.start, error)
+
+    def release(self) -> None:
+        """Let go of the model."""
+        if self._is_held:
+            self._is_held = False
+            assert self.model is not None
+            self.model.dispatcher.finished(self.model)
+
+    def close(self) -> None:
+        """Give back the body's memory and the model; once more does nothing."""
+        self.context.memory.taken -= self._size
+        self._size = 0
+        self.release()
+
+
+class HttpCall(Call):
+    """A request over ASGI.
+
+    Args:
+        context: What it shares with others.
+        scope: ASGI's.
+    """
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, context: ServerContext, scope: Scope) -> None:
+        super().__init__(context, scope["path"])
+        self._scope = scope
+
+    async def open(self, target: tuple[str, str | None]) -> tuple[LoadedModel, RequestHead]:
+        """Let the request in: return its model, which is held until `close`, and what its headers say.
+
+        Args:
+            target: The model and its version.
+
+        Raises:
+            EdgeInferError: There is no such model, no room for the request, or another reason not to take it.
+        """
+        scope, engine = self._scope, self.context.engine
+        self.tenant = self.context.admit(scope["headers"])
+        note(scope, tenant=self.tenant.name)
+        self.head = head = RequestHead(scope["headers"])
+        model = engine.current(*target, self.tenant.name)
+        while True:
+            if model is None:
+                model = await engine.get(*target, self.tenant.name)
+            note(scope, model=model.name, version=model.version)
+            refusal = self.refusal(model)
+            if refusal is not None:
+                self.rejected(refusal)
+                raise refusal
+            if self.hold(model):
+                return model, head
+            self.model = model = None
+
+    def failed(self, error: Exception) -> EdgeInferError:
+        """Take note of what went wrong; return what the client is told."""
+        told = super().failed(error)
         note(self._scope, code=told.code)
         return told
 
@@ -140,9 +218,3 @@ class Entry:
         """Take note of a client that left before its body was there, unless it was hung up on."""
         if REFUSED not in self._scope:
             self.failed(ClientLeft("The client left before its body was there"))
-
-    def close(self) -> None:
-        """Give back the body's memory and the model."""
-        self.share.give_back()
-        if self._model is not None:
-            self._model.dispatcher.finished(self._model)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import InputError, PayloadTooLarge, listed
 from edge_infer.server.errors import UnsupportedMediaType
-from edge_infer.server.ingestion.zstd_frames import check_frames
 from edge_infer.server.protocol.requests import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -19,12 +18,15 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive
 
-    from edge_infer.server.ingestion.memory_budget import BodyShare
 
 #: Packed bodies up to this size are tried on the event loop: their headers and the first 64 KiB take 0.2 ms.
 _SMALL_BYTES = 8 * 2**10
 #: The most members of a gzip stream: compressors that work in blocks, such as bgzip, write one for each 64 KiB.
 _MAX_MEMBERS = 4096
+#: The most frames of a zstd stream.
+_MAX_FRAMES = 2**16
+#: The least bytes of a part of a zstd stream, and the parts of the longest body: four bytes become up to 128 KiB.
+_ZSTD_PART_BYTES, _ZSTD_PARTS = 64, 2**17
 _PART_BYTES = 256 * 2**10
 #: zlib's word for: a gzip or a zlib stream, whichever comes.
 _GZIP_OR_ZLIB = 47
@@ -37,14 +39,14 @@ def too_large(limit: int, got: int | None = None) -> PayloadTooLarge:
     )
 
 
-async def read_body(receive: Receive, declared: int, limit: int, share: BodyShare | None = None) -> bytes:
+async def read_body(receive: Receive, declared: int, limit: int, grow: Callable[[int], None] | None = None) -> bytes:
     """Read a request's body, or refuse it as soon as it is known to be too large.
 
     Args:
         receive: ASGI's.
         declared: Its `Content-Length`, -1 where there is none.
         limit: The most bytes.
-        share: Counts the memory of all bodies; None not to.
+        grow: Takes memory for so many bytes more; None not to count them.
 
     Raises:
         PayloadTooLarge: It has more bytes than the limit.
@@ -54,8 +56,8 @@ async def read_body(receive: Receive, declared: int, limit: int, share: BodyShar
     if declared > limit:
         raise too_large(limit, declared)
     counted = max(declared, 0)
-    if share is not None:
-        share.grow(counted)
+    if grow is not None:
+        grow(counted)
     chunks: list[bytes] = []
     size, has_more = 0, True
     while has_more:
@@ -67,8 +69,8 @@ async def read_body(receive: Receive, declared: int, limit: int, share: BodyShar
         size += len(chunks[-1])
         if size > limit:
             raise too_large(limit)
-        if share is not None and size > counted:
-            share.grow(size - counted)
+        if grow is not None and size > counted:
+            grow(size - counted)
             counted = size
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
@@ -132,38 +134,68 @@ def _inflate(body: bytes, limit: int) -> bytes:
 
 
 def _inflated(body: bytes, limit: int, wbits: int, most: int) -> bytes:
-    """Unpack up to so many members, one behind the other."""
-    stream, members = zlib.decompressobj(wbits), 1
+    """Unpack up to so many members of zlib."""
+
+    def unpack_part(stream: Any, part: bytes, room: int) -> bytes:
+        data: bytes = stream.decompress(part, room)
+        return data
+
+    return _members(body, limit, lambda: zlib.decompressobj(wbits), unpack_part, most, _PART_BYTES)
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    """Unpack frames of zstd, in parts so short that the little that each may become bounds the memory of a bomb."""
+    from zstandard import ZstdDecompressor, ZstdError
+
+    def unpack_part(stream: Any, part: bytes, _room: int) -> bytes:
+        data: bytes = stream.decompress(part)
+        return data
+
+    part_bytes = max(_ZSTD_PART_BYTES, limit // _ZSTD_PARTS)
+    try:
+        return _members(body, limit, ZstdDecompressor().decompressobj, unpack_part, _MAX_FRAMES, part_bytes)
+    except ZstdError as error:
+        raise EOFError(str(error)) from error
+
+
+def _members(
+    body: bytes,
+    limit: int,
+    make: Callable[[], Any],
+    unpack_part: Callable[[Any, bytes, int], bytes],
+    most: int,
+    part_bytes: int,
+) -> bytes:
+    """Unpack up to so many members, one behind the other.
+
+    Args:
+        body: The members.
+        limit: The most bytes that they may become.
+        make: Makes the decompressor of a member, with `eof` and `unused_data`.
+        unpack_part: Gives it a part, and the most bytes that are wanted.
+        most: The most members.
+        part_bytes: The bytes of a part; what is behind a member is copied once for each.
+
+    Raises:
+        EOFError: The last member is cut short, or there are more members.
+        PayloadTooLarge: They become more bytes than the limit.
+    """
+    stream, members = make(), 1
     pieces, size, at = [], 0, 0
     while not (stream.eof and at == len(body)):
         if stream.eof:
             if members == most:
                 raise EOFError(f"it has {len(body) - at} bytes behind its end")
-            stream, members = zlib.decompressobj(wbits), members + 1
-        # In parts, as what is behind a member is copied once for each.
-        part = body[at : at + _PART_BYTES]
+            stream, members = make(), members + 1
+        part = body[at : at + part_bytes]
         if not part:
             raise EOFError("it is cut short")
-        pieces.append(stream.decompress(part, limit + 1 - size))
+        pieces.append(unpack_part(stream, part, limit + 1 - size))
         size += len(pieces[-1])
         if size > limit:
             raise too_large(limit)
         at += len(part) - len(stream.unused_data)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _unzstd(body: bytes, limit: int) -> bytes:
-    from zstandard import ZstdDecompressor, ZstdError
-
-    check_frames(body)
-    try:
-        with ZstdDecompressor().stream_reader(body, read_across_frames=True) as reader:
-            data = reader.read(limit + 1)
-    except ZstdError as error:
-        raise EOFError(str(error)) from error
-    if len(data) > limit:
-        raise too_large(limit)
-    return data
 
 
 _UNPACKERS: dict[str, Callable[[bytes, int], bytes]] = {"gzip": _gunzip, "deflate": _inflate, "zstd": _unzstd}

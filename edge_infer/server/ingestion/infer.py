@@ -18,14 +18,13 @@ from starlette.requests import ClientDisconnect
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError, PayloadTooLarge
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.headers import echoed
-from edge_infer.server.ingestion.admission import Desk, Entry
+from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.submit import ask, departure
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.packing import MIN_BYTES, pack
-from edge_infer.server.response.timing import server_timing
-from edge_infer.server.response.written import Written, takes_long, write
+from edge_infer.server.response.writing import Written, server_timing, takes_long, write
 from edge_infer.server.scheduling.request import Timings, too_late
 
 if TYPE_CHECKING:
@@ -48,27 +47,27 @@ class InferEndpoint:
     """Answers inference requests.
 
     Args:
-        desk: What all ways to ask a model share.
+        context: What all requests share.
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
         cache_bytes: The room for the answers of each model that may be sent again; 0 for none.
         cache_ttl_s: How long they may be.
 
     Attributes:
-        desk: As given, as is `max_body_bytes`.
+        context: As given, as is `max_body_bytes`.
         headers: What every answer carries.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        context: ServerContext,
         max_body_bytes: int,
         headers: list[tuple[bytes, bytes]],
         *,
         cache_bytes: int = 0,
         cache_ttl_s: float = 60.0,
     ) -> None:
-        self.desk = desk
+        self.context = context
         self.max_body_bytes = max_body_bytes
         self.headers = [*headers, (b"cache-control", b"no-store")]
         self._cache_bytes = cache_bytes
@@ -77,25 +76,25 @@ class InferEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
-        entry, status = Entry(self.desk, scope), 200
+        call, status = HttpCall(self.context, scope), 200
         try:
-            model, head = await entry.open(target)
-            written = await self._infer(model, head, receive, entry)
+            model, head = await call.open(target)
+            written = await self._infer(model, head, receive, call)
             written = await self.packed(written, head)
             body, headers = written.body, written.headers
-            total_s = entry.answered(written.timings, written.serialization_s, written.variant)
+            total_s = call.answered(written.timings, written.serialization_s, written.variant)
             headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total_s)))
         except ClientDisconnect:
-            entry.left()
+            call.left()
             return
         except Exception as error:
-            status, body, headers = problem_parts(entry.failed(error))
+            status, body, headers = problem_parts(call.failed(error))
         finally:
-            entry.close()
+            call.close()
         headers += self.headers
         headers.append((b"content-length", b"%d" % len(body)))
         headers += echoed(scope["headers"])
-        if self.desk.engine.is_draining:
+        if self.context.engine.is_draining:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -116,7 +115,7 @@ class InferEndpoint:
         Raises:
             InputError: It does not fit the model.
         """
-        parser = self.desk.parsers.of(model)
+        parser = self.context.parsers.of(model)
         if not head.is_raw:
             return parser.parse(body, head.json_length)
         asked = parser.parse_raw(body)
@@ -129,20 +128,20 @@ class InferEndpoint:
         model: LoadedModel,
         head: RequestHead,
         receive: Receive,
-        entry: Entry,
+        call: HttpCall,
     ) -> Written:
         head.check_media_type()
-        body = await read_body(receive, head.content_length, self.max_body_bytes, entry.share)
+        body = await read_body(receive, head.content_length, self.max_body_bytes, call.grow)
         cache = self._cache_of(model)
         if cache is None:
-            return await self._compute(model, head, body, receive, entry)
+            return await self._compute(model, head, body, receive, call)
         key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
         kept = cache.get(key)
         if kept is not None:
             model.statistics.cache_hits += 1
             return Written(kept.body, list(kept.headers), _NO_TIME, 0.0)
         while (leader := cache.in_flight.get(key)) is not None:
-            found = await _led(leader, head, entry.start)
+            found = await _led(leader, head, call.start)
             if found is not None:  # else one of those that waited leads the others
                 model.statistics.coalesced += 1
                 if isinstance(found, EdgeInferError):
@@ -153,7 +152,7 @@ class InferEndpoint:
         cache.in_flight[key] = mine
         result: Written | EdgeInferError | None = None
         try:
-            result = written = await self._compute(model, head, body, receive, entry)
+            result = written = await self._compute(model, head, body, receive, call)
             if written.is_kept:
                 cache.put(key, written.body, written.headers)
             return written._replace(headers=list(written.headers))
@@ -178,18 +177,18 @@ class InferEndpoint:
         head: RequestHead,
         body: bytes,
         receive: Receive,
-        entry: Entry,
+        call: HttpCall,
     ) -> Written:
         if head.content_encoding:
             body = await unpacked(body, head.content_encoding, self.max_body_bytes)
-            entry.share.grow(len(body))
+            call.grow(len(body))
         json_length = len(body) if head.json_length is None else head.json_length
         is_large = not head.is_raw and json_length >= LARGE_BYTES
         if is_large:
-            asked = await self.desk.parsers.in_thread(self.parse, model, head, body)
+            asked = await self.context.parsers.in_thread(self.parse, model, head, body)
         else:
             asked = self.parse(model, head, body)
-        answer = await ask(model, asked, head, entry.start, departure(receive), entry.tenant)
+        answer = await ask(call, asked, departure(receive))
         if takes_long(asked, answer, is_raw=head.is_raw):
             return await asyncio.to_thread(write, model, head, asked, answer)
         return write(model, head, asked, answer)

@@ -18,13 +18,12 @@ from starlette.requests import ClientDisconnect
 from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.errors import ClientLeft, problem_parts, status_of
 from edge_infer.server.headers import echoed
-from edge_infer.server.ingestion.admission import Desk, Entry
+from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.submit import ask, departure
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import LARGE_BYTES
-from edge_infer.server.response.writing import write_answer
-from edge_infer.server.response.written import takes_long
+from edge_infer.server.response.writing import takes_long, write_answer
 from edge_infer.tensors.arrays import to_numpy
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.ingestion.memory_budget import BodyShare
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
 
@@ -171,42 +169,42 @@ class EventEndpoint:
     """Answers requests for steps.
 
     Args:
-        desk: What all ways to ask a model share.
+        context: What all requests share.
         max_body_bytes: The most bytes of a body, packed or not.
         headers: What every answer carries.
     """
 
-    def __init__(self, desk: Desk, max_body_bytes: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self._desk = desk
+    def __init__(self, context: ServerContext, max_body_bytes: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._context = context
         self._max_body_bytes = max_body_bytes
         self._headers = [*headers, (b"cache-control", b"no-store")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
-        entry, is_begun = Entry(self._desk, scope), False
+        call, is_begun = HttpCall(self._context, scope), False
         try:
-            model, head = await entry.open(target)
-            plan = await self._plan(model, head, receive, entry.share)
+            model, head = await call.open(target)
+            plan = await self._plan(model, head, receive, call)
             is_begun = True
             await self._begin(scope, send)
-            await self._run(model, head, plan, entry, receive, send)
+            await self._run(model, plan, call, receive, send)
         except ClientDisconnect:
-            entry.left()
+            call.left()
             return
         except Exception as error:
-            await self._fail(entry.failed(error), scope, send, is_begun=is_begun)
+            await self._fail(call.failed(error), scope, send, is_begun=is_begun)
         finally:
-            entry.close()
+            call.close()
 
-    async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, share: BodyShare) -> Plan:
+    async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, call: HttpCall) -> Plan:
         head.check_media_type()
-        body = await read_body(receive, head.content_length, self._max_body_bytes, share)
+        body = await read_body(receive, head.content_length, self._max_body_bytes, call.grow)
         if head.content_encoding:
             body = await unpacked(body, head.content_encoding, self._max_body_bytes)
-            share.grow(len(body))
+            call.grow(len(body))
         arguments = (body, model.inputs, model.outputs, model.max_rows)
         if len(body) >= LARGE_BYTES:
-            return await self._desk.parsers.in_thread(parse_plan, *arguments)
+            return await self._context.parsers.in_thread(parse_plan, *arguments)
         return parse_plan(*arguments)
 
     async def _begin(self, scope: Scope, send: Send) -> None:
@@ -217,9 +215,8 @@ class EventEndpoint:
     async def _run(
         self,
         model: LoadedModel,
-        head: RequestHead,
         plan: Plan,
-        entry: Entry,
+        call: HttpCall,
         receive: Receive,
         send: Send,
     ) -> None:
@@ -234,14 +231,14 @@ class EventEndpoint:
             start = perf_counter()
             current = {name: value[step] if name in plan.sequence else value for name, value in inputs.items()}
             asked = plan.request._replace(inputs=current, outputs=needed)
-            answer = await ask(model, asked, head, start, is_gone, entry.tenant)
+            answer = await ask(call, asked, is_gone, start)
             written_at = perf_counter()
             to_write = (model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant)
             if takes_long(plan.request, answer, is_raw=False):
                 data, _ = await asyncio.to_thread(write_answer, *to_write)
             else:
                 data, _ = write_answer(*to_write)
-            entry.answered(answer.timings, perf_counter() - written_at, answer.variant, start)
+            call.answered(answer.timings, perf_counter() - written_at, answer.variant, start)
             await send(_event(b"step", data))
             for output, name in plan.state.items():
                 inputs[name] = answer.outputs[output]
@@ -258,7 +255,7 @@ class EventEndpoint:
             return
         status, body, headers = problem_parts(error)
         headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]
-        if self._desk.engine.is_draining:
+        if self._context.engine.is_draining:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})

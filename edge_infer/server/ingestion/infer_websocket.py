@@ -22,17 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.errors import EdgeInferError
 from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.errors import ShuttingDown, status_of
+from edge_infer.server.ingestion.admission import Call, ServerContext
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.protocol.requests import LARGE_BYTES
-from edge_infer.server.response.joining import joined
-from edge_infer.server.response.writing import octets, write_answer
-from edge_infer.server.response.written import takes_long
+from edge_infer.server.response.writing import octets, takes_long, write_answer
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.ingestion.admission import Desk
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
     from edge_infer.server.scheduling.request import Answer
@@ -45,14 +43,28 @@ MAX_STREAM_BYTES = 32 * 2**20
 #: WebSocket close codes, RFC 6455 section 7.4.1.
 _GOING_AWAY, _NO_TEXT, _BAD_PAYLOAD = 1001, 1003, 1007
 _HEAD = FRAME.size
+#: Answers are joined up to this many bytes: clients refuse long messages, Python's `websockets` from 1 MiB on.
+_MAX_MESSAGE_BYTES = 2**18
 
 
-class _Ticket(NamedTuple):
-    """What is kept of a request until it is answered: the client's number, its bytes, and when it came."""
+class _FrameCall(Call):
+    """The request of one frame.
 
-    number: int
-    size: int
-    start: float
+    Attributes:
+        number: The client's.
+        size: Its bytes.
+        is_raw: Whether it is nothing but the bytes of the only input.
+        asked: What it asks for, once it is parsed.
+    """
+
+    __slots__ = ("asked", "is_raw", "number", "size")
+
+    def __init__(self, stream: Stream, number: int, size: int, *, is_raw: bool) -> None:
+        super().__init__(stream.context, stream.path, stream.head, stream.tenant)
+        self.number = number
+        self.size = size
+        self.is_raw = is_raw
+        self.asked: InferRequest | None = None
 
 
 class _Written(NamedTuple):
@@ -67,11 +79,11 @@ class Served(NamedTuple):
     """What all streams of a server share.
 
     Attributes:
-        desk: What they share with all ways to ask a model.
+        context: What they share with all requests.
         max_in_flight: How many requests of one stream may be in flight.
     """
 
-    desk: Desk
+    context: ServerContext
     max_in_flight: int
 
 
@@ -88,6 +100,8 @@ class Stream:
         send: ASGI's.
 
     Attributes:
+        context: What it shares with all requests.
+        path: As given, as are `head` and `tenant`.
         requests: How many requests came.
         errors: How many of them failed or were refused.
     """
@@ -103,11 +117,11 @@ class Stream:
         send: Send,
     ) -> None:
         self.requests = self.errors = 0
-        self._engine, self._parsers, _, self._memory, self._ledger = served.desk
+        self.context = served.context
+        self.path, self.head, self.tenant = path, head, tenant
+        self._engine, self._parsers, _, self._memory, _ = served.context
         self._max_in_flight = served.max_in_flight
-        self._path, self._head, self._tenant = path, head, tenant
         self._name, self._version = target
-        self._priority, self._timeout_s = head.priority, head.timeout_s
         self._receive = receive
         self._send = send
         self._in_flight = 0
@@ -192,159 +206,122 @@ class Stream:
     # -- one request --
 
     def _begin(self, number: int, body: bytes, json_length: int) -> None:
-        ticket = _Ticket(number, len(body), perf_counter())
+        call = _FrameCall(self, number, len(body), is_raw=json_length == 0)
         self.requests += 1
         self._in_flight += 1
-        self._bytes += ticket.size
-        refusal: EdgeInferError | None = self._memory.refusal(ticket.size)
-        self._memory.taken += ticket.size
+        self._bytes += call.size
+        refusal: EdgeInferError | None = self._memory.refusal(call.size)
+        call.take(call.size)
         self._is_empty.clear()
         model = None
         if self._engine.is_draining:
             refusal = ShuttingDown("The server is stopping", hint="ask another, or come back")
         else:
-            model = self._engine.current(self._name, self._version, self._tenant.name)
+            model = call.model = self._engine.current(self._name, self._version, self.tenant.name)
         if model is not None and refusal is None:
-            refusal = self._refusal_of(model)
+            refusal = call.refusal(model)
         if refusal is not None:
-            self._refuse(model, ticket, refusal)
-        elif model is None or json_length >= LARGE_BYTES or not model.dispatcher.hold(model):
-            task = asyncio.create_task(self._ask_slowly(ticket, body, json_length))
+            self._refuse(call, refusal)
+        elif model is None or json_length >= LARGE_BYTES or not call.hold(model):
+            task = asyncio.create_task(self._ask_slowly(call, body, json_length))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._asked_slowly, ticket))
+            task.add_done_callback(partial(self._asked_slowly, call))
         else:
-            self._ask(model, ticket, body, json_length)
+            self._ask(call, model, body, json_length)
 
-    def _refusal_of(self, model: LoadedModel) -> EdgeInferError | None:
-        return model.dispatcher.refusal(model, self._priority, self._tenant)
-
-    def _asked_slowly(self, ticket: _Ticket, task: asyncio.Task[None]) -> None:
+    def _asked_slowly(self, call: _FrameCall, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():  # nobody answers it
-            self._memory.taken -= ticket.size
+            call.close()
 
-    async def _ask_slowly(self, ticket: _Ticket, body: bytes, json_length: int) -> None:
+    async def _ask_slowly(self, call: _FrameCall, body: bytes, json_length: int) -> None:
         """Ask a model that must be loaded first, or with JSON that takes long to parse."""
-        model, is_held, asked = None, False, None
         try:
-            model = await self._engine.get(self._name, self._version, self._tenant.name)
-            refusal = self._refusal_of(model)
+            model = await self._engine.get(self._name, self._version, self.tenant.name)
+            refusal = call.refusal(model)
             if refusal is not None:
-                self._refuse(model, ticket, refusal)
+                self._refuse(call, refusal)
                 return
-            while not (is_held := model.dispatcher.hold(model)):  # it was replaced meanwhile
-                model = await self._engine.get(self._name, self._version, self._tenant.name)
+            while not call.hold(model):  # it was replaced meanwhile
+                model = await self._engine.get(self._name, self._version, self.tenant.name)
             if json_length >= LARGE_BYTES:
-                asked = await self._parsers.in_thread(self._parsers.of(model).parse, body, json_length)
-            is_held = False
-            self._ask(model, ticket, body, json_length, asked)
+                call.asked = await self._parsers.in_thread(self._parsers.of(model).parse, body, json_length)
         except Exception as error:
-            self._fail(model, ticket, error)
-        finally:
-            if is_held and model is not None:
-                model.dispatcher.finished(model)
+            self._fail(call, error)
+        else:
+            self._ask(call, model, body, json_length)
 
-    def _ask(
-        self,
-        model: LoadedModel,
-        ticket: _Ticket,
-        body: bytes,
-        json_length: int,
-        asked: InferRequest | None = None,
-    ) -> None:
+    def _ask(self, call: _FrameCall, model: LoadedModel, body: bytes, json_length: int) -> None:
         """Ask a model that is held, and let go of it once there is an answer."""
         try:
-            parser = self._parsers.of(model)
-            if asked is None:
-                asked = parser.parse(body, json_length) if json_length else parser.parse_raw(body)
-            submit(
-                model,
-                asked,
-                start=ticket.start,
-                finish=partial(self._finish, model, ticket, asked, json_length == 0),
-                priority=self._priority,
-                timeout_s=self._timeout_s,
-                is_gone=self._left,
-                tenant=self._tenant,
-            )
+            if call.asked is None:
+                parser = self._parsers.of(model)
+                call.asked = parser.parse(body, json_length) if json_length else parser.parse_raw(body)
+            submit(call, call.asked, partial(self._finish, call), self._left)
         except Exception as error:
-            model.dispatcher.finished(model)
-            self._fail(model, ticket, error)
+            self._fail(call, error)
 
     def _left(self) -> bool:
         return self._is_gone
 
-    def _finish(
-        self,
-        model: LoadedModel,
-        ticket: _Ticket,
-        asked: InferRequest,
-        is_raw: bool,
-        result: Answer | EdgeInferError,
-    ) -> None:
-        model.dispatcher.finished(model)
+    def _finish(self, call: _FrameCall, result: Answer | EdgeInferError) -> None:
+        call.release()
         if isinstance(result, EdgeInferError):
-            self._fail(model, ticket, result)
+            self._fail(call, result)
             return
-        is_raw = is_raw and len(model.outputs) == 1
+        model, asked = call.model, call.asked
+        assert model is not None and asked is not None
+        is_raw = call.is_raw and len(model.outputs) == 1
         if takes_long(asked, result, is_raw=is_raw):
-            task = asyncio.create_task(self._write_slowly(model, ticket, asked, result))
+            task = asyncio.create_task(self._write_slowly(call, model, asked, result))
             self._writing.add(task)
             task.add_done_callback(self._writing.discard)
             return
         try:
             written = _written(model, asked, result, is_raw)
         except Exception as error:
-            self._fail(model, ticket, error)
+            self._fail(call, error)
         else:
-            self._answer(model, ticket, result, written)
+            self._answer(call, result, written)
 
-    async def _write_slowly(self, model: LoadedModel, ticket: _Ticket, asked: InferRequest, result: Answer) -> None:
+    async def _write_slowly(self, call: _FrameCall, model: LoadedModel, asked: InferRequest, result: Answer) -> None:
         """Let a thread write an answer of much JSON; others overtake it."""
         try:
             written = await asyncio.to_thread(_written, model, asked, result, False)
         except Exception as error:
-            self._fail(model, ticket, error)
+            self._fail(call, error)
         else:
-            self._answer(model, ticket, result, written)
+            self._answer(call, result, written)
 
-    def _answer(self, model: LoadedModel, ticket: _Ticket, result: Answer, written: _Written) -> None:
-        self._ledger.answered(
-            model,
-            self._head,
-            self._path,
-            ticket.start,
-            result.timings,
-            written.seconds,
-            self._tenant.name,
-            result.variant,
-        )
+    def _answer(self, call: _FrameCall, result: Answer, written: _Written) -> None:
+        call.answered(result.timings, written.seconds, result.variant)
         body, json_length, _ = written
-        self._put(ticket, FRAME.pack(ticket.number, json_length, len(body) - json_length) + body)
+        self._put(call, FRAME.pack(call.number, json_length, len(body) - json_length) + body)
 
-    def _fail(self, model: LoadedModel | None, ticket: _Ticket, error: Exception) -> None:
-        self._put_error(ticket, self._ledger.failed(model, self._head, self._path, ticket.start, error))
+    def _fail(self, call: _FrameCall, error: Exception) -> None:
+        call.release()
+        self._put_error(call, call.failed(error))
 
-    def _refuse(self, model: LoadedModel | None, ticket: _Ticket, error: EdgeInferError) -> None:
-        self._ledger.rejected(model, error)
-        self._put_error(ticket, error)
+    def _refuse(self, call: _FrameCall, error: EdgeInferError) -> None:
+        call.rejected(error)
+        self._put_error(call, error)
 
     # -- answers --
 
-    def _put_error(self, ticket: _Ticket, error: EdgeInferError) -> None:
+    def _put_error(self, call: _FrameCall, error: EdgeInferError) -> None:
         self.errors += 1
         document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
         body = json.dumps(document, ensure_ascii=False, default=str).encode("utf-8", "replace")
-        self._put(ticket, FRAME.pack(ticket.number, len(body), 0) + body)
+        self._put(call, FRAME.pack(call.number, len(body), 0) + body)
 
-    def _put(self, ticket: _Ticket, data: bytes) -> None:
+    def _put(self, call: _FrameCall, data: bytes) -> None:
         """Send an answer; until then it takes memory in the place of its request."""
-        self._memory.taken -= ticket.size
+        call.close()
         if self._is_gone:
             return
         self._memory.taken += len(data)
         self._unsent += len(data)
-        self._bytes += len(data) - ticket.size
+        self._bytes += len(data) - call.size
         self._done.append(data)
         self._has_done.set()
 
@@ -377,3 +354,22 @@ def _written(model: LoadedModel, asked: InferRequest, result: Answer, is_raw: bo
         return _Written(octets(result.outputs[model.outputs[0].name]), 0, perf_counter() - start)
     body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs, result.variant)
     return _Written(body, len(body) if length is None else length, perf_counter() - start)
+
+
+def joined(frames: list[bytes], most: int = _MAX_MESSAGE_BYTES) -> list[bytes]:
+    """Join frames to messages of at most so many bytes; a frame that has more is a message of its own.
+
+    >>> joined([b"aa", b"bb", b"cccc"], 4)
+    [b'aabb', b'cccc']
+    """
+    if sum(map(len, frames)) <= most:
+        return [b"".join(frames)]
+    messages: list[list[bytes]] = [[]]
+    size = 0
+    for frame in frames:
+        if size and size + len(frame) > most:
+            messages.append([])
+            size = 0
+        messages[-1].append(frame)
+        size += len(frame)
+    return [b"".join(message) for message in messages]

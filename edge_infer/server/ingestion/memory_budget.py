@@ -40,35 +40,3 @@ class BodyMemory:
     def is_over(self, part: int) -> bool:
         """Tell whether so many of the bytes that are taken are beyond the most; who is alone never is."""
         return self.taken > max(self._most, part)
-
-
-class BodyShare:
-    """What the body of one request takes of it.
-
-    Args:
-        memory: Of all bodies.
-    """
-
-    def __init__(self, memory: BodyMemory) -> None:
-        self._memory = memory
-        self._size = 0
-
-    def grow(self, size: int) -> None:
-        """Take so many bytes more.
-
-        Raises:
-            QueueFull: There is no room.
-        """
-        memory = self._memory
-        memory.taken -= self._size
-        refusal = memory.refusal(self._size + size)
-        memory.taken += self._size
-        if refusal is not None:
-            raise refusal
-        self._size += size
-        memory.taken += size
-
-    def give_back(self) -> None:
-        """Take nothing any more."""
-        self._memory.taken -= self._size
-        self._size = 0

@@ -10,51 +10,45 @@ from typing import TYPE_CHECKING
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.execution.run_batch import batch_key
 from edge_infer.server.scheduling.request import Answer, Request
-from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.server.ingestion.admission import Call
     from edge_infer.server.protocol.requests import InferRequest
-    from edge_infer.server.scheduling.shares import Tenant
 
 #: The key of all requests of a model whose batches are of one.
 _ONE_BY_ONE = "one by one"
 
 
 def submit(
-    model: LoadedModel,
+    call: Call,
     asked: InferRequest,
-    *,
-    start: float,
     finish: Callable[[Answer | EdgeInferError], None],
-    priority: int = 0,
-    timeout_s: float = 0.0,
     is_gone: Callable[[], bool] | None = None,
-    tenant: Tenant = ANYONE,
-) -> Request:
+    start: float | None = None,
+) -> None:
     """Queue a request; `finish` is called once, on the event loop.
 
     Args:
-        model: The model, held by the caller.
-        asked: What is asked.
-        start: When it came.
+        call: The request, which holds its model.
+        asked: Its inputs and the wanted outputs; its own priority and timeout go before those of the headers.
         finish: Takes the answer or the error.
-        priority: What its headers say, where the request itself says nothing.
-        timeout_s: The same of the timeout; 0 for none.
         is_gone: Tells whether the client left.
-        tenant: Who asks.
+        start: When it came; None for when the call did.
 
     Raises:
         QueueFull: There is no room.
         DeviceLost: The device has failed.
     """
+    model, head = call.model, call.head
+    assert model is not None and head is not None
+    start = call.start if start is None else start
     rows, key = batch_key(asked.inputs, asked.outputs) if model.has_rows else (1, None)
     if model.batcher.max_batch_size == 1:
         rows, key = rows or 1, _ONE_BY_ONE
-    timeout_s = asked.timeout_s or timeout_s
+    timeout_s = asked.timeout_s or head.timeout_s
     request = Request(
         asked.inputs,
         asked.outputs,
@@ -62,15 +56,14 @@ def submit(
         key=key,
         arrived=start,
         finish=finish,
-        priority=asked.priority or priority,
+        priority=asked.priority or head.priority,
         deadline=start + timeout_s if timeout_s else inf,
         is_gone=is_gone,
-        tenant=tenant,
+        tenant=call.tenant,
     )
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer
         _answer_in_time(model, request, request.deadline - perf_counter())
-    return request
 
 
 def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
@@ -90,22 +83,15 @@ def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None
 
 
 async def ask(
-    model: LoadedModel,
-    asked: InferRequest,
-    head: RequestHead,
-    start: float,
-    is_gone: Callable[[], bool] | None = None,
-    tenant: Tenant = ANYONE,
+    call: Call, asked: InferRequest, is_gone: Callable[[], bool] | None = None, start: float | None = None
 ) -> Answer:
     """Run a request in one of the model's next batches.
 
     Args:
-        model: The model, held by the caller.
-        asked: What is asked.
-        head: Its headers, which may name a priority and a timeout too.
-        start: When it came.
+        call: The request, which holds its model.
+        asked: Its inputs and the wanted outputs.
         is_gone: Tells whether the client left.
-        tenant: Who asks.
+        start: When it came; None for when the call did.
 
     Raises:
         QueueFull: There is no room.
@@ -118,16 +104,7 @@ async def ask(
         if not future.done():
             future.set_result(result)
 
-    submit(
-        model,
-        asked,
-        start=start,
-        finish=finish,
-        priority=head.priority,
-        timeout_s=head.timeout_s,
-        is_gone=is_gone,
-        tenant=tenant,
-    )
+    submit(call, asked, finish, is_gone, start)
     result = await future
     if isinstance(result, EdgeInferError):
         raise result

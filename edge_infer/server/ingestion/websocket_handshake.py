@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from edge_infer.server.ingestion.admission import Desk
+    from edge_infer.server.ingestion.admission import ServerContext
 
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class StreamEndpoint:
     """Answers streams.
 
     Args:
-        desk: What all ways to ask a model share.
+        context: What all requests share.
         headers: What every answer of HTTP carries.
         origins: The other servers whose pages may open streams.
         max_streams: How many streams there may be.
@@ -42,20 +42,20 @@ class StreamEndpoint:
 
     def __init__(
         self,
-        desk: Desk,
+        context: ServerContext,
         headers: list[tuple[bytes, bytes]],
         *,
         origins: Sequence[str] = (),
         max_streams: int = MAX_STREAMS,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._headers = headers
         self._origins = tuple(origins)
         self._max_streams = max_streams
         self._places = 0  # those that are open, and those that are about to be
         self._streams: set[Stream] = set()
-        self._served = Served(desk, max_in_flight)
+        self._served = Served(context, max_in_flight)
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -65,13 +65,13 @@ class StreamEndpoint:
         await receive()  # websocket.connect
         with ExitStack() as place:
             try:
-                tenant = self._desk.admit(scope["headers"])
+                tenant = self._context.admit(scope["headers"])
                 check_origin(scope["headers"], self._origins)
                 note(scope, tenant=tenant.name)
                 head = RequestHead(scope["headers"])
                 self._take_place()
                 place.callback(self._give_place)
-                model = await self._desk.engine.get(*target, tenant.name)
+                model = await self._context.engine.get(*target, tenant.name)
                 note(scope, model=model.name, version=model.version)
             except Exception as error:
                 place.close()
@@ -101,7 +101,7 @@ class StreamEndpoint:
 
     async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
         told = expected(error)
-        self._desk.ledger.rejected(None, told)
+        self._context.ledger.rejected(None, told)
         status, body, headers = problem_parts(told)
         note(scope, status=status, code=told.code)
         headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]

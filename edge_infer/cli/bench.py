@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
 from edge_infer.platform.cpu import is_emulated
+from edge_infer.platform.posix import allowed_cpus
 from edge_infer.runtime.measurements import machine
 from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import Choice, worth_measuring
@@ -205,7 +205,7 @@ def _ways(
 def _cpus(pin: str | None) -> list[int]:
     if pin is None:
         return []
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    allowed = allowed_cpus()
     try:
         cpus = sorted({int(part) for part in pin.split(",")})
     except ValueError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from pathlib import Path
 from threading import Event
@@ -164,6 +163,7 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
     edge-infer device watch-folder /srv/models &
     edge-infer serve /srv/models/current     # serves the new version from the next request on
     """  # noqa: D301  click reads the \b
+    from edge_infer.platform.posix import on_termination
     from edge_infer.platform.systemd import Watchdog, notify
     from edge_infer.tools.device.drop_folder import DropFolder
 
@@ -176,7 +176,7 @@ def watch_folder(folder: Path, interval_s: float, once: bool) -> None:
         sys.exit(not all(one.is_current for one in taken))
     last = [monotonic()]
     stop = Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())  # how systemd stops a service
+    on_termination(stop.set)
     notify("READY=1")
     watchdog = Watchdog(lambda: monotonic() - last[0] < max(600.0, 10 * interval_s))
     output.talk(f"Watching {folder}/incoming; Ctrl-C stops")

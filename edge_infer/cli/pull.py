@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import signal
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.platform.posix import on_termination
 from edge_infer.platform.systemd import Watchdog, notify
 
 if TYPE_CHECKING:
@@ -138,11 +138,11 @@ def watch(
 
     stop, wake = Event(), Event()
 
-    def end(*_: object) -> None:
+    def end() -> None:
         stop.set()
         wake.set()
 
-    signal.signal(signal.SIGTERM, end)  # how systemd stops a service: a pull that is under way ends first
+    on_termination(end)  # after the pull that is under way
     notify("READY=1")
     watchdog = Watchdog(lambda: monotonic() - last[0] < patience_s)
     try:

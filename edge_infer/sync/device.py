@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, check_path
 from edge_infer.errors import InputError, IntegrityError, StoreError
+from edge_infer.platform.posix import lock_alone
 from edge_infer.sync.disk import Disk
 from edge_infer.sync.revision import File
 from edge_infer.sync.trust import Floor
@@ -172,7 +173,6 @@ class DeviceStore:
         Raises:
             StoreError: Another process holds it, for longer than `patience_s`.
         """
-        import fcntl
         from time import monotonic, sleep
 
         for folder in (self.folder, self.blobs, self.partial, self.folder / "versions"):
@@ -181,7 +181,7 @@ class DeviceStore:
         with (self.folder / "lock").open("ab") as file:
             while True:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    lock_alone(file)
                 except OSError as error:
                     if monotonic() < deadline:
                         sleep(_LOCK_POLL_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from edge_infer.platform.posix import NO_FOLLOW
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,7 +16,7 @@ class Disk:
 
     def write(self, path: Path, data: bytes | bytearray, offset: int = 0) -> None:
         """Write bytes at an offset of a file, which is made where there is none."""
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW, 0o644)
         with os.fdopen(handle, "wb") as file:
             file.seek(offset)
             file.write(data)

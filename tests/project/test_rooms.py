@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from importlib import import_module
@@ -15,7 +16,7 @@ import edge_infer
 from edge_infer.rooms import EXCEPTIONS, ROOMS, Place, runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PACKAGE = Path(edge_infer.__file__).parent
 PLACES: tuple[Place, ...] = ("page", "device")
@@ -101,3 +102,62 @@ def test_every_file_of_the_page_is_used_there() -> None:
             waiting += imported(ast.parse(files[name].read_text("utf-8")), inside_functions=True)
 
     assert sorted(set(files) - used) == []
+
+
+def modules_of(package: str) -> dict[str, Path]:
+    """Return the modules of a package by dotted name, a package's own file under the package's name."""
+    base = Path(import_module(package).__file__ or "").parent
+    parts = {path: [package, *path.relative_to(base).with_suffix("").parts] for path in base.rglob("*.py")}
+    return {".".join(names).removesuffix(".__init__"): path for path, names in parts.items()}
+
+
+def every_import(path: Path, files: Mapping[str, Path]) -> Iterator[str]:
+    """Give what a file imports anywhere: at its start, in functions, and for types.
+
+    `from package import name` is the module of that name among the files, else the package itself.
+    """
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for one in node.names:
+                inner = f"{node.module}.{one.name}"
+                yield inner if inner in files else node.module
+
+
+def test_no_file_is_in_a_circle_of_imports() -> None:
+    files = modules_of("edge_infer") | modules_of("edge_infer_converters")
+    waiting = {
+        name: {one for one in every_import(path, files) if one in files and one != name} for name, path in files.items()
+    }
+
+    while free := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
+        for name in free:
+            del waiting[name]
+    while last := [name for name in waiting if not any(name in needs for needs in waiting.values())]:
+        for name in last:
+            del waiting[name]
+
+    assert sorted(waiting) == [], "each of these files is in a circle of imports, or between two"
+
+
+def test_the_house_has_at_most_fifteen_rooms() -> None:
+    rooms = [name for name in ROOMS if (PACKAGE / name).is_dir() or name not in ("__init__.py", "__main__.py")]
+
+    assert len([name for name in rooms if name not in ("errors.py", "rooms.py", "py.typed")]) <= 15
+
+
+#: Modules and names of `os` and `socket` that some systems lack.
+POSIX_MODULES = {"fcntl", "grp", "pwd", "resource", "termios"}
+POSIX_NAMES = re.compile(
+    r"\bos\.(fork|sched_\w+|get[eu]?[ug]id|set[eu]?[ug]id|chown|killpg|getpgid|nice|sysconf|statvfs|O_NOFOLLOW)\b"
+    r"|\bsignal\.SIG(?!INT\b)\w+|\bsocket\.(AF_UNIX|SO_REUSEPORT)\b"
+)
+
+
+def test_calls_that_only_posix_systems_have_stand_in_platform_and_server() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] not in ("platform", "server"):
+            source = path.read_text("utf-8")
+            assert POSIX_MODULES.isdisjoint(every_import(path, {})), path
+            assert POSIX_NAMES.search(source) is None, path

@@ -6,7 +6,6 @@ included. Its second line is a JSON object with the times of the calls. What the
 
 from __future__ import annotations
 
-import os
 import sys
 from time import perf_counter
 
@@ -22,7 +21,9 @@ def main(argument: str) -> None:
 
     wishes = json.loads(argument)
     if wishes["pin"]:
-        os.sched_setaffinity(0, wishes["pin"])
+        from edge_infer.platform.posix import bind_to_cpus
+
+        bind_to_cpus(wishes["pin"])
     import edge_infer
 
     try:
@@ -44,6 +45,7 @@ def main(argument: str) -> None:
     sys.stdout.write("first\n")
     sys.stdout.flush()
 
+    from edge_infer.platform.posix import resident_bytes
     from edge_infer.tensors.arrays import has_numpy, present
     from edge_infer.tools.bench.energy import read_energy_uj, used_uj
 
@@ -66,7 +68,7 @@ def main(argument: str) -> None:
         "version": report.engine_version,
         "device": report.device,
         "threads": report.threads,
-        "rss_bytes": _resident_bytes(),
+        "rss_bytes": resident_bytes(),
         "energy_uj": energy,
     }
     sys.stdout.write(json.dumps(answer) + "\n")
@@ -80,15 +82,6 @@ def _warm_up(call: object, seconds: float) -> None:
         if count >= 3 and perf_counter() > until:
             break
         call()
-
-
-def _resident_bytes() -> int | None:
-    """Return the memory that this process has in RAM now."""
-    try:
-        with open("/proc/self/statm") as file:  # noqa: PTH123  pathlib would count towards what is measured
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return None
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from edge_infer.errors import BackendUnavailable
+from edge_infer.platform.posix import is_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,7 +89,7 @@ def _started(launch: Callable[[BrowserType, str, list[str]], _Running], flags: t
         ) from error
     path = find_chromium()
     # Chromium refuses to run its sandbox as root, which containers and CI are.
-    sandbox: tuple[str, ...] = ("--no-sandbox",) if hasattr(os, "geteuid") and os.geteuid() == 0 else ()
+    sandbox: tuple[str, ...] = ("--no-sandbox",) if is_root() else ()
     with sync_playwright() as playwright:
         try:
             running = launch(playwright.chromium, path, [*_QUIET, *sandbox, *flags])

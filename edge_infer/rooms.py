@@ -53,16 +53,13 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
 
 
 def runs_in(path: str, place: Place) -> bool:
-    """Whether a file belongs to what a place gets.
+    """Whether a file runs in a place; a file of an unlisted room does not.
 
     Args:
         path: The file's path in the package, such as `runtime/load.py`.
         place: `page` or `device`.
-
-    Raises:
-        KeyError: The first part of the path is not in `ROOMS`.
     """
-    if place not in ROOMS[path.partition("/")[0]]:
+    if place not in ROOMS.get(path.partition("/")[0], ()):
         return False
     return not any(
         place in places and (path == part or path.startswith(f"{part}/")) for part, (places, _) in EXCEPTIONS.items()

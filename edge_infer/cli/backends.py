@@ -1,4 +1,4 @@
-"""`edge-infer backends`: which engines work here, and what to install for the others."""
+"""`edge-infer backends`: list the engines, their devices, and the packages to install for the missing ones."""
 
 from __future__ import annotations
 

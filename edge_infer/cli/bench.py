@@ -1,4 +1,4 @@
-"""`edge-infer bench`: how fast a bundle is on the engines here, and whether it was faster before."""
+"""`edge-infer bench`: measure the speed of a bundle on the engines of this machine and compare with an older run."""
 
 from __future__ import annotations
 

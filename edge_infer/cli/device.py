@@ -1,4 +1,4 @@
-"""`edge-infer device`: the service, the health and the drop folder of a device."""
+"""`edge-infer device`: manage the service, the health report and the drop folder of a device."""
 
 from __future__ import annotations
 

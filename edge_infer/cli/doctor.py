@@ -1,4 +1,4 @@
-"""`edge-infer doctor`: what is wrong here, and what to type."""
+"""`edge-infer doctor`: check this machine or a live server, and name the remedy of each fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edge-infer info`: what a bundle or a model file holds."""
+"""`edge-infer info`: show the contents of a bundle or a model file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edge-infer publish`: put a bundle into a store of static files, signed."""
+"""`edge-infer publish`: put a signed version of a bundle into a store of static files."""
 
 from __future__ import annotations
 

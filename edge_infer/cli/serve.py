@@ -1,4 +1,4 @@
-"""`edge-infer serve`: the page, the models and inference over HTTP."""
+"""`edge-infer serve`: start the server of pages, models and inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edge-infer slim`: a folder with one model and only what runs it."""
+"""`edge-infer slim`: write a folder with one model, its engine and the runtime."""
 
 from __future__ import annotations
 

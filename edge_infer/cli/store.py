@@ -1,4 +1,4 @@
-"""`edge-infer store`: a publisher's keys and signatures, and the versions on a device."""
+"""`edge-infer store`: manage the keys and signatures of a store and the versions on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `edge-infer info` says of a `.tflite` file."""
+"""`edge-infer info` for a `.tflite` file: operators, tensors, metadata."""
 
 from __future__ import annotations
 

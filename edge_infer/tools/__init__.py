@@ -1,1 +1,1 @@
-"""What only a host runs: bench, browser, device, doctor, slim."""
+"""Programs for a host: benchmarks, the headless browser, the device service, checks of a machine, slim folders."""

@@ -1,4 +1,4 @@
-"""Files over HTTP: entity tags, conditional requests, byte ranges, encodings, caching."""
+"""Serve files over HTTP: entity tags, conditional requests, byte ranges, encodings, caching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`/wheels/pyodide-lock.json`: a lock file of Pyodide's with the wheel of edge-infer in it (format: pyodide-lock)."""
+"""Write `/wheels/pyodide-lock.json`: Pyodide's lock file with the wheel of edge-infer in it.
+
+The entry is written here and not by the package pyodide-lock, because that needs Python 3.12 and the server runs on
+3.11, and because the wheel of an editable checkout changes with each edit, so that no build step can know its digest.
+pyodide-lock 0.2.1 reads the result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/wheels/` and `/simple/`: the wheel of edge-infer, and a package index that has only it."""
+"""The routes `/wheels/` and `/simple/`: the wheel of edge-infer and a package index of this one project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel of edge-infer, built from the files that are installed: what a page's micropip installs.
+"""Build the wheel of the running edge-infer from its installed files, for micropip in a page.
 
 It works from a checkout and from an installed wheel alike, and the same files always give the same bytes.
 """

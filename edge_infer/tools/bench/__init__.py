@@ -1,1 +1,1 @@
-"""How fast a bundle is on the engines here: each way in fresh processes, the page in a real Chromium."""
+"""Benchmarks of a bundle: each engine in fresh processes, the page in a real Chromium."""

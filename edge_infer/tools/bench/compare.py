@@ -1,4 +1,4 @@
-"""Compare a benchmark with an older one: ratios, and what has become worse beyond what the rounds spread."""
+"""Compare a benchmark with an older one: ratios, and the rows that are worse by more than their spread."""
 
 from __future__ import annotations
 

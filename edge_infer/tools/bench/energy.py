@@ -1,4 +1,4 @@
-"""Energy that the processor has used, where Linux tells: the RAPL counters of its packages.
+"""Read the energy counters (RAPL) of the processor packages on Linux.
 
 They count all that runs on the machine, and reading them takes root since they leak secrets (CVE-2020-8694). A
 Raspberry Pi has none.

@@ -1,4 +1,4 @@
-"""A line of the benchmark, and how it is made of what the rounds measured."""
+"""A row of the benchmark, computed from the measurements of its rounds."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The life of a device: its service, a folder to drop models into, its health."""
+"""A device in service: its systemd unit, its drop folder for models, its health report."""

@@ -1,4 +1,4 @@
-"""A folder that models are dropped into, by a USB stick, rsync or hand; what is whole and right becomes current.
+"""The drop folder for models (USB stick, rsync, a copy by hand): a complete and valid bundle becomes the current one.
 
 incoming/             copy a bundle here: a folder or a .zip
 current               a link to the version to serve: replaced by one atomic rename, never missing

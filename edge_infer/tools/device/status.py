@@ -1,4 +1,4 @@
-"""The health of a device, as one JSON object for whoever watches a fleet."""
+"""The health of a device as one JSON object for fleet monitoring."""
 
 from __future__ import annotations
 

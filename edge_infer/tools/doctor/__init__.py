@@ -1,1 +1,1 @@
-"""What is wrong here, and what to type: checks of this machine, of its GPU and of a live server."""
+"""Checks of this machine, its GPU and a live server; each finding names its remedy."""

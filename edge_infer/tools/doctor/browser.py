@@ -1,4 +1,4 @@
-"""The browser that `verify` and `bench` start."""
+"""Check the browser that `verify` and `bench` start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock: a device without a battery wakes in 1970, and then neither TLS nor signed weights can be checked."""
+"""Check the clock: with a date in 1970 neither TLS certificates nor signed weights are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether CUDA can work here, and what of it is missing."""
+"""Check CUDA: the driver, the libraries and the packages that are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For which processor a program or shared library was built: the first bytes of its ELF header."""
+"""Read the processor of a program or shared library from its ELF header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which engines work here."""
+"""Check the availability of each engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts are read from files under a root folder: `/` on the machine itself, a planted tree in tests."""
+"""Read facts from files under a root folder: `/` on the machine, a prepared tree in tests."""
 
 from __future__ import annotations
 

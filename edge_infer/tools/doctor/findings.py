@@ -1,4 +1,4 @@
-"""What a check found: one line for people, with the thing to type."""
+"""A finding of a check: one line of text and its remedy."""
 
 from __future__ import annotations
 

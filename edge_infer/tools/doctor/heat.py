@@ -1,4 +1,4 @@
-"""Heat and power: temperatures, and whether a Raspberry Pi has been slowed down by heat or a weak supply."""
+"""Check heat and power: temperatures, and the throttling of a Raspberry Pi by heat or a weak supply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the engines start? Each is imported in a process of its own, because a wrong wheel may take it down."""
+"""Check that each engine starts, in a process of its own, because a wrong wheel can crash it."""
 
 from __future__ import annotations
 

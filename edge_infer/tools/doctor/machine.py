@@ -1,4 +1,4 @@
-"""All that can be said of a machine from its files."""
+"""Run all checks of a machine that need only its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The installed packages: two that overwrite each other, libraries of another processor, a Python without wheels."""
+"""Check the installed packages: conflicts, libraries for another processor, a Python without wheels."""
 
 from __future__ import annotations
 

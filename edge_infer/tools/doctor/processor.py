@@ -1,4 +1,4 @@
-"""The processor: what it does with int8, how much of it may be used, and whether threads are set against that."""
+"""Check the processor: its int8 instructions, the share of it that may be used, and the thread settings."""
 
 from __future__ import annotations
 

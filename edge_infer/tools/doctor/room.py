@@ -1,4 +1,4 @@
-"""Memory and disk: is there room for a model, and can what is fetched be written?"""
+"""Check memory and disk: room for a model, and a writable cache folder."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A folder with one model and only what runs it: for images and read-only devices."""
+"""Folders with one model, its engine and the runtime, for images and read-only devices."""

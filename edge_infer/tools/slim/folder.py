@@ -1,4 +1,4 @@
-"""Write a slim folder: the engine's library, the runtime without its command line and servers, one variant.
+"""Write a slim folder: the engine's library, the runtime of a bare device (`rooms.py`), one variant.
 
     FOLDER/__main__.py            runs the model: `python -I -S FOLDER inputs.json`
     FOLDER/edge_infer/            the runtime, which needs nothing but Python

@@ -231,7 +231,8 @@ class _Run:
                 if plan.format == "tflite" and plan.precision == "mixed":
                     encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
                 elif plan.format == "tflite":
-                    encoded = encode_tflite(plan, self._tflite_graph(), self.model, ranges)
+                    specs, own = (self.model.inputs, self.model.outputs), self.model.own_file(plan.id)
+                    encoded = encode_tflite(plan, self._tflite_graph(), specs, own, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
                     job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached)
@@ -239,7 +240,7 @@ class _Run:
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
                     encoded = self._search_dynamic(DynamicSearch(cleaned, *judges))
                 else:
-                    encoded = encode(plan, self.model, cleaned, ranges, self._recipe.calibrate)
+                    encoded = encode(plan, self.model.precision, cleaned, ranges, self._recipe.calibrate)
             except (ConversionError, UnsupportedModel) as error:
                 if plan.id == self._source_id:
                     raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
 from edge_infer.tensors.tensor import TensorSpec
@@ -27,28 +27,11 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
 
+    Specs = tuple[TensorSpec, ...]
+
 
 #: How many calls decide between the methods of `auto`.
 _AUTO_CALLS = 32
-
-
-class Model(Protocol):
-    """What a writer reads of a source."""
-
-    @property
-    def precision(self) -> str:
-        """The precision of most of its weights."""
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """The specs of its inputs."""
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """The specs of its outputs."""
-
-    def own_file(self, id_: str) -> bytes | None:
-        """Return the source's bytes where they are this variant unchanged."""
 
 
 class Encoded(NamedTuple):
@@ -74,7 +57,8 @@ class Encoded(NamedTuple):
 def encode_tflite(
     plan: VariantPlan,
     graph: FloatGraph,
-    model: Model,
+    specs: tuple[Specs, Specs],
+    own: bytes | None,
     ranges: CalibrationSet,
 ) -> Encoded:
     """Write a TFLite graph in the precision that a plan asks for.
@@ -82,13 +66,14 @@ def encode_tflite(
     Args:
         plan: The precision of a TFLite file.
         graph: The model in TFLite operators.
-        model: The source.
+        specs: The source's inputs and outputs.
+        own: The source's file where it is this variant unchanged, else None.
         ranges: The inputs that give int8 its ranges.
 
     Raises:
         ConversionError: It cannot be made of this model.
     """
-    if (own := model.own_file(plan.id)) is not None:
+    if own is not None:
         return Encoded(own, f"{len(graph.graph.operators)} operators, as it came")
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
@@ -102,14 +87,14 @@ def encode_tflite(
         notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
     if not written.is_batch_fixed:
         return Encoded(written.data, ", ".join(notes))
-    batches = {spec.shape[0] for spec in model.inputs if spec.shape and isinstance(spec.shape[0], str)}
-    inputs, outputs = (_with_batch_of_one(specs, batches) for specs in (model.inputs, model.outputs))
+    batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
+    inputs, outputs = (_with_batch_of_one(one, batches) for one in specs)
     return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
 def encode(
     plan: VariantPlan,
-    model: Model,
+    source_precision: str,
     cleaned: onnx.ModelProto,
     ranges: CalibrationSet,
     calibrate: str = "minmax",
@@ -118,8 +103,8 @@ def encode(
 
     Args:
         plan: The precision of an ONNX file.
-        model: The source.
-        cleaned: The same after `clean_up`.
+        source_precision: The precision of the source.
+        cleaned: The source after `clean_up`.
         ranges: The inputs that give int8 its ranges.
         calibrate: How, one of `ranges.WORDS`.
 
@@ -127,7 +112,7 @@ def encode(
         ConversionError: It cannot be made of this model.
         UnsupportedModel: ONNX Runtime does not load what was made.
     """
-    if plan.precision == model.precision:
+    if plan.precision == source_precision:
         options = engine_options(cleaned) if plan.precision == "fp16" else None
         return Encoded(onnx_writer.write(cleaned), options=options)
     if plan.precision == "fp16":

@@ -36,9 +36,10 @@ suite-page: setup
 suite-rest: setup
 	$(BIN)/python -m pytest -m 'not browser and not long' $(TESTS)
 
-check-all: setup ## What `make test` leaves out: the long tests, and the runtime on emulated Raspberry Pis
+check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh
 	$(BIN)/python -m pytest -m long
+	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
 	$(MAKE) --no-print-directory pi PI=$(PI)
 
 cpus: setup ## The suite as machines of other sizes see it (CPUS='1 4 8', TESTS=tests/browser for less)

@@ -30,7 +30,10 @@ LATER = datetime.datetime(2100, 2, 1, tzinfo=datetime.UTC)
 @pytest.fixture(params=sorted(path.name for path in HERE.iterdir() if (path / "store").is_dir()))
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of what one commit wrote."""
-    return shutil.copytree(HERE / str(request.param), tmp_path / "written")
+    copy = shutil.copytree(HERE / str(request.param), tmp_path / "written")
+    for key in (copy / "keys").iterdir():
+        key.chmod(0o600)  # git keeps no such mode, and publish asks for it
+    return copy
 
 
 @pytest.mark.parametrize("name", ["dense-1", "dense-1.zip"])

@@ -24,7 +24,7 @@ else:  # a plain base class at run time
 
 
 class Availability(Record):
-    """Whether an engine can work here: on which devices, the preferred first; why not, or not on more; what to type."""
+    """Whether an engine works here, its devices, the preferred first, and the reason and hint for those that do not."""
 
     ready: bool
     devices: tuple[str, ...] = ()

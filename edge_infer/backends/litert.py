@@ -1,4 +1,4 @@
-"""LiteRT, natively: `.tflite` files through ai-edge-litert, or through tflite-runtime where a device has that.
+"""LiteRT, natively: `.tflite` files by ai-edge-litert, or by tflite-runtime on older devices.
 
 Both offer the same `Interpreter`, which is not thread-safe: the session runs one call at a time. Names come from the
 model's signature, which keeps those of the source model; without one from its tensors.

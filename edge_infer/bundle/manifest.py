@@ -1,4 +1,4 @@
-"""The manifest: what `manifest.json` says of a bundle, parsed and checked.
+"""The manifest of a bundle: `manifest.json`, parsed and checked.
 
 The format is described by `docs/reference/manifest.schema.json`. Unknown fields are ignored, an unknown major
 version is refused, and so are the fields that are reserved for later versions, because ignoring them would give

@@ -1,4 +1,4 @@
-"""What the converter measured of each variant: `quality.json`, a note beside the files that the manifest names."""
+"""Reader of `quality.json`: the measured quality of each variant, outside the manifest's revision."""
 
 from __future__ import annotations
 

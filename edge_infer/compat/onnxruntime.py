@@ -1,4 +1,4 @@
-"""What `import onnxruntime` gives in a page; see `edge_infer.compat.install`."""
+"""The module that `import onnxruntime` gives in a page; see `edge_infer.compat.install`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`OrtValue` and `NodeArg`: tensors that lie in the engine's memory, and what a model's inputs and outputs are."""
+"""`OrtValue` and `NodeArg`: tensors in the engine's memory, and the specs of a model."""
 
 from __future__ import annotations
 

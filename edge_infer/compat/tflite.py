@@ -1,4 +1,4 @@
-"""What `from tflite_runtime.interpreter import Interpreter` gives in a page; see `edge_infer.compat.install`.
+"""The `Interpreter` of tflite_runtime and ai_edge_litert in a page; see `edge_infer.compat.install`.
 
 The names, the results and the error texts are those of the native package; the engine is LiteRT.js, by `litert-web`.
 """

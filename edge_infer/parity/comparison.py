@@ -1,4 +1,4 @@
-"""Whether two engines give the same numbers: the measures, and how much difference each precision may make.
+"""Compare the outputs of two engines: error measures, and the limits of each precision.
 
 SQNR is 10 log10(sum ref^2 / sum err^2) in dB, over all elements of a float output. A relative tolerance for each
 element would mean nothing: elements near zero of a correct result differ by 0.4 %. So the largest error is measured

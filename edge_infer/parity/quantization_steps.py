@@ -1,4 +1,4 @@
-"""How far two engines are apart on the same integer model."""
+"""The distance of two engines on one integer model, in quantization steps."""
 
 from __future__ import annotations
 

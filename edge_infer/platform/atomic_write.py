@@ -1,4 +1,4 @@
-"""Write files so that nothing is ever half-written: a temporary name beside the target, fsync, rename."""
+"""Write a file atomically: a temporary file beside the target, fsync, rename."""
 
 from __future__ import annotations
 

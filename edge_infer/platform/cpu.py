@@ -1,4 +1,4 @@
-"""The processors that this process may use: how many, by affinity and by quota, and what they can compute.
+"""The processor: its model and features, and the CPUs that this process may use.
 
 Containers and services are held back in two ways: by affinity, the CPUs that they may run on, and by a quota, the time
 that they may use of all of them. An engine that starts a thread for each CPU of the machine then works against itself.

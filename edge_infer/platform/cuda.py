@@ -1,4 +1,4 @@
-"""Whether CUDA can work here, and what to type where it cannot: packages, driver, devices, libraries.
+"""Check whether CUDA works here (packages, driver, devices, libraries), and name the remedy.
 
 ONNX Runtime lists its CUDA provider wherever the wheel carries it, and goes on with the CPU where it cannot load. So
 what it needs is looked at first, in the order in which people meet it, each fault with its own words.

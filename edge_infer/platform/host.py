@@ -1,4 +1,4 @@
-"""What differs by place: where this Python runs, how it fetches a URL, how it waits.
+"""The place where this Python runs: native or a page, its threads, waiting and cache folder.
 
 Natively there are threads, files and blocking sockets. In a page there is Pyodide: one thread, JavaScript's `fetch`,
 and synchronous requests in workers only. Backends and bundles ask here and need no `js` of their own.

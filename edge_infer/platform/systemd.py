@@ -1,4 +1,4 @@
-"""Tell systemd that a service is ready and alive: the protocol of sd_notify(3), which is a datagram to a socket.
+"""Tell systemd that a service is ready and alive, by the datagrams of sd_notify(3).
 
 Outside a service, where `NOTIFY_SOCKET` is not set, nothing happens.
 """

@@ -53,13 +53,13 @@ def load(
         arrays: What outputs are: `numpy`, `tensor`, or `auto` for numpy where it can be imported.
         options: Settings of one engine, such as `OnnxRuntimeOptions(provider="tensorrt")`, which is then the one used;
             what was measured without them does not count.
-        fallback: The URL of the same model on a server, for what cannot be run here: where no engine can load it, where
-            it was measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
+        fallback: The URL of the same model on a server, used where no engine here can load the model, where it was
+            measured to be slower than the latency budget, or turns out to be; and for calls that fail for want
             of memory. `Session.report()` says what went there. `load` asks the server only where it must. Prepared
             calls and runs that keep tensors stay here.
 
     Raises:
-        BundleError: The source is no bundle or model, or its files are not what they must be.
+        BundleError: The source is not a bundle or model, or its files are damaged.
         InputError: An argument is not one of its choices.
         BackendUnavailable: No engine can run it here, or not on that device.
         UnsupportedModel: The engine cannot load the model.

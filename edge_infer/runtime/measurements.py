@@ -1,4 +1,4 @@
-"""What was measured of a model on this machine: kept between runs, so that the next `load` need not guess.
+"""Measurements of a model on this machine, kept between runs for the next `load`.
 
 One small JSON file for each model lies in `measured/` of the cache folder, named by the model and its revision. What
 is said there counts only on the processor that it was measured on; everything else in the file is checked too, because
@@ -25,7 +25,7 @@ _IN_PAGE: dict[str, tuple[Measurement, ...]] = {}
 
 
 class Measurement(Record):
-    """How fast and how right one way of running a model is on this machine.
+    """The speed and the quality of one way of running a model on this machine.
 
     Attributes:
         variant: The variant's id.
@@ -51,7 +51,7 @@ class Measurement(Record):
 
 
 def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
-    """Return what was measured of a model on this machine; nothing where nothing was, or where it cannot be used.
+    """Return the measurements of a model on this machine; none where there are none, or where they do not apply.
 
     A damaged file is ignored with a warning; it is replaced when the model is measured again.
 
@@ -74,7 +74,7 @@ def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
 def remember(
     name: str, revision: str, rows: Sequence[Measurement], failed: Sequence[tuple[str, str, str, int]] = ()
 ) -> Path | None:
-    """Keep what was measured, beside what was measured of other ways before; return the file, or None in a page.
+    """Keep new measurements beside those of other ways; return the file, or None in a page.
 
     Args:
         name: The model's name.
@@ -106,7 +106,7 @@ def remember(
 
 
 def may_be_remembered(name: str) -> bool:
-    """Tell whether anything was measured of a model of this name: a bare file, whose revision takes time to hash."""
+    """Tell whether a model of this name was measured: a bare file, whose revision takes time to hash."""
     if host.in_browser():
         return bool(_IN_PAGE)
     try:
@@ -125,7 +125,7 @@ def file_of(name: str, revision: str) -> Path:
 def _merged(
     before: Sequence[Measurement], rows: Sequence[Measurement], failed: Sequence[tuple[str, str, str, int]]
 ) -> tuple[Measurement, ...]:
-    """Return some figures, and those from before that still count."""
+    """Return new measurements, and the earlier ones that still apply."""
     tried = {_way(row) for row in rows}.union(failed)
     versions = {row.backend: row.version for row in rows}
     others = [row for row in before if _way(row) not in tried and row.version == versions.get(row.backend, row.version)]
@@ -187,9 +187,9 @@ def _parse(row: Any) -> Measurement:
         raise ValueError("a row has other fields than expected")
     numbers = [row["ms"], row["spread"], row["threads"], *([] if row["sqnr_db"] is None else [row["sqnr_db"]])]
     if not all(isinstance(row[field], str) for field in texts):
-        raise ValueError("a row has a name that is no text")
+        raise ValueError("a row has a name that is not a text")
     if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
-        raise ValueError("a row has a figure that is no number")
+        raise ValueError("a row has a figure that is not a number")
     if not (row["ms"] > 0 and row["spread"] >= 0 and isinstance(row["threads"], int) and 0 <= row["threads"] <= 4096):
-        raise ValueError("a row has a figure that cannot be")
+        raise ValueError("a row has a figure out of range")
     return Measurement(**row)

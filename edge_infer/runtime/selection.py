@@ -1,4 +1,4 @@
-"""Choose the variant and the engine: what was measured here, else a rule table over device, format and precision.
+"""Choose the variant and the engine by measurement, else by a rule table of device, format and precision.
 
 The rules: first the variants whose precision the device's engines compute in, by the engine's rank, then by the order
 of `_PRECISIONS`; last those in float16 on processors, which engines there widen to float32 around each operator. Where

@@ -1,4 +1,4 @@
-"""Session: run tensors through a model, checked once at the door.
+"""Session: run tensors through a model, after one check of the inputs.
 
 A session's `run` may be called from any thread; a prepared call or a stream belongs to one.
 """

@@ -1,4 +1,4 @@
-"""Measure the ways to run a model on this machine, and remember which is the fastest that keeps its quality.
+"""Measure the ways to run a model on this machine, and keep the results for `load`.
 
 Every variant that was made for this kind of place runs on every engine and device here, with one thread and with all
 that may be used. The ways take turns, a block of calls each, round after round: a machine that grows slow (heat, other

@@ -1,4 +1,4 @@
-"""What goes into a session and comes out: inputs checked against their specs, outputs as numpy arrays or Tensors.
+"""Inputs of a session, checked against their specs, and its outputs, as numpy arrays or Tensors.
 
 An input is taken as it is, never cast: a `numpy.ndarray` or a `Tensor` stays what it is, any other buffer is wrapped
 without a copy, nested lists (which have no dtype) are packed in the spec's.

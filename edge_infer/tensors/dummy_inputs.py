@@ -1,4 +1,4 @@
-"""Inputs for a model that brings no examples: right for its specs, good for timing, meaningless otherwise."""
+"""Zero inputs that fit a model's specs, for timing a model without examples."""
 
 from __future__ import annotations
 

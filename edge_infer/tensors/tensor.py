@@ -1,4 +1,4 @@
-"""What a tensor is: TensorSpec, and Tensor, the array that needs no numpy.
+"""TensorSpec, and Tensor, an array that needs no numpy.
 
 A `Tensor` is a shape, a dtype and contiguous little-endian bytes. It offers the subset of `numpy.ndarray` that an
 application needs to read a result, and the buffer protocol, so that `memoryview(t)` and `numpy.asarray(t)` see it

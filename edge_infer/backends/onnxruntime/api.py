@@ -1,4 +1,4 @@
-"""ONNX Runtime's C interface through ctypes: the functions that `onnxruntime_c.py` calls, and nothing of numpy.
+"""ONNX Runtime's C interface through ctypes: the functions that `c.py` calls, without numpy.
 
 `OrtGetApiBase` leads to `OrtApi`, a struct of function pointers. Its order never changes: a version of the interface
 only adds at the end, which static assertions in `onnxruntime_c_api.cc` hold (entry 101 is the last of version 1, 149

@@ -1,4 +1,4 @@
-"""One arena for the sessions of a process on a device.
+"""One memory arena for all sessions of a process on a device.
 
 Each session of ONNX Runtime keeps an arena of its own, which only grows: several models on one GPU hold the sum of
 their peaks. An allocator that is registered with the environment is shared by the sessions that ask for it

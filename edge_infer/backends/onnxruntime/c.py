@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU by its C interface: no numpy, no import of the Python binding, buffers in and buffers out.
+"""ONNX Runtime on the CPU by its C interface, without numpy and without the Python binding.
 
 `onnxruntime.py` takes it where numpy is not imported: there the way to the first result is the interpreter, ctypes and
 one library (a third of the Python binding's start, which is mostly numpy's), and the process is smaller by both.

@@ -1,4 +1,4 @@
-"""Values of ONNX Runtime's C interface: over memory of ours, or copied into it."""
+"""Values of ONNX Runtime's C interface: views of our memory, and copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which entries of ONNX Runtime's session configuration a program and a bundle may set."""
+"""The entries of ONNX Runtime's session configuration that a program and a bundle may set."""
 
 from __future__ import annotations
 

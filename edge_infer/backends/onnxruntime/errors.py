@@ -1,4 +1,4 @@
-"""ONNX Runtime's exceptions as ours: what it says, and the thing to type next."""
+"""Translation of ONNX Runtime's exceptions into ours, each with a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of ONNX Runtime beyond the device: its execution providers and their settings, typed."""
+"""Typed options of ONNX Runtime: execution providers and their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the nodes of an ONNX Runtime session really run.
+"""The providers on which the nodes of an ONNX Runtime session run.
 
 `InferenceSession.get_providers` lists what was registered, not what is used. Two better witnesses: the assignment that
 a session records when it is made (onnxruntime >= 1.24), and the profile of a run, which names the provider of every

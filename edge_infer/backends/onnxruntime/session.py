@@ -1,4 +1,4 @@
-"""Opening a session of ONNX Runtime on the device that was asked for, or saying why it is not used.
+"""Open a session of ONNX Runtime on the chosen device, or say why the device is not used.
 
 ONNX Runtime falls back twice without raising: a provider that does not load is left out, and a session that fails is
 made again on the CPU. Here neither happens: the provider's needs are checked first, the second fallback is off, and

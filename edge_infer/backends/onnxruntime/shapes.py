@@ -1,4 +1,4 @@
-"""What the shapes of the inputs tell of those of the outputs: prepared calls keep a buffer where they do."""
+"""Output shapes computed from input shapes, so that prepared calls keep their buffers."""
 
 from __future__ import annotations
 

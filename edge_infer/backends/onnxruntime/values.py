@@ -1,4 +1,4 @@
-"""Values of ONNX Runtime: specs of its nodes, tensors that stay in its memory, the way in and out of it."""
+"""Conversion of specs and tensors between ONNX Runtime's Python binding and ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model that runs here where it can, and on a server where it cannot: `load(bundle, fallback=URL)`.
+"""A model that runs here, with the same model on a server as fallback: `load(bundle, fallback=URL)`.
 
 A call that fails for want of memory is sent to the server; so are all calls once three in a row were slower than the
 time that a call may take, unless the server turns out to be slower still. Prepared calls and runs that keep tensors

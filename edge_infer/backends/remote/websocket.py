@@ -1,4 +1,4 @@
-"""A model on a server over one WebSocket: threads send as they like, answers find their way back by number.
+"""A model on a server over one WebSocket that threads share; answers are matched by number.
 
     edge_infer.load("ws://127.0.0.1:8080/v2/models/digits")
 

@@ -1,4 +1,4 @@
-"""What crosses between Python and an engine of `web/src/engines/`: calls, tensors and errors.
+"""Calls, tensors and errors between Python and an engine of `web/src/engines/`.
 
 A crossing costs 3 to 5 us: a run of small tensors is one, of larger ones one for each input, one for the call and one
 for each output, and then a tensor is copied once, between the two memories.

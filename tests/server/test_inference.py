@@ -16,8 +16,8 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.errors import STATUSES, UnsupportedMediaType, status_of
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.requests import describe
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle

@@ -20,11 +20,11 @@ from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.protocol import fast
-from edge_infer.server.protocol.elements import DATATYPES
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import parse_request
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.arrays import to_tensor
+from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 from tests.support.server.bundles import bundle_files, write_bundle

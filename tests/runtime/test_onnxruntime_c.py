@@ -89,6 +89,18 @@ def test_a_prepared_call_takes_a_view_where_numpy_is_not_imported(write_model: W
     assert printed.strip() == "[[0.0, 0.0, 0.0], [0.0, 0.0, 7.0]]"
 
 
+def test_a_prepared_call_takes_half_precision_where_numpy_is_not_imported(write_model: WriteModel) -> None:
+    path = write_model(zoo.identity("float16", (1, 2)))
+    code = (
+        "import edge_infer, sys\n"
+        f"call = edge_infer.load({str(path)!r}, arrays='tensor').prepare()\n"
+        "call.inputs['x'][0, 1] = 1.5 if sys.version_info >= (3, 12) else 0x3E00\n"
+        "print(call()['y'].tolist())"
+    )
+
+    assert fresh(code).strip() == "[[0.0, 1.5]]"
+
+
 def test_what_the_engine_refuses_is_said_as_the_python_binding_says_it(
     write_model: WriteModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

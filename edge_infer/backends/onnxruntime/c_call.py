@@ -166,4 +166,6 @@ def _shown(memory: bytearray, dtype: DType, shape: tuple[int, ...]) -> Array:
         from edge_infer.tensors.arrays import to_numpy
 
         return to_numpy(Tensor(view, dtype, shape))
-    return view.cast(dtype.buffer_format, shape) if view.nbytes and dtype.bits >= 8 and shape else view  # type: ignore[call-overload]
+    # Before Python 3.12 a memoryview has no half precision: its user writes the bits, as uint16.
+    code: Any = "H" if dtype is DType.FLOAT16 and sys.version_info < (3, 12) else dtype.buffer_format
+    return view.cast(code, shape) if view.nbytes and dtype.bits >= 8 and shape else view

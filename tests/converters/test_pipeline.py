@@ -318,7 +318,7 @@ def test_a_folder_that_is_no_bundle_is_never_overwritten(write_model: WriteModel
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos/cat.jpg").write_bytes(b"cat")
 
-    with pytest.raises(BundleError, match="is no bundle"):
+    with pytest.raises(BundleError, match="is not a bundle"):
         convert(write_model(zoo.mlp()), tmp_path / "photos", force=True)
 
     assert (tmp_path / "photos/cat.jpg").read_bytes() == b"cat"

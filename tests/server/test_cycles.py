@@ -20,8 +20,6 @@ from tests.support.server.client import Client, row
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: What connections leave; a cycle for each request would be many times more.
-FEW = 100
 JSON = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1.5, 2, 3]}]}).encode()
 
 
@@ -68,6 +66,7 @@ def test_a_request_leaves_no_cycle(port: int, send: Callable[[int, int], None], 
     gc.disable()
     try:
         send(port, count)
-        assert gc.collect() < FEW
+        # A cycle for each request would be `count` objects at least; connections and other threads leave some.
+        assert gc.collect() < count // 4
     finally:
         gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Reference(Protocol):
         """Run the model once."""
 
 
-class Source:
+class Source(ABC):
     """A model that was read. The methods with a body suit a format whose file is kept unchanged.
 
     Attributes:
@@ -44,17 +45,17 @@ class Source:
     nbytes: int
 
     @property
+    @abstractmethod
     def count(self) -> str:
         """The number of its nodes or operators, in words."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reference(self) -> Reference:
         """Load the model into its engine."""
-        raise NotImplementedError
 
+    @abstractmethod
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:
         """Find the operators that targets lack, and the TFLite graph."""
-        raise NotImplementedError
 
     def nan_weights(self) -> list[str]:
         """Name the weights that hold NaN, where they are searched for it."""
@@ -68,7 +69,9 @@ class Source:
         """Return a TFLite graph with its batch fixed to 1, or None where the source's graph is kept."""
         return None
 
-    def describe(self, graph: FloatGraph, name: str, version: str, classes: Sequence[str], *, keep_names: bool) -> None:
+    def describe(  # noqa: B027  optional: a kept file has none to write
+        self, graph: FloatGraph, name: str, version: str, classes: Sequence[str], *, keep_names: bool
+    ) -> None:
         """Write name, version and classes into the metadata of a TFLite graph made from this source."""
 
     def own_file(self, id_: str) -> bytes | None:  # noqa: ARG002

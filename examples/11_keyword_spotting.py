@@ -65,7 +65,7 @@ def windows(count: int, random: np.random.Generator) -> tuple[np.ndarray, np.nda
             word = sing(WORDS[label], random)
             start = random.integers(0, len(window) - len(word) + 1)
             window[start : start + len(word)] += word
-        elif random.random() < 0.5:  # the beginning or the end of a word is no word
+        elif random.random() < 0.5:  # the beginning or the end of a word is not a word
             word = sing(WORDS[random.integers(1, 4)], random)
             part = int(len(word) * random.uniform(0.1, 0.35))
             window[-part:] += word[:part]

@@ -88,7 +88,7 @@ class LiteRTBackend(Backend):
         content = model if isinstance(model, bytes) else Path(model).read_bytes()
         if found == _PACKAGES[1] and not is_whole(content):
             raise UnsupportedModel(
-                f"litert cannot load `{variant.file}`: its {len(content)} bytes are no whole TFLite file",
+                f"litert cannot load `{variant.file}`: its {len(content)} bytes are not a whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
         return LiteRTModel(interpreter_class, content, variant, threads, is_float="interface" in options)

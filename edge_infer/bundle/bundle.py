@@ -92,7 +92,7 @@ class Bundle:
             return cls._from_manifest(remote.read(MANIFEST_NAME, MAX_MANIFEST_BYTES), text, remote)
         if text.startswith(("ws://", "wss://")):
             raise BundleError(
-                f"`{text}` is no model on a server: over a WebSocket models run there",
+                f"`{text}` is not a model on a server: over a WebSocket models run there",
                 hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
             )
         if os.path.isdir(text):
@@ -133,7 +133,7 @@ class Bundle:
             return cls._from_manifest(archive.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), location, archive)
         if _suffix(name) not in MODEL_FORMATS:
             raise BundleError(
-                f"`{location}` is no bundle and no model; expected a folder, a .zip, or one of "
+                f"`{location}` is neither a bundle nor a model; expected a folder, a .zip, or one of "
                 f"{', '.join(MODEL_FORMATS)}",
                 got=name,
             )
@@ -211,7 +211,7 @@ class Bundle:
         """Return the class names; an empty list where there are none.
 
         Raises:
-            BundleError: The file is no JSON list of texts.
+            BundleError: The file is not a JSON list of texts.
         """
         if self.manifest.labels is None:
             return []
@@ -232,7 +232,7 @@ class Bundle:
         try:
             locations = external_locations(model)
         except ValueError as error:
-            raise IntegrityError(f"`{variant.file}` in `{self.location}` is no ONNX file: {error}") from error
+            raise IntegrityError(f"`{variant.file}` in `{self.location}` is not an ONNX file: {error}") from error
         folder = variant.file.rpartition("/")[0]
         for location in locations:
             if f"{folder}/{location}".lstrip("/") not in variant.external:
@@ -435,7 +435,7 @@ def _url_name(url: str) -> str:
     try:
         return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
     except ValueError as error:
-        raise BundleError(f"`{url}` is no URL: {error}", got=url) from error
+        raise BundleError(f"`{url}` is not a URL: {error}", got=url) from error
 
 
 def _join(url: str, path: str) -> str:

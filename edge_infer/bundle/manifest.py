@@ -268,7 +268,7 @@ def _parse_file(entry: Any, where: str) -> FileEntry:
     parts = _list(entry, "parts", where, optional=True)
     for digest in (sha256, *parts):
         if not isinstance(digest, str) or not _matches(_HEX, digest):
-            raise ManifestError(f"{where}: {digest!r} is no sha256, expected 64 hexadecimal digits", got=digest)
+            raise ManifestError(f"{where}: {digest!r} is not a sha256, expected 64 hexadecimal digits", got=digest)
     if parts and len(parts) != -(-size // PART_SIZE):
         raise ManifestError(
             f"{where}: {len(parts)} part hashes for {size} bytes, expected {-(-size // PART_SIZE)}", got=len(parts)

@@ -40,7 +40,7 @@ def _share(context: click.Context, option: click.Parameter, text: str | None) ->
     except ValueError:
         share = -1.0
     if not 0 <= share < 100:
-        raise click.BadParameter(f"{text!r} is no share; write 10% or 0.1", context, option)
+        raise click.BadParameter(f"{text!r} is not a share; write 10% or 0.1", context, option)
     return share
 
 
@@ -227,7 +227,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Row]]:
         return dict(document["machine"]), [row_from_json(entry) for entry in document["rows"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"`{path}` is no benchmark: {error}", hint=f"edge-infer bench BUNDLE --json > {path}"
+            f"`{path}` is not a benchmark: {error}", hint=f"edge-infer bench BUNDLE --json > {path}"
         ) from error
 
 

@@ -82,7 +82,7 @@ def _marked(mark: str, colour: str, text: str, hint: str) -> None:
 
 @contextmanager
 def progress(description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on stderr while a long job runs; where stderr is no terminal, show nothing.
+    """Show a progress bar on stderr while a long job runs; where stderr is not a terminal, show nothing.
 
     Args:
         description: What is being done.

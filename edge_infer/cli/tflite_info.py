@@ -22,7 +22,7 @@ def show(path: Path, *, as_json: bool) -> None:
         as_json: Whether as one JSON object.
 
     Raises:
-        UnsupportedModel: It is no TFLite file, or contradicts itself.
+        UnsupportedModel: It is not a TFLite file, or contradicts itself.
     """
     content = path.read_bytes()
     file = tflite.read(content, path.name)

@@ -76,7 +76,7 @@ async def start(engine: str = "onnxruntime") -> None:
         engine: `onnxruntime` or `litert`.
 
     Raises:
-        BackendUnavailable: This is no page, or the engine's files are missing or of another version.
+        BackendUnavailable: This is not a page, or the engine's files are missing or of another version.
         InputError: There is no such engine.
     """
     if engine == "onnxruntime":

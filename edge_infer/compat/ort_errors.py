@@ -40,7 +40,7 @@ class RuntimeException(Exception):
 
 
 class InvalidProtobuf(Exception):
-    """The bytes are no ONNX model."""
+    """The bytes are not an ONNX model."""
 
 
 class ModelLoaded(Exception):

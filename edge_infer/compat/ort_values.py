@@ -83,7 +83,9 @@ def as_tensor(array: Any) -> Tensor:
     try:
         view = memoryview(array)
     except TypeError:
-        raise TypeError(f"a {type(array).__name__} is no array; pass a numpy array or an edge_infer.Tensor") from None
+        raise TypeError(
+            f"a {type(array).__name__} is not an array; pass a numpy array or an edge_infer.Tensor"
+        ) from None
     dtype = dtype_of_buffer(view)
     if dtype is None:
         raise TypeError(f"a buffer of format {view.format!r} has no ONNX type")

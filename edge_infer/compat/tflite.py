@@ -63,7 +63,7 @@ class Interpreter:
         **kwargs: Other arguments of the native class; those that ask for something else than the default cannot work.
 
     Raises:
-        ValueError: There is no such file, or it is no TFLite model.
+        ValueError: There is no such file, or it is not a TFLite model.
         NotImplementedError: An argument cannot work in a page.
     """
 
@@ -226,7 +226,7 @@ class Interpreter:
         """Copy an array into an input; of the input's own type and shape."""
         if tensor_index not in self._inputs:
             self._check_index(tensor_index)
-            raise NotImplementedError(f"Tensor {tensor_index} cannot be set in a page: it is no input")
+            raise NotImplementedError(f"Tensor {tensor_index} cannot be set in a page: it is not an input")
         if self._call is None:
             raise ValueError("Cannot set tensor: Tensor is unallocated. Try calling allocate_tensors() first")
         name = self._inputs[tensor_index]

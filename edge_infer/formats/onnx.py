@@ -35,7 +35,7 @@ def external_locations(model: bytes) -> list[str]:
     They are relative to the model's folder: the `location` in `TensorProto.external_data` of whatever tensor.
 
     Raises:
-        ValueError: The bytes are no ONNX model.
+        ValueError: The bytes are not an ONNX model.
     """
     return list(dict.fromkeys(_locations(memoryview(model), "model", _MAX_DEPTH)))
 
@@ -123,7 +123,7 @@ def read_metadata(model: bytes) -> ModelMetadata:
     """Read a model's metadata.
 
     Raises:
-        ValueError: The bytes are no ONNX model.
+        ValueError: The bytes are not an ONNX model.
     """
     texts = {2: "", 4: "", 6: ""}
     version = NO_VERSION

@@ -180,11 +180,11 @@ def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
         name: What to call it in an error.
 
     Raises:
-        UnsupportedModel: It is no TFLite file, is cut short, or contradicts itself.
+        UnsupportedModel: It is not a TFLite file, is cut short, or contradicts itself.
     """
     if not is_whole(content):
         raise UnsupportedModel(
-            f"`{name}` is no TFLite model, or is cut short: {len(content)} bytes",
+            f"`{name}` is not a TFLite model, or is cut short: {len(content)} bytes",
             hint="fetch or convert it again",
         )
     try:

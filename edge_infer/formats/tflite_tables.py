@@ -137,7 +137,7 @@ def read_tables(content: bytes) -> TfliteTables:
     """Read a file's tables.
 
     Raises:
-        ValueError: The bytes are no TFLite file, or refer to places outside themselves.
+        ValueError: The bytes are not a TFLite file, or refer to places outside themselves.
     """
     try:
         if content[4:8] == IDENTIFIER:

@@ -107,7 +107,7 @@ def _check(asked: LoadOptions) -> None:
         raise InputError(f"`threads` is {threads}, expected at least 1", got=threads)
     if asked.fallback is not None and not _is_remote(asked.fallback):
         raise InputError(
-            f"`fallback` is `{asked.fallback}`, which is no model on a server",
+            f"`fallback` is `{asked.fallback}`, which is not a model on a server",
             hint='fallback="http://127.0.0.1:8080/v2/models/NAME"',
         )
     if budget is not None and not budget > 0:

@@ -352,17 +352,17 @@ class Stream:
                 )
         if initial:
             raise InputError(
-                f"{listed(list(initial))} is no state of this stream; choose from {listed(list(self._held))}"
+                f"{listed(list(initial))} is not state of this stream; choose from {listed(list(self._held))}"
             )
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run one step.
 
         Args:
-            inputs: The inputs that are no state.
+            inputs: The inputs that are not state.
 
         Returns:
-            The outputs that are no state.
+            The outputs that are not state.
 
         Raises:
             InputError: An input does not fit, or is a state.

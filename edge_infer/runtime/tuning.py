@@ -97,7 +97,7 @@ def tune(
     Raises:
         InputError: An argument is not one of its choices; or no engine that is to be measured takes a number of
             threads, and `threads` names some.
-        BundleError: The source is no bundle or model.
+        BundleError: The source is not a bundle or model.
         BackendUnavailable: No engine can run it here.
         UnsupportedModel: No way to run it works.
 

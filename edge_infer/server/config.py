@@ -77,7 +77,7 @@ def parse_settings(document: Mapping[str, Any]) -> Settings:
     _check_bounds(pools)
     routes = document.get("routes", [])
     if not isinstance(routes, list):
-        raise InputError("`routes` is no list of tables", hint="[[routes]]")
+        raise InputError("`routes` is not a list of tables", hint="[[routes]]")
     table = RoutingTable(pools, [_route(entry, i) for i, entry in enumerate(routes)])
     fast: dict[str, str] = {}
     variants: dict[str, str] = {}
@@ -232,7 +232,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
             raise InputError("A tenant has an empty name", hint="[tenants.shop]")
         keys = entry.get("keys")
         if not isinstance(keys, list) or not keys:
-            raise InputError(f"`{where}.keys` is no list of digests", hint=f'keys = ["{_DIGEST}..."]')
+            raise InputError(f"`{where}.keys` is not a list of digests", hint=f'keys = ["{_DIGEST}..."]')
         digests = [_digest(key, where) for key in keys]
         if seen & set(digests) or len(set(digests)) < len(digests):
             raise InputError(f"`{where}.keys` has a key twice, or one of another tenant", hint="one key, one tenant")
@@ -254,7 +254,7 @@ def _digest(key: object, where: str) -> bytes:
             return digest
     # The entry itself is not shown: it may be a key that was pasted in the place of its digest.
     raise InputError(
-        f"`{where}.keys` has an entry that is no digest, `{_DIGEST}` and 64 hexadecimal digits",
+        f"`{where}.keys` has an entry that is not a digest, `{_DIGEST}` and 64 hexadecimal digits",
         hint="printf %s KEY | sha256sum",
     )
 
@@ -306,21 +306,21 @@ def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _as_table(value: object, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(f"`{where}` is no table", hint=f"[{where}]")
+        raise InputError(f"`{where}` is not a table", hint=f"[{where}]")
     return value
 
 
 def _text(entry: Mapping[str, Any], key: str, where: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value:
-        raise InputError(f"`{where}.{key}` is no text", hint=f'{key} = "..."')
+        raise InputError(f"`{where}.{key}` is not a text", hint=f'{key} = "..."')
     return value
 
 
 def _number(entry: Mapping[str, Any], key: str, where: str, most: float) -> float:
     value = entry.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise InputError(f"`{where}.{key}` is no number from 0 to {most:g}", hint=f"{key} = 1")
+        raise InputError(f"`{where}.{key}` is not a number from 0 to {most:g}", hint=f"{key} = 1")
     return float(value)
 
 

@@ -231,7 +231,7 @@ class InferenceRoutes:
         return found
 
     def _check_control(self, request: Request) -> None:
-        """Refuse a page of another server, which a browser lets send a POST, and a tenant that is no admin."""
+        """Refuse a page of another server, which a browser lets send a POST, and a tenant that is not an admin."""
         check_origin(request.scope["headers"], self._origins)
         self._keys.check_admin(request.scope["headers"])
 
@@ -313,5 +313,5 @@ async def _document(request: Request) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"The body is not JSON: {error}", hint="send {} or nothing") from error
     if not isinstance(document, dict):
-        raise InputError("The body is no JSON object", hint="send {} or nothing")
+        raise InputError("The body is not a JSON object", hint="send {} or nothing")
     return document

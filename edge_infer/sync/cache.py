@@ -27,7 +27,7 @@ def plain_address(address: str) -> str:
     """
     plain = address.removeprefix(_SCHEME)
     if not address.startswith(_SCHEME) or not plain.startswith(("https://", "http://", "/")):
-        raise InputError(f"`{address}` is no address of a store", hint="edge+https://HOST/STORE/MODEL")
+        raise InputError(f"`{address}` is not an address of a store", hint="edge+https://HOST/STORE/MODEL")
     return plain
 
 

@@ -162,7 +162,9 @@ class DeviceStore:
             InputError: It has other characters than letters, digits, `.`, `_`, `:` and `-`, or more than 128.
         """
         if not fullmatch(_NAME, name):
-            raise InputError(f"`{name[:128]}` is no name for a device", hint="letters, digits, `.`, `_`, `:` and `-`")
+            raise InputError(
+                f"`{name[:128]}` is not a name for a device", hint="letters, digits, `.`, `_`, `:` and `-`"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         self.disk.replace(self.folder / "name", f"{name}\n".encode())
 

@@ -63,7 +63,7 @@ def load_keys(folder: Path, role: str) -> list[CryptoSigner]:
     """Return the keys of a role that lie in a folder.
 
     Raises:
-        StoreError: There is none, or one is no key, or others may read it.
+        StoreError: There is none, or one is not a key, or others may read it.
     """
     paths = _paths(folder, role)
     if not paths:
@@ -83,4 +83,4 @@ def _load(path: Path) -> CryptoSigner:
     except OSError as error:
         raise StoreError(f"`{path}` cannot be read: {error}", hint=_HINT) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise StoreError(f"`{path}` is no private key that can be used", hint=_HINT) from error
+        raise StoreError(f"`{path}` is not a private key that can be used", hint=_HINT) from error

@@ -86,14 +86,14 @@ def read_bundle(folder: Path) -> tuple[dict[str, bytes], Manifest]:
     """Return the files of a bundle by path, checked, and its manifest.
 
     Raises:
-        BundleError: It is no bundle folder, or a file is not the one the manifest names.
+        BundleError: It is not a bundle folder, or a file is not the one the manifest names.
     """
     try:
         with (folder / MANIFEST_NAME).open("rb") as file:
             data = file.read(MAX_MANIFEST_BYTES + 1)
     except OSError as error:
         raise BundleError(
-            f"`{folder}` is no bundle folder", hint="edge-infer convert model.onnx -o model.bundle"
+            f"`{folder}` is not a bundle folder", hint="edge-infer convert model.onnx -o model.bundle"
         ) from error
     manifest = Manifest.from_bytes(data)
     files = {MANIFEST_NAME: data}

@@ -349,7 +349,7 @@ class Repository:
             signed = Metadata.from_bytes((self.folder / "tuf" / name).read_bytes()).signed
         except (OSError, RepositoryError) as error:
             raise StoreError(
-                f"`{self.folder}` is no store: tuf/{name} cannot be read",
+                f"`{self.folder}` is not a store: tuf/{name} cannot be read",
                 hint=f"edge-infer store keys init {self.folder} --keys DIR",
             ) from error
         if not isinstance(signed, kind):

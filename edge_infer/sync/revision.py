@@ -140,18 +140,18 @@ def _object(entry: Any) -> Object:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not a text")
     value.encode()  # half of a surrogate pair is none either, and could not be a path
     return value
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**53:
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return value
 
 
 def _digest(value: Any) -> str:
     if not isinstance(value, str) or not fullmatch(_HEX, value):
-        raise ValueError(f"{value!r} is no sha256")
+        raise ValueError(f"{value!r} is not a sha256")
     return value

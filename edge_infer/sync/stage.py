@@ -103,7 +103,7 @@ def stage_of(custom: Any) -> Stage | None:
     if any(type(one) is not int or one < 0 for one in (number, share)):
         raise ValueError(f"step {number!r} with share {share!r}")
     if not isinstance(fallback, str) or not fullmatch(r"([0-9a-f]{64})?", fallback):
-        raise ValueError(f"{fallback!r} is no sha256")
+        raise ValueError(f"{fallback!r} is not a sha256")
     return Stage(number, share, fallback)
 
 
@@ -125,4 +125,4 @@ def parse_share(text: str) -> int:
             return share
     except (ValueError, OverflowError):
         pass
-    raise InputError(f"`{text}` is no share of the devices", hint="10%, canary:10%, all or halt")
+    raise InputError(f"`{text}` is not a share of the devices", hint="10%, canary:10%, all or halt")

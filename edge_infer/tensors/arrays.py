@@ -93,7 +93,7 @@ class InputChecker:
         return self._ndarray
 
     def refuse_unknown(self, names: Sequence[str]) -> None:
-        """Raise for the first name that is no input.
+        """Raise for the first name that is not an input.
 
         Raises:
             InputError: There is one.

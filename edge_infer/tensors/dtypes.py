@@ -59,7 +59,7 @@ class DType(str, metaclass=_Members):
         """Return the dtype of this name."""
         found = _MEMBERS.get(name)
         if found is None:
-            raise ValueError(f"{name!r} is no dtype")
+            raise ValueError(f"{name!r} is not a dtype")
         return found
 
     def __repr__(self) -> str:

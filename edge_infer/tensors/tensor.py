@@ -164,7 +164,7 @@ class Tensor:
             )
         if dtype is DType.STRING:
             if not all(isinstance(value, str) for value in flat):
-                raise InputError("A value does not fit string: it is no text", dtype=str(dtype))
+                raise InputError("A value does not fit string: it is not a text", dtype=str(dtype))
             return cls(flat, dtype, found)
         return cls(elements.pack(flat, dtype), dtype, found)
 

@@ -214,7 +214,7 @@ def test_a_file_that_is_no_benchmark_is_refused_before_anything_runs(tmp_path: P
     done = bench(str(model), "--compare", str(path))
 
     assert done.exit_code == 1
-    assert "is no benchmark" in str(done.exception)
+    assert "is not a benchmark" in str(done.exception)
 
 
 @pytest.mark.parametrize(

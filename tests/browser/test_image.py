@@ -37,7 +37,7 @@ _DAMAGE = """async (part) => {
     await stream.write({ type: "write", position: 65536, data: new Uint8Array(4096).fill(7) });
     await stream.close();
 }"""
-# Makes the whole a piece of its start, with a seal that fits: what Python is then given is no image of it.
+# Makes the whole a piece of its start, with a seal that fits: what Python is then given is not an image of it.
 _EXCHANGE = """async (part) => {
     const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("edge-infer");
     const write = async (name, text) => {

@@ -85,7 +85,7 @@ def test_the_first_calls_keep_their_classes(tmp_path: Path) -> None:
         ({"imag": floats(3, 1, 4)}, "no array `image`; it has `imag`", "did you mean `imag`?"),
         ({"image": floats(3, 1, 4).astype(np.float64)}, "dtype float64, expected float32", 'astype("float32")'),
         ({"image": floats(3, 4)}, "shape (3, 4), expected (samples, 1, 4)", ""),
-        ({"image": floats(3, 1, 4), "extra": floats(3)}, "array `extra`, which is no input", ""),
+        ({"image": floats(3, 1, 4), "extra": floats(3)}, "array `extra`, which is not an input", ""),
         ({"image": floats(0, 1, 4)}, "holds no sample", ""),
         ({"image": floats(3, 1, 4), "labels": floats(3)}, "`labels`", "",),
         ({"image": floats(3, 1, 4), "labels": np.arange(4)}, "expected 3 integers", "",),

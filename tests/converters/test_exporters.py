@@ -246,7 +246,7 @@ def test_torch_never_unpickles_what_its_restricted_reader_refuses(
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"", "is no exported program"), (b"PK\x03\x04" + b"\0" * 50, "is no exported program")]
+    ("data", "said"), [(b"", "is not an exported program"), (b"PK\x03\x04" + b"\0" * 50, "is not an exported program")]
 )
 def test_a_file_that_is_no_program_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "net.pt2").write_bytes(data)

@@ -35,7 +35,7 @@ WITHOUT_TRANSPOSES = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3", "efficient
 
 
 def segmenter() -> bytes:
-    """mask [n, 2, 8, 6] and score [n, 3] of image [n, 3, 8, 6], and of a shift that is no image."""
+    """mask [n, 2, 8, 6] and score [n, 3] of image [n, 3, 8, 6], and of a shift that is not an image."""
     net = Net()
     x = net.op("Relu", net.conv(net.op("Relu", net.conv("image", 3, 32)), 32, 32))
     mask = net.op("Sigmoid", net.op("Add", net.conv(x, 32, 2), "shift"))

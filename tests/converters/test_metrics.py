@@ -169,7 +169,7 @@ def test_the_metric_is_a_column_and_in_the_result(write_model: WriteModel, tmp_p
     ("arguments", "said"),
     [
         (("--max-loss", "1%"), "--max-loss needs data to measure on"),
-        (("--max-loss", "2"), "Loss '2' is no share"),
+        (("--max-loss", "2"), "Loss '2' is not a share"),
         (("--max-size", "big"), "Size 'big' is not known"),
         (("--metric", "accuracy"), "--metric needs data to measure on"),
         (("--precision", "int3"), "Precision `int3` is not known"),

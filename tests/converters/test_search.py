@@ -362,7 +362,7 @@ def test_a_share_is_read(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "%", "101%", "-1%", "1.5", "a%", "nan"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no share"):
+    with pytest.raises(InputError, match="is not a share"):
         parse_share(text)
 
 

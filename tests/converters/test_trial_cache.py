@@ -44,7 +44,7 @@ def test_figures_come_back() -> None:
     again = TrialCache("model")
 
     assert (again.noise("w", "int4"), again.noise("w", "int8"), again.noise("v", "int8")) == (0.25, float("inf"), None)
-    assert again.outcome({"w": "int4"}) == Outcome(float("inf"), -0.5, True), "fp32 is no choice"
+    assert again.outcome({"w": "int4"}) == Outcome(float("inf"), -0.5, True), "fp32 is not a choice"
     assert again.outcome({"w": "int8"}) is None
     assert TrialCache("other").noise("w", "int4") is None
 

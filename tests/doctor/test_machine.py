@@ -325,7 +325,7 @@ def test_a_cache_folder_that_this_user_cannot_write_is_found(machine: Machine, t
     found = disk(machine, tmp_path / "home/cache", can_write=lambda place: place != tmp_path)
 
     assert (found.check, found.level) == ("disk.writable", "problem")
-    assert f"`{tmp_path}` is no folder that this user can write" in found.what
+    assert f"`{tmp_path}` is not a folder that this user can write" in found.what
     assert "set EDGE_INFER_CACHE" in found.hint
 
 

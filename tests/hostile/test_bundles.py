@@ -234,7 +234,7 @@ def test_a_model_that_cannot_be_read_is_not_taken_to_have_no_external_data(
     folder = write_bundle({"onnx/fp32": model}, extra={"onnx/w.bin": b"\0" * 4})
     rewrite(folder, lambda document: document["variants"][0].update(external=["onnx/w.bin"]))
 
-    with pytest.raises(IntegrityError, match=f"is no ONNX file: not a protobuf message: {said}"):
+    with pytest.raises(IntegrityError, match=f"is not an ONNX file: not a protobuf message: {said}"):
         edge_infer.load(folder)
 
 
@@ -272,7 +272,7 @@ def test_a_zip_whose_data_is_damaged_is_refused(folder: Path) -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x")
 
-    with pytest.raises(BundleError, match="is no bundle and no model"):
+    with pytest.raises(BundleError, match="is neither a bundle nor a model"):
         Bundle.open(tmp_path / name)
 
 

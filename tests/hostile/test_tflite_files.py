@@ -79,10 +79,10 @@ def scales_of_lies(graph: Any) -> None:
 
 
 CORPUS: dict[str, tuple[bytes, type[EdgeInferError], str]] = {
-    "empty": (b"", UnsupportedModel, "is no TFLite model"),
-    "text": (b"hello, this is no model\n" * 40, UnsupportedModel, "is no TFLite model"),
-    "zeros": (b"\0" * 4096, UnsupportedModel, "is no TFLite model"),
-    "onnx": (zoo.mlp(), UnsupportedModel, "is no TFLite model"),
+    "empty": (b"", UnsupportedModel, "is not a TFLite model"),
+    "text": (b"hello, this is not a model\n" * 40, UnsupportedModel, "is not a TFLite model"),
+    "zeros": (b"\0" * 4096, UnsupportedModel, "is not a TFLite model"),
+    "onnx": (zoo.mlp(), UnsupportedModel, "is not a TFLite model"),
     "truncated": (MLP[:-40], UnsupportedModel, "cut short"),
     "half": (MLP[: len(MLP) // 2], UnsupportedModel, "cut short"),
     "no-subgraph": (set_field(lambda model: model, "subgraphs", []), UnsupportedModel, "has no subgraph"),

@@ -133,7 +133,7 @@ def test_a_tensor_and_its_array_hold_the_same_values(array: Array) -> None:
 
 @pytest.mark.parametrize("values", [[b"hi"], np.array([b"hi"], object), np.array([None], object)], ids=repr)
 def test_what_is_no_text_becomes_none(values: Any) -> None:
-    with pytest.raises(InputError, match="it is no text"):
+    with pytest.raises(InputError, match="it is not a text"):
         to_tensor(np.asarray(values))
 
 

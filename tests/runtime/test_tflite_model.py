@@ -98,4 +98,4 @@ def test_info_of_a_file_that_is_no_model_is_an_error(tmp_path: Path) -> None:
     done = info(tmp_path / "bad.tflite")
 
     assert done.returncode == 1
-    assert "error: `bad.tflite` is no TFLite model" in done.stderr
+    assert "error: `bad.tflite` is not a TFLite model" in done.stderr

@@ -589,7 +589,7 @@ def test_an_origin_is_kept_as_browsers_write_it(text: str, origin: str) -> None:
     ],
 )
 def test_what_is_no_origin_is_refused_at_the_start(tiny: Path, text: str, hint: str) -> None:
-    with pytest.raises(InputError, match="is no origin") as caught:
+    with pytest.raises(InputError, match="is not an origin") as caught:
         create_app({"tiny": tiny}, cors_origins=["https://one.example", text])
     assert caught.value.hint == f"--cors-origin {hint}"
 

@@ -240,7 +240,7 @@ def test_load_takes_a_model_of_a_store_and_the_last_one_where_it_is_gone(
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(EdgeInferError, match="is no address of a store"), warnings.catch_warnings():
+    with pytest.raises(EdgeInferError, match="is not an address of a store"), warnings.catch_warnings():
         edge_infer.load("edge+ftp://host/store/model")
 
 

@@ -185,8 +185,8 @@ def test_a_canary_takes_its_part_and_pinned_versions_are_left_alone(tmp_path: Pa
         assert send(place, "POST", b'{"version": "9", "percent": 25}').status == 404
         assert send(place, "POST", b'{"version": "2", "percent": 101}').status == 400
         for body, message in (
-            (b'{"version": 2}', "`body.version` is no text"),
-            (b'{"version": "2"}', "`body.percent` is no number from 0 to 100"),
+            (b'{"version": 2}', "`body.version` is not a text"),
+            (b'{"version": "2"}', "`body.percent` is not a number from 0 to 100"),
             (b'{"versions": "2", "part": 10}', "`versions` is not known in body; choose from `version`, `percent`"),
         ):
             refused = send(place, "POST", body)
@@ -631,18 +631,18 @@ def test_a_variant_for_all_that_one_model_lacks_is_refused(tmp_path: Path) -> No
     ("document", "message"),
     [
         ({"pool": {}}, "`pool` is not known in the file"),
-        ({"pools": 3}, "`pools` is no table"),
-        ({"pools": {"a": {"workers": -1}}}, "`pools.a.workers` is no number from 0 to 64"),
+        ({"pools": 3}, "`pools` is not a table"),
+        ({"pools": {"a": {"workers": -1}}}, "`pools.a.workers` is not a number from 0 to 64"),
         ({"pools": {"a": {"workers": True}}}, "`pools.a.workers`"),
-        ({"routes": {}}, "`routes` is no list"),
-        ({"routes": [{"model": "x"}]}, r"`routes\[0\].pool` is no text"),
+        ({"routes": {}}, "`routes` is not a list"),
+        ({"routes": [{"model": "x"}]}, r"`routes\[0\].pool` is not a text"),
         ({"routes": [{"pool": "x"}]}, "names the pool `x`"),
         ({"models": {"m": {"canary": {"version": "2", "percent": 101}}}}, "`models.m.canary.percent`"),
-        ({"models": {"m": {"canary": {"version": 2, "percent": 1}}}}, "`models.m.canary.version` is no text"),
+        ({"models": {"m": {"canary": {"version": 2, "percent": 1}}}}, "`models.m.canary.version` is not a text"),
         ({"models": {"m": {"fast": "x"}}}, "`fast` is not known in models.m"),
-        ({"tenants": {"t": {}}}, "`tenants.t.keys` is no list"),
-        ({"tenants": {"t": {"keys": []}}}, "`tenants.t.keys` is no list"),
-        ({"tenants": {"t": {"keys": ["hunter2"]}}}, "an entry that is no digest"),
+        ({"tenants": {"t": {}}}, "`tenants.t.keys` is not a list"),
+        ({"tenants": {"t": {"keys": []}}}, "`tenants.t.keys` is not a list"),
+        ({"tenants": {"t": {"keys": ["hunter2"]}}}, "an entry that is not a digest"),
         ({"tenants": {"t": {"keys": [digest("a"), digest("a")]}}}, "a key twice"),
         ({"tenants": {"t": {"keys": [digest("a")]}, "u": {"keys": [digest("a")]}}}, "one of another tenant"),
         ({"tenants": {"t": {"keys": [digest("a")], "weight": 0}}}, "weight` is 0"),

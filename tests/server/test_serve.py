@@ -135,8 +135,8 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path, web_root: Path) -> Non
     [
         (["none.bundle"], 1, "There is no file or folder `none.bundle`"),
         (["--web-root", "nowhere"], 1, "`nowhere` has no folder `src`"),
-        (["--host", "203.0.113.7", "--web-root", "."], 1, "is no address of this machine"),
-        (["--host", "not a host", "--web-root", "."], 1, "is no address of this machine"),
+        (["--host", "203.0.113.7", "--web-root", "."], 1, "is not an address of this machine"),
+        (["--host", "not a host", "--web-root", "."], 1, "is not an address of this machine"),
         (["--port", "99999"], 2, "99999"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_folder_that_is_there_is_not_overwritten_unless_it_is_slim(bundle: Pat
 
     with pytest.raises(InputError, match="is there already"):
         write_slim(str(bundle), mine, library)
-    with pytest.raises(InputError, match="is no slim folder"):
+    with pytest.raises(InputError, match="is not a slim folder"):
         write_slim(str(bundle), mine, library, force=True)
     write_slim(str(bundle), tmp_path / "device", library)
     write_slim(str(bundle), tmp_path / "device", library, force=True)
@@ -169,7 +169,8 @@ def test_a_wheel_of_the_wrong_architecture_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("nothing", "no file or folder"), ("", "no wheel of onnxruntime"), ("text.whl", "is no wheel")]
+    ("place", "said"),
+    [("nothing", "no file or folder"), ("", "no wheel of onnxruntime"), ("text.whl", "is not a wheel")],
 )
 def test_what_is_no_wheel_says_so(tmp_path: Path, place: str, said: str) -> None:
     (tmp_path / "text.whl").write_text("text")

@@ -78,7 +78,8 @@ def test_a_roll_out_in_steps_and_new_keys(tmp_path: Path) -> None:
 
     assert json.loads(typed(tmp_path, *pull).stdout)["version"] == "2"
     assert (
-        "is no share" in typed(tmp_path, "store", "stage", "store", "linear", "most", "--keys", "keys", code=1).stderr
+        "is not a share"
+        in typed(tmp_path, "store", "stage", "store", "linear", "most", "--keys", "keys", code=1).stderr
     )
     assert "no name for a device" in typed(tmp_path, *pull[:-2], "../x", code=1).stderr
     both = typed(tmp_path, "watch", "store/linear", "--into", "device", "--server", "http://x", "--no-server", code=2)

@@ -245,7 +245,7 @@ class TestPacks:
 
 
 class TestDisk:
-    """The power is cut, or no room is left, at each step of what is no update."""
+    """The power is cut, or no room is left, at each step of what is not an update."""
 
     @pytest.mark.parametrize("what", ["first install", "rollback", "repair"])
     def test_a_cut_at_any_change_heals(

@@ -165,7 +165,7 @@ def test_a_version_for_all_cannot_be_staged_any_more(publisher: Publisher) -> No
 
 @pytest.mark.parametrize("text", ["", "10", "-1%", "101%", "ten%", "nan%", "inf%", "canary:", "half"])
 def test_what_is_no_share_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no share"):
+    with pytest.raises(InputError, match="is not a share"):
         parse_share(text)
 
 

@@ -47,7 +47,7 @@ test("an input that the file does not name is refused", async () => {
   assert.throws(() => file.withShapes({ z: [1] }), /which tensor its input `z` is/);
 });
 
-test("bytes that are no TFLite file, or were cut short, are refused", async () => {
+test("bytes that are not a TFLite file, or were cut short, are refused", async () => {
   const model = await selfTestModel();
   const isRefused = (/** @type {unknown} */ error) => error instanceof InferError && error.code === "unsupported_model";
 

@@ -136,7 +136,7 @@ test("a changed part is refused where it is", async () => {
   await assert.rejects(transfer(url, entry, {}), { code: "integrity_error", message: /part 2 of 4/ });
 });
 
-test("an HTML page is no model", async () => {
+test("an HTML page is not a model", async () => {
   scripted((_, response) => response.writeHead(200, { "content-type": "text/html; charset=utf-8" }).end("<!doctype html>"));
 
   await assert.rejects(transfer(url, entry, {}), { code: "fetch_error", message: /HTML page/ });

@@ -221,7 +221,7 @@ def _advice(key: tuple[str, str], versions: dict[tuple[str, str], list[int]], op
     if key in versions and min(versions[key]) > opset:
         return f"it is newer than operator set {opset}: export with {min(versions[key])} or a newer one"
     if domain in ("", "ai.onnx.ml"):
-        return "replace it" if onnx.defs.has(name, domain) else "it is no operator of ONNX: is its domain missing?"
+        return "replace it" if onnx.defs.has(name, domain) else "it is not an operator of ONNX: is its domain missing?"
     return "write it with ONNX's own operators, or as a function of the model"
 
 

@@ -37,7 +37,7 @@ DTYPES = {
     22: DType.INT4,
 }
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
-# What a value is that is no tensor: `ONNXType`.
+# What a value is that is not a tensor: `ONNXType`.
 _KINDS = ("unknown", "tensor", "sequence", "map", "opaque value", "sparse tensor", "optional value")
 _ONNX_TENSOR = 1
 _TEXT = 8

@@ -83,7 +83,7 @@ def spec_of(node: Any) -> TensorSpec:
     """Return the spec of an `onnxruntime.NodeArg`.
 
     Raises:
-        UnsupportedModel: It is no tensor.
+        UnsupportedModel: It is not a tensor.
     """
     dtype = DTYPES.get(node.type)
     if dtype is None:

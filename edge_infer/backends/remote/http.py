@@ -330,9 +330,9 @@ def _json(data: bytes, url: str) -> dict[str, Any]:
     try:
         document = json.loads(data)
     except ValueError as error:
-        raise ExecutionError(f"{url} answered with something that is no JSON", hint="is it a v2 server?") from error
+        raise ExecutionError(f"{url} answered with something that is not JSON", hint="is it a v2 server?") from error
     if not isinstance(document, dict):
-        raise ExecutionError(f"{url} answered with JSON that is no object", hint="is it a v2 server?")
+        raise ExecutionError(f"{url} answered with JSON that is not an object", hint="is it a v2 server?")
     return document
 
 

@@ -324,7 +324,7 @@ def name_models(paths: list[Path]) -> dict[str, list[Path]]:
     """Find the name of each bundle: its manifest's, or the file's own for a bare model. Equal names are versions.
 
     Raises:
-        BundleError: One is no bundle.
+        BundleError: One is not a bundle.
         InputError: Two have one name and one version.
     """
     models: dict[str, list[Path]] = {}

@@ -196,7 +196,7 @@ class GuardedProtocol(HttpToolsProtocol):
             transport.get_protocol().pause_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP as every other error, not with uvicorn's plain text."""
+        """Answer what is not HTTP as every other error, not with uvicorn's plain text."""
         self.logger.warning(msg)
         if not self._is_over:
             self._refuse(InputError(msg, hint="speak HTTP/1.1; over TLS, https://"))

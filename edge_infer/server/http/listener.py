@@ -80,7 +80,7 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError) as error:
         raise ServingError(
-            f"`{host}` is no address of this machine: {error}", hint="--host 127.0.0.1", host=host
+            f"`{host}` is not an address of this machine: {error}", hint="--host 127.0.0.1", host=host
         ) from error
     found = socket.socket(family, kind, protocol)
     try:
@@ -111,7 +111,7 @@ def _refused(host: str, port: int, error: OSError) -> ServingError:
     reasons = {
         errno.EADDRINUSE: (f"Port {port} is in use", f"--port {other}"),
         errno.EACCES: (f"Port {port} needs the rights of an administrator", f"--port {other}"),
-        errno.EADDRNOTAVAIL: (f"`{host}` is no address of this machine", "--host 127.0.0.1"),
+        errno.EADDRNOTAVAIL: (f"`{host}` is not an address of this machine", "--host 127.0.0.1"),
     }
     message, hint = reasons.get(error.errno or 0, (f"Cannot listen on {host}:{port}: {error}", f"--port {other}"))
     return ServingError(message, hint=hint, host=host, port=port)
@@ -246,7 +246,7 @@ def serve(app: Served, listening: socket.socket, on_ready: Callable[[], None], t
         if (preloading := app.engine.preloading) is not None:
             preloading.add_done_callback(lambda _: _spare_what_stays())
 
-    # Uvicorn raises the signal that stopped it once more in the end; having stopped in order is no failure.
+    # Uvicorn raises the signal that stopped it once more in the end; having stopped in order is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     with listening, suppress(KeyboardInterrupt):
         Server(app, ready, tls=tls).run(sockets=[listening])

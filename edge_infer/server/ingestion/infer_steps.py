@@ -76,7 +76,7 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
         document = _decode(body)  # the tensors stay text: only `Parser` reads them
         parameters = msgspec.json.decode(document.get("parameters", b"null"))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"The body is no JSON object: {error}"[:300], hint=_EXAMPLE) from error
+        raise InputError(f"The body is not a JSON object: {error}"[:300], hint=_EXAMPLE) from error
     if not isinstance(parameters, dict):
         raise InputError("`parameters` is missing: they say what the steps are", hint=_EXAMPLE)
     state = _pairs(parameters.get("state", ""), [spec.name for spec in outputs], [spec.name for spec in inputs])
@@ -113,7 +113,7 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
 
 def _names(text: object, field: str, known: list[str]) -> list[str]:
     if not isinstance(text, str):
-        raise InputError(f"`parameters.{field}` is no text", hint=_EXAMPLE, field=f"parameters.{field}")
+        raise InputError(f"`parameters.{field}` is not a text", hint=_EXAMPLE, field=f"parameters.{field}")
     names = [name for name in text.split(",") if name]
     for name in names:
         if name not in known or names.count(name) > 1:
@@ -127,7 +127,7 @@ def _names(text: object, field: str, known: list[str]) -> list[str]:
 
 def _pairs(text: object, outputs: list[str], inputs: list[str]) -> dict[str, str]:
     if not isinstance(text, str):
-        raise InputError("`parameters.state` is no text", hint=_EXAMPLE, field="parameters.state")
+        raise InputError("`parameters.state` is not a text", hint=_EXAMPLE, field="parameters.state")
     pairs = [pair.rpartition(":") for pair in text.split(",") if pair]
     for first, colon, last in pairs:
         if not first or not last:

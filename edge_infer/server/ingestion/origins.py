@@ -41,13 +41,13 @@ def parse_origin(text: str) -> str:
     except ValueError:  # no port, no address in brackets, or no name
         host, port = "", None
     if not _HOST.fullmatch(host):
-        raise InputError(f"`{text[:128]}` is no origin of a page", hint="--cors-origin https://shop.example")
+        raise InputError(f"`{text[:128]}` is not an origin of a page", hint="--cors-origin https://shop.example")
     host = f"[{host}]" if ":" in host else host
     origin = f"{parts.scheme}://{host}" + ("" if port in (None, _PORTS.get(parts.scheme)) else f":{port}")
     rest = parts.path.rstrip("/") + parts.query + parts.fragment
     if "://" not in text or rest or "@" in parts.netloc:
         raise InputError(
-            f"`{text[:128]}` is no origin: scheme, host and port, nothing else", hint=f"--cors-origin {origin}"
+            f"`{text[:128]}` is not an origin: scheme, host and port, nothing else", hint=f"--cors-origin {origin}"
         )
     return origin
 
@@ -77,6 +77,6 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], allowed: Sequence[str])
 def _is_own(origin: str, host: str) -> bool:
     try:
         place = urlsplit(origin).netloc
-    except ValueError:  # brackets around what is no address
+    except ValueError:  # brackets around what is not an address
         return False
     return bool(place) and place == host

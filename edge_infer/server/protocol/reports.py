@@ -68,7 +68,9 @@ class Report(NamedTuple):
         except (ValueError, RecursionError) as error:
             raise InputError(f"The report is not JSON: {error}", hint="send a JSON object") from error
         if not isinstance(document, dict):
-            raise InputError("The report is no JSON object", hint='{"device": "...", "model": "...", "version": "..."}')
+            raise InputError(
+                "The report is not a JSON object", hint='{"device": "...", "model": "...", "version": "..."}'
+            )
         values = {name: document[name] for name in cls._fields if name in document}
         for name in ("device", "model"):
             if not isinstance(values.get(name), str) or not _NAME.fullmatch(values[name]):
@@ -83,7 +85,7 @@ def _checked(name: str, value: Any) -> Any:
     if isinstance(default, str):
         if not isinstance(value, str) or len(value) > _MAX_TEXT:
             raise InputError(
-                f"`{name}` of the report is no text of at most {_MAX_TEXT} characters", got=str(value)[:80]
+                f"`{name}` of the report is not a text of at most {_MAX_TEXT} characters", got=str(value)[:80]
             )
         allowed = {"result": RESULTS, "kind": KINDS, "method": METHODS}.get(name)
         if allowed is not None and value not in allowed:
@@ -91,5 +93,5 @@ def _checked(name: str, value: Any) -> Any:
         return "".join(character for character in value if character.isprintable())
     is_number = type(value) is int or (isinstance(default, float) and type(value) is float)
     if not is_number or not 0 <= value < _MAX_NUMBER:
-        raise InputError(f"`{name}` of the report is no number from 0", got=str(value)[:80])
+        raise InputError(f"`{name}` of the report is not a number from 0", got=str(value)[:80])
     return type(default)(value)

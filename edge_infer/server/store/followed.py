@@ -57,7 +57,7 @@ def models_of(store: str) -> list[str]:
         return sorted(json.loads(source.read(f"tuf/{targets}.targets.json", _MAX_METADATA_BYTES))["signed"]["targets"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SyncError(
-            f"`{store}` is no store: {error}", hint="edge-infer store keys init STORE --keys DIR"
+            f"`{store}` is not a store: {error}", hint="edge-infer store keys init STORE --keys DIR"
         ) from error
 
 

@@ -111,5 +111,5 @@ def row_from_json(entry: Any) -> Row:
     if not (entry["rss_bytes"] is None or isinstance(entry["rss_bytes"], int)):
         raise ValueError("a row has a figure that cannot be")
     if not all(isinstance(entry[field], str) for field in ("variant", "backend", "device")):
-        raise ValueError("a row has a name that is no text")
+        raise ValueError("a row has a name that is not a text")
     return Row(**{field: entry[field] for field in Row._fields})

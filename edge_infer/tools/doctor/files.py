@@ -31,6 +31,6 @@ def followed(root: Path, path: str) -> Path:
         try:
             target = place.readlink()
         except OSError:
-            return place  # it is no link
+            return place  # it is not a link
         place = root / target.relative_to(ROOT) if target.is_absolute() else place.parent / target
     return root  # links in a circle lead to no file

@@ -161,7 +161,7 @@ def _batching(name: str, config: dict[str, Any] | None) -> Finding:
 
 
 def _at(document: Any, *keys: str) -> Any:
-    """Look a value up in nested objects; None where there is none, or one of them is no object."""
+    """Look a value up in nested objects; None where there is none, or one of them is not an object."""
     for key in keys:
         document = document.get(key) if isinstance(document, dict) else None
     return document

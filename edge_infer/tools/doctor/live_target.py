@@ -52,7 +52,7 @@ class Target:
         key: An API key; None for the environment's `EDGE_INFER_API_KEY`.
 
     Raises:
-        InputError: It is no URL of HTTP, or the key cannot be sent.
+        InputError: It is not a URL of HTTP, or the key cannot be sent.
     """
 
     def __init__(self, url: str, key: str | None = None) -> None:
@@ -153,7 +153,7 @@ class Target:
 
 def _no_url(url: str) -> InputError:
     shown = re.sub(r"//.*@", "//", url)  # without a password
-    return InputError(f"`{shown}` is no URL of a server", hint="edge-infer doctor http://127.0.0.1:8080")
+    return InputError(f"`{shown}` is not a URL of a server", hint="edge-infer doctor http://127.0.0.1:8080")
 
 
 class Trial(NamedTuple):

@@ -108,7 +108,7 @@ def _disk(
     return _read_only(root, folder) or Finding(
         "disk.writable",
         "problem",
-        f"`{there}` is no folder that this user can write: nothing can be fetched or remembered in `{folder}`",
+        f"`{there}` is not a folder that this user can write: nothing can be fetched or remembered in `{folder}`",
         f"ls -ld {there}; set EDGE_INFER_CACHE to a folder that can be written",
     )
 

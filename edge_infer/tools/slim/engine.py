@@ -42,7 +42,7 @@ def find_library(target: str, wheel: Path | None) -> Library:
 
     Raises:
         BackendUnavailable: There is none.
-        InputError: It is no wheel of onnxruntime, or one for another machine.
+        InputError: It is not a wheel of onnxruntime, or one for another machine.
     """
     if target not in PLATFORMS:
         raise InputError(f"Platform `{target}` is not known; choose from {listed(list(PLATFORMS))}")
@@ -104,5 +104,5 @@ def _from_wheel(wheel: Path) -> Library:
                 if info.filename.startswith(_INSIDE) and is_library and info.file_size <= _MAX_LIBRARY_BYTES:
                     return Library(archive.read(info), f"{wheel.name}/{info.filename}")
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"`{wheel}` is no wheel: {error}", hint="download it again") from error
+        raise InputError(f"`{wheel}` is not a wheel: {error}", hint="download it again") from error
     raise InputError(f"`{wheel}` has no {_INSIDE}libonnxruntime.so", hint="give a wheel of onnxruntime for Linux")

@@ -72,10 +72,10 @@ def write_slim(
 
     Raises:
         InputError: The folder is there.
-        UnsupportedError: The variant is no ONNX file, which alone runs without numpy.
+        UnsupportedError: The variant is not an ONNX file, which alone runs without numpy.
     """
     if folder.exists() and not (force and (folder / LIBRARY).is_file()):
-        what = "and is no slim folder" if force else ""
+        what = "and is not a slim folder" if force else ""
         raise InputError(f"`{folder}` is there already {what}".rstrip(), hint="--force replaces a slim folder")
     bundle = Bundle.open(source)
     chosen = _chosen(bundle, variant)

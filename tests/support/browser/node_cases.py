@@ -76,7 +76,7 @@ def _array(value: Any) -> Any:
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
     if not isinstance(value, (np.ndarray, np.generic)):
-        raise InputError(f"a {type(value).__name__} is no tensor")
+        raise InputError(f"a {type(value).__name__} is not a tensor")
     return np.asarray(value)
 
 

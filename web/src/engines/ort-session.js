@@ -304,7 +304,7 @@ function explain(error) {
   } else if (/not a registered function|NOT_IMPLEMENTED|Could not find an implementation/.test(error.message)) {
     error.hint = "the page's engine lacks this operator: convert the model with `edge-infer convert`";
   } else if (error.details.ort_name === "INVALID_PROTOBUF" || /No graph was found/.test(error.message)) {
-    error.hint = "the file is no ONNX model, or was cut short";
+    error.hint = "the file is not an ONNX model, or was cut short";
   }
   return error;
 }

@@ -20,7 +20,7 @@ const TENSOR_MAP = { name: 0, tensor: 1 };
 export class TfliteFile {
   /**
    * @param {Uint8Array} bytes
-   * @throws {InferError} `unsupported_model`: it is no TFLite file, or was cut short.
+   * @throws {InferError} `unsupported_model`: it is not a TFLite file, or was cut short.
    */
   constructor(bytes) {
     this.bytes = bytes;

@@ -3,13 +3,13 @@
 /**
  * @param {unknown} value What `JSON.parse` gives.
  * @returns {string} Keys sorted, no space, and only `"` and `\` escaped.
- * @throws {TypeError} It has a number that is no integer.
+ * @throws {TypeError} It has a number that is not an integer.
  */
 export function canonical(value) {
   if (value === null || typeof value === "boolean") return String(value);
   if (typeof value === "string") return `"${value.replace(/[\\"]/g, "\\$&")}"`;
   if (typeof value === "number") {
-    if (!Number.isSafeInteger(value)) throw new TypeError(`${value} is no integer`);
+    if (!Number.isSafeInteger(value)) throw new TypeError(`${value} is not an integer`);
     return String(value);
   }
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;

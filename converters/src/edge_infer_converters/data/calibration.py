@@ -158,7 +158,7 @@ def _checked_set(
     extra = sorted(set(arrays) - set(names) - {LABELS})
     if extra:
         raise InputError(
-            f"`{place}` has an array `{extra[0]}`, which is no input; the inputs are {listed(names)}",
+            f"`{place}` has an array `{extra[0]}`, which is not an input; the inputs are {listed(names)}",
             hint=did_you_mean(extra[0], names),
             tensor=extra[0],
         )

@@ -35,7 +35,7 @@ def read_labels(path: str | os.PathLike[str], output: TensorSpec) -> bytes:
     except ValueError as error:
         raise InputError(f"Labels `{place}` cannot be read: {error}", hint='write ["cat", "dog"], in UTF-8') from error
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"Labels `{place}` are no list of texts", hint='write ["cat", "dog"]')
+        raise InputError(f"Labels `{place}` are not a list of texts", hint='write ["cat", "dog"]')
     classes = output.shape[-1] if output.shape else None
     if isinstance(classes, int) and classes != len(names):
         raise InputError(

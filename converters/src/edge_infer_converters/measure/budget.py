@@ -79,7 +79,7 @@ def parse_share(text: str) -> float:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if not 0 <= share <= 1:
-        raise InputError(f"Loss {text!r} is no share, expected 0% to 100%", hint="write 1% or 0.01", got=text)
+        raise InputError(f"Loss {text!r} is not a share, expected 0% to 100%", hint="write 1% or 0.01", got=text)
     return round(share, 12)
 
 

@@ -105,7 +105,7 @@ def drop_stored_shapes(graph: onnx.GraphProto, names: Iterable[str] | None = Non
 
 
 def drop_unread_tensors(graph: onnx.GraphProto) -> None:
-    """Drop, in place, the initializers that nothing reads and that are no input."""
+    """Drop, in place, the initializers that nothing reads and that are not an input."""
     read = {name for node in graph.node for name in reads_of(node)}
     read |= {value.name for value in (*graph.input, *graph.output)}
     # One by one: taking all out and putting some back copies them, and the first copies stay until the model goes.

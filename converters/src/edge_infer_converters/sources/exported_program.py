@@ -57,7 +57,7 @@ def export(source: Path, path: Path, opset: int | None = None) -> None:
         opset: The operator set to write, or None for one that suits.
 
     Raises:
-        ConversionError: torch is not installed, the file is no exported program, holds pickled objects or code, or
+        ConversionError: torch is not installed, the file is not an exported program, holds pickled objects or code, or
             cannot be exported.
     """
     _check(source)
@@ -97,7 +97,7 @@ def export(source: Path, path: Path, opset: int | None = None) -> None:
 
 
 def _check(source: Path) -> None:
-    """Refuse what is no exported program, and what would run code when it is opened."""
+    """Refuse what is not an exported program, and what would run code when it is opened."""
     try:
         with zipfile.ZipFile(source) as archive:
             names = archive.namelist()
@@ -106,7 +106,7 @@ def _check(source: Path) -> None:
         raise ConversionError(f"There is no file `{source}`", hint="torch.export.save(program, path)") from None
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
         raise ConversionError(
-            f"`{source}` is no exported program, or is cut short: {error}", hint="torch.export.save(program, path)"
+            f"`{source}` is not an exported program, or is cut short: {error}", hint="torch.export.save(program, path)"
         ) from error
     programs = [name for name in documents if re.search(r"(^|/)models/[^/]+\.json$", name)]
     if len(programs) != 1:

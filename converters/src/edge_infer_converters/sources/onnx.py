@@ -137,7 +137,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
         options: The dimensions to fix, and the layout of images.
 
     Raises:
-        ConversionError: There is no such file, it is no ONNX model, it is cut short, or its weights cannot be read.
+        ConversionError: There is no such file, it is not an ONNX model, it is cut short, or its weights cannot be read.
         UnsupportedOperator: It uses operators that ONNX Runtime does not know: all of them are named.
         UnsupportedModel: It uses an operator set or a type that ONNX Runtime does not know.
         InputError: The shapes do not fit it.
@@ -233,7 +233,7 @@ def _parse(path: Path) -> onnx.ModelProto:
         return onnx.load_model_from_string(data)
     except DecodeError as error:
         raise ConversionError(
-            f"`{path}` is no ONNX model, or is cut short: its {len(data)} bytes cannot be parsed",
+            f"`{path}` is not an ONNX model, or is cut short: its {len(data)} bytes cannot be parsed",
             hint="export or download it again",
             got=len(data),
         ) from error
@@ -248,7 +248,7 @@ def _too_large(path: Path, nbytes: int) -> ConversionError:
 
 
 def _check_names(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse names that are no UTF-8: protobuf hands them over as bytes."""
+    """Refuse names that are not UTF-8: protobuf hands them over as bytes."""
     for graph in graphs_of(proto.graph):
         values = (*graph.input, *graph.output, *graph.value_info)
         names: list[object] = [named.name for named in (*values, *graph.initializer)]
@@ -257,7 +257,7 @@ def _check_names(proto: onnx.ModelProto, path: Path) -> None:
             names += [node.name, node.op_type, node.domain, *node.input, *node.output]
         if any(not isinstance(name, str) for name in names):
             raise ConversionError(
-                f"`{path}` is not a valid ONNX model: it has names that are no UTF-8",
+                f"`{path}` is not a valid ONNX model: it has names that are not UTF-8",
                 hint="export or download it again",
             )
 
@@ -266,7 +266,7 @@ def _check_graph(proto: onnx.ModelProto, path: Path) -> None:
     """Refuse what parses by chance: protobuf takes many a file for a message of unknown fields."""
     if proto.ir_version < 1 or not proto.opset_import or not proto.graph.output:
         raise ConversionError(
-            f"`{path}` is no ONNX model: it has no graph with outputs", hint="export or download it again"
+            f"`{path}` is not an ONNX model: it has no graph with outputs", hint="export or download it again"
         )
     supported = onnx.defs.onnx_opset_version()
     for opset in proto.opset_import:
@@ -317,7 +317,7 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
 def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
     try:
         onnx.checker.check_model(proto)
-    except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: a name that is no UTF-8
+    except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: a name that is not UTF-8
         text = first_line(error)
         if "No Op registered for" in text or "ir_version" in text or "No opset import" in text:
             raise UnsupportedModel(f"`{path}` cannot be converted: {text}", hint=hint_for(text)) from error

@@ -87,7 +87,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
     Raises:
         ConversionError: There is no such file.
         InputError: Dimensions are to be fixed, or an operator set is asked for.
-        UnsupportedModel: It is no TFLite file, is cut short or contradicts itself, cannot be written back, or LiteRT
+        UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, cannot be written back, or LiteRT
             crashes on it.
         UnsupportedOperator: It has operators that are not TFLite's own.
     """

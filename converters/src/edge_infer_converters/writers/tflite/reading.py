@@ -32,7 +32,7 @@ def read(content: bytes, name: str) -> FloatGraph:
         name: What to call it.
 
     Raises:
-        UnsupportedModel: It is no TFLite file, is cut short or contradicts itself, or has what is not written back:
+        UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or has what is not written back:
             control flow, strings, sparse weights.
         UnsupportedOperator: It has operators that are not TFLite's own.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _BATCHES = (1, 3)
-# What has more elements than this is no shape.
+# What has more elements than this is not a shape.
 _SMALL = 1024
 
 

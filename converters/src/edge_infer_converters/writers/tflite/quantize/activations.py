@@ -279,7 +279,7 @@ def _reshaped(source: Tensor, target: Tensor) -> Operator:
 
 
 def _with_any_scale(options: object | None) -> object | None:
-    """Let ADD and SUB of 16 bits take scales that are no powers of two."""
+    """Let ADD and SUB of 16 bits take scales that are not powers of two."""
     if not hasattr(options, "potScaleInt16"):
         return options
     changed = copy(options)

@@ -229,7 +229,7 @@ def operand(node: Node, index: int, layout: Layout) -> Tensor:
 def _limit(node: Node, index: int, name: str, default: float) -> float:
     """Read a limit of Clip: an attribute before operator set 11, an input since."""
     if node.has_input(index):
-        limit: float = node.needed_constant(index).reshape(()).item()  # an integer stays one: 2**63 - 1 is no float
+        limit: float = node.needed_constant(index).reshape(()).item()  # an integer stays one: 2**63 - 1 is not a float
         return limit
     return node.number(name, default)
 

@@ -121,7 +121,7 @@ def test_a_server_that_is_not_there_is_a_problem() -> None:
     "url", ["ftp://x", "http://localhost:abc", "http://localhost:99999", "http://[::1", "http://a..b/", "http://"]
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match="no URL of a server"):
+    with pytest.raises(InputError, match="not a URL of a server"):
         examine_server(url)
 
 

@@ -81,7 +81,7 @@ def test_a_roll_out_in_steps_and_new_keys(tmp_path: Path) -> None:
         "is not a share"
         in typed(tmp_path, "store", "stage", "store", "linear", "most", "--keys", "keys", code=1).stderr
     )
-    assert "no name for a device" in typed(tmp_path, *pull[:-2], "../x", code=1).stderr
+    assert "not a name for a device" in typed(tmp_path, *pull[:-2], "../x", code=1).stderr
     both = typed(tmp_path, "watch", "store/linear", "--into", "device", "--server", "http://x", "--no-server", code=2)
     assert "exclude each other" in both.stderr
     often = typed(tmp_path, "watch", "store/linear", "--into", "device", "--interval", "0", code=2)

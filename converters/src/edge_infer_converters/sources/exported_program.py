@@ -97,7 +97,7 @@ def export(source: Path, path: Path, opset: int | None = None) -> None:
 
 
 def _check(source: Path) -> None:
-    """Refuse what is not an exported program, and what would run code when it is opened."""
+    """Refuse a file that is not an exported program, or that would run code when it is opened."""
     try:
         with zipfile.ZipFile(source) as archive:
             names = archive.namelist()

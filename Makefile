@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench soak docs pictures build constraints clean
+.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench zoo soak docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -66,8 +66,12 @@ pi: setup ## The runtime's tests on emulated Raspberry Pis (Linux; PI=--required
 bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the others
 	$(BIN)/python benchmarks/overhead.py
 
-soak: setup ## The long loops: 1000 power cuts, a fleet of 1000, ten minutes of mixed load on the server (SECONDS=60 for less)
-	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py --timeout=7200 -s
+zoo: setup ## Real models through convert and verify; writes the table in docs/reference (EDGE_INFER_ZOO=FOLDER)
+	$(BIN)/python benchmarks/zoo.py --write docs/reference/real_models.md
+
+soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of load on the server (SECONDS=60 for less)
+	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
+	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 
 docs: setup ## Write the generated pages of docs/reference again

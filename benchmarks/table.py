@@ -21,6 +21,7 @@ def publish(
     as_json: bool,
     versions: Mapping[str, str] | None = None,
     cpu: str | None = None,
+    beside: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the rows.
 
@@ -30,11 +31,12 @@ def publish(
         as_json: Whether to print one JSON object in place of the table.
         versions: Of what is no package here.
         cpu: What it ran on; the processor unless given.
+        beside: Further members of the JSON object.
     """
     found = {name: version(name) for name in packages} | {"python": platform.python_version()} | dict(versions or {})
     cpu = cpu or cpu_name()
     if as_json:
-        print(json.dumps({"versions": found, "cpu": cpu, "rows": list(rows)}, indent=1))
+        print(json.dumps({"versions": found, "cpu": cpu, "rows": list(rows), **dict(beside or {})}, indent=1))
         return
     more = dict.fromkeys(key for row in rows for key in row if key not in _COLUMNS)
     columns = [name for name in (*_COLUMNS, *more) if any(row.get(name) not in (None, "") for row in rows)]

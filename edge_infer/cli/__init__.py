@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge_infer.cli import options, output
+from edge_infer.cli import guarded, options, output
 from edge_infer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -117,7 +117,32 @@ def _said(error: OSError) -> str:
 
 
 def main() -> None:
-    """Run the command line: exit with 0 when done, 1 when the job failed, 2 on wrong usage."""
+    """Run the command line as `main_here` does; a command that loads models does it in a child process."""
+    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
+    if command in guarded.COMMANDS:
+        try:
+            code = guarded.in_child()
+        except guarded.Crash as crash:
+            output.error(_crashed(command, str(crash)))
+            sys.exit(1)
+        if code is not None:
+            sys.exit(code)
+    main_here()
+
+
+def _crashed(command: str, name: str) -> EdgeInferError:
+    if name == "SIGKILL":
+        return EdgeInferError(
+            f"`{command}` was killed from outside, most likely for want of memory",
+            hint="free memory, or use a larger machine",
+        )
+    return EdgeInferError(
+        f"The engine crashed ({name}) during `{command}`", hint="the file may be damaged: convert or fetch it again"
+    )
+
+
+def main_here() -> None:
+    """Run the command line in this process: exit with 0 when done, 1 when the job failed, 2 on wrong usage."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from edge_infer import Bundle
-from edge_infer.cli import main
+from edge_infer.cli import main_here
 from tests.support import interrupts, zoo
 from tests.support.converters.engines import run_onnx
 
@@ -73,7 +73,7 @@ def convert(
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["edge-infer", "convert", *arguments])
         with pytest.raises(SystemExit) as ended:
-            main()
+            main_here()
         said = capsys.readouterr()
         assert "Traceback" not in said.err
         return int(ended.value.code or 0), said.err

@@ -18,9 +18,11 @@ MARKDOWN = [
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
     if "node_modules" not in path.parts
 ]
+#: Pages that hold measurements, which no test can take again.
+MEASURED = {"real_models.md"}
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in ROOT.glob("docs/reference/*.md")))
+@pytest.mark.parametrize("name", sorted({path.name for path in ROOT.glob("docs/reference/*.md")} - MEASURED))
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     # In an interpreter of its own: click remembers how a command was first called.
     page = subprocess.run([sys.executable, "docs/generate.py", name], cwd=ROOT, capture_output=True, check=True).stdout

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from edge_infer import Bundle, load
 from edge_infer.backends.base import Availability
 from edge_infer.backends.registry import get_backend
-from edge_infer.cli import bisect, main
+from edge_infer.cli import bisect, main_here
 from edge_infer.cli.bisect import judged_way, other_way
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.tensors.tensor import Tensor
@@ -89,7 +89,7 @@ def verify(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     def run(*arguments: object) -> tuple[int, dict[str, Any], str]:
         monkeypatch.setattr(sys, "argv", ["edge-infer", "verify", *map(str, arguments), "--json"])
         with pytest.raises(SystemExit) as ended:
-            main()
+            main_here()
         said = capsys.readouterr()
         return int(ended.value.code or 0), json.loads(said.out) if said.out else {}, said.err
 

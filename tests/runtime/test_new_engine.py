@@ -11,7 +11,7 @@ import pytest
 
 import edge_infer
 from edge_infer.backends import registry
-from edge_infer.cli import main
+from edge_infer.cli import main_here
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.tensors.tensor import Tensor
 from tests.support import zoo
@@ -72,7 +72,7 @@ def mirrored(tmp_path: Path, write_bundle: WriteBundle, monkeypatch: pytest.Monk
 def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     monkeypatch.setattr(sys, "argv", ["edge-infer", *map(str, arguments), "--json"])
     with pytest.raises(SystemExit) as ended:
-        main()
+        main_here()
     assert not ended.value.code
     return json.loads(capsys.readouterr().out)
 

@@ -1,0 +1,91 @@
+"""Run a command in a process of its own, with limits of time and memory, and tell what it took."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_GB = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a command ended.
+
+    Attributes:
+        code: Its exit status; below 0 the signal that ended it, negated.
+        out: What it wrote to its standard output.
+        err: What it wrote to its standard error.
+        seconds: How long it took.
+        peak_bytes: The most memory that it, or a process it waited for, held at once.
+        is_late: Whether it was ended because its time was over.
+    """
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    peak_bytes: int
+    is_late: bool
+
+
+def run(
+    command: Sequence[str],
+    *,
+    seconds: float,
+    memory_bytes: int = 8 * _GB,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Finished:
+    """Run a command to its end, or end it and its children after some seconds.
+
+    Args:
+        command: The program and its arguments.
+        seconds: The most that it may take.
+        memory_bytes: The most private memory of each of its processes; asking for more fails in it.
+        cwd: Its working directory.
+        env: Variables that it gets beside those of this process.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+        resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        is_late = False
+        while True:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if not is_late and time.perf_counter() - began > seconds:
+                is_late = True
+                os.killpg(process.pid, signal.SIGKILL)
+            time.sleep(0.01)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        took = time.perf_counter() - began
+        out.seek(0)
+        err.seek(0)
+        return Finished(
+            process.returncode,
+            out.read().decode(errors="replace"),
+            err.read().decode(errors="replace"),
+            took,
+            used.ru_maxrss * 1024,
+            is_late,
+        )

@@ -30,7 +30,7 @@ def model_choice(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # The extras that commands need, and the modules by which each is found. All but `serve` need a server for pages only.
-_SERVER = ("starlette", "uvicorn", "websockets", "msgspec", "prometheus_client")
+_SERVER = ("starlette", "httptools", "websockets", "msgspec", "prometheus_client")
 _EXTRAS = {
     "browser": (*_SERVER, "playwright"),
     "server": _SERVER,

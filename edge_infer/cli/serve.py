@@ -85,7 +85,7 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
     from edge_infer.server.config import Settings, check_device
     from edge_infer.server.execution.repository import name_models
     from edge_infer.server.http.listener import Tls, is_local, listen, url_from_outside, url_of
-    from edge_infer.server.http.listener import serve as serve_on
+    from edge_infer.server.http.server import serve as serve_on
     from edge_infer.server.static.pages import find_web_root
     from edge_infer.server.store.routes import HostedStore
 
@@ -268,7 +268,7 @@ class _JsonHandler(_OutputHandler):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def _log_to_output(log_format: str = "text", names: Sequence[str] = ("edge_infer.server", "uvicorn.error")) -> None:
+def _log_to_output(log_format: str = "text", names: Sequence[str] = ("edge_infer.server",)) -> None:
     handler: logging.Handler = _JsonHandler() if log_format == "json" else _OutputHandler()
     for name in names:
         logger = logging.getLogger(name)

@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.server.config import Settings, check_device, check_names, check_variants, check_versions
+from edge_infer.server.errors import PathNotFound
 from edge_infer.server.execution.lifecycle import Engine, default_workers
 from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.headers import ResponseHeaders, standard_headers
@@ -27,8 +28,8 @@ from edge_infer.server.ingestion.memory_budget import MAX_BODIES_BYTES, BodyMemo
 from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import Parsers
-from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, StreamEndpoint
-from edge_infer.server.metrics.access_log import AccessLog
+from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, AsgiSocket, StreamEndpoint
+from edge_infer.server.metrics.access_log import AccessLog, logged_stream
 from edge_infer.server.metrics.prometheus import Metrics
 from edge_infer.server.metrics.recorder import Ledger
 from edge_infer.server.metrics.tracing import Spans
@@ -46,10 +47,13 @@ from edge_infer.server.store.routes import HostedStore, StoreRoutes
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from opentelemetry.trace import TracerProvider
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from edge_infer.server.ingestion.infer_websocket import Socket
 
 #: The headers that scripts of other origins may read.
 _EXPOSED = [
@@ -74,7 +78,7 @@ class Limits(NamedTuple):
         cache_ttl_s: How long an answer is kept.
         max_streams: How many WebSockets may be open.
         max_in_flight: How many requests of one WebSocket may be in flight.
-        door: What a connection may take before a request is one; kept where `edge_infer.server.http.listener` listens.
+        door: What a connection may take before a request is one; kept where `edge_infer.server.http` serves it.
         is_lazy: Whether a model is loaded when it is first asked for, and not at the start. It takes the application's
             lifespan to load them at the start; the server is not ready until each has loaded or failed.
     """
@@ -97,9 +101,11 @@ class Application:
 
     Attributes:
         engine: The models that are in memory.
-        limits: What it takes.
+        limits: What it takes; `door` and `max_body_bytes` are among them.
         refusals: Counts by code the requests that no model was given.
-        direct: Answers common requests without ASGI, where `edge_infer.server.http.listener` listens.
+        direct: Answers common requests without ASGI, where `edge_infer.server.http` serves the application.
+        asgi: Answers the others.
+        lifespan: Starts and ends what the application needs.
     """
 
     def __init__(
@@ -109,11 +115,14 @@ class Application:
         events: EventEndpoint,
         streams: StreamEndpoint,
         routes: Starlette,
+        lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
         limits: Limits,
         cors_origins: Sequence[str] = (),
     ) -> None:
         self.engine = engine
         self.limits = limits
+        self.door = limits.door
+        self.max_body_bytes = limits.max_body_bytes
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
         self.direct = DirectEndpoint(
@@ -128,9 +137,10 @@ class Application:
         self._stream_targets = Targets("/stream")
         self._routes = routes
         self.refusals: Counter[str] = routes.state.refusals
-        self._outermost: ASGIApp = self._answer
+        self.lifespan: Callable[[], AbstractAsyncContextManager[None]] = partial(lifespan, routes)
+        self.asgi: ASGIApp = self._answer
         if cors_origins:
-            self._outermost = CORSMiddleware(
+            self.asgi = CORSMiddleware(
                 self._answer,
                 allow_origins=list(cors_origins),
                 allow_methods=["GET", "POST"],
@@ -140,7 +150,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        await self._outermost(scope, receive, send)
+        await self.asgi(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
@@ -154,11 +164,20 @@ class Application:
                 await AccessLog(partial(self._events, target=target))(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
-            target = self._stream_targets.find(route_path(scope))
-            if target is not None:
-                await AccessLog(partial(self._streams, target=target))(scope, receive, send)
-                return
+            await self.open_stream(scope, AsgiSocket(receive, send))
+            return
         await self._routes(scope, receive, send)
+
+    async def open_stream(self, scope: Scope, socket: Socket) -> None:
+        """Answer the handshake of a WebSocket, and serve it until it ends."""
+        path = route_path(scope)
+        target = self._stream_targets.find(path)
+        with logged_stream(scope):
+            if target is None:
+                missing = PathNotFound(f"There is no WebSocket at {path}", hint="/v2/models/NAME/stream", path=path)
+                await self._streams.refuse(missing, scope, socket)
+            else:
+                await self._streams(scope, socket, target)
 
     def drain(self) -> None:
         """Be ready no more and refuse new requests; those that were accepted are finished."""
@@ -269,4 +288,4 @@ def create_app(
         lifespan=lifespan,
     )
     routes.state.refusals = context.ledger.refusals
-    return Application(engine, endpoint, events, streams, routes, limits, cors_origins)
+    return Application(engine, endpoint, events, streams, routes, lifespan, limits, cors_origins)

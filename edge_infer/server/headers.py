@@ -25,6 +25,8 @@ _ECHOED = (b"x-request-id", b"traceparent")
 _MAX_ECHO = 128
 #: Where the door says in a request's scope that it has answered in the place of the application.
 REFUSED = "edge_infer.refused"
+#: Where the server says in a request's scope how to ask whether the client left; other ASGI servers do not.
+IS_GONE = "edge_infer.is_gone"
 #: What may not be sent back in a header: https://www.rfc-editor.org/rfc/rfc9110#section-5.5
 CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 

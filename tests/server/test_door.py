@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from threading import Event
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 from urllib.request import urlopen
 
@@ -23,14 +23,11 @@ from edge_infer.errors import FetchError, InputError, QueueFull, ServingError
 from edge_infer.formats.safetensors import FRAME
 from edge_infer.platform.systemd import answers
 from edge_infer.server.app import Limits, create_app
-from edge_infer.server.http import listener
-from edge_infer.server.http.connection import GuardedProtocol
+from edge_infer.server.http.connection import Connection
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.http.listener import Tls
-from edge_infer.server.http.read_timeouts import SenderWatch
-from edge_infer.server.http.websocket import GuardedWebSocket
-from edge_infer.server.http.write_timeouts import ReaderWatch
+from edge_infer.server.http.progress import UnreadAnswers
 from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.scheduling.batcher import BatchLimits
@@ -40,7 +37,7 @@ from tests.support.server.streams import UPGRADE, masked, opened_by_who_never_re
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.server.gate import Gate
@@ -210,13 +207,13 @@ def test_a_body_is_bounded_by_no_limit_of_headers(server: ServerThread, path: st
 def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
     tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str, behind: bytes, status: int
 ) -> None:
-    late, look = Event(), SenderWatch.look
+    late, check = Event(), Connection.check
 
-    def note(self: SenderWatch, what: str) -> None:
-        look(self, what)
+    def note(self: Connection, now: float) -> None:
+        check(self, now)
         late.set()
 
-    monkeypatch.setattr(SenderWatch, "look", note)
+    monkeypatch.setattr(Connection, "check", note)
     app = create_app({"tiny": tiny}, limits=Limits(workers=1, door=LIMITS))
     head = POST.replace(b"/v2/models/tiny/infer", path.encode()) + b"Content-Length: 12\r\n\r\n"
     with ServerThread(app) as server:
@@ -240,13 +237,13 @@ def test_what_comes_behind_a_request_harms_it_not_and_is_answered_after_it(
 def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
     tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late, look = Event(), SenderWatch.look
+    late, check = Event(), Connection.check
 
-    def note(self: SenderWatch, what: str) -> None:
-        look(self, what)
+    def note(self: Connection, now: float) -> None:
+        check(self, now)
         late.set()
 
-    monkeypatch.setattr(SenderWatch, "look", note)
+    monkeypatch.setattr(Connection, "check", note)
     app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=DoorLimits(body_timeout_s=2, min_body_rate=1e9)))
     body = row(2.0, 300_000)
     behind = POST.replace(b"/infer", b"/infer?a=b") + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -264,19 +261,25 @@ def test_a_body_that_the_server_itself_does_not_read_yet_is_not_too_slow(
         assert [int(one[:3]) for one in data.split(b"HTTP/1.1 ")[1:]] == [200, 200]
 
 
-def watched(server: ServerThread) -> SenderWatch:
-    """What watches the connection whose body is waited for."""
+def sender_of(server: ServerThread) -> Connection:
+    """The connection whose body arrives."""
     while True:
-        for found in list(server._server.server_state.connections):
-            if isinstance(found, GuardedProtocol) and found._is_in_body and found._sender.timer is not None:
-                return found._sender
+        for found in list(server.server.connections.open):
+            if isinstance(found, Connection) and found.body.received:
+                return found
 
 
-def look(sender: SenderWatch) -> None:
-    """Let its timer ring now."""
-    timer = sender.timer
-    sender._loop.call_soon_threadsafe(sender.look, "body")
-    wait_until(lambda: sender.timer is not timer)
+def let_time_pass(server: ServerThread, sender: Connection) -> None:
+    """Let the time for the next piece of its body be over."""
+    checked = Event()
+
+    def check() -> None:
+        sender.check(sender.due + 1)
+        checked.set()
+
+    assert server.server.loop is not None
+    server.server.loop.call_soon_threadsafe(check)
+    assert checked.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -294,11 +297,11 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
     with ServerThread(app) as server, opened(server) as connection:
         Client(server.url)("/v2/models/tiny/ready")
         connection.sendall(POST.replace(b"/infer", path.encode()) + how + piece)
-        sender = watched(server)
-        for count in (1, 2):
+        sender = sender_of(server)
+        for count in (2, 3):
             connection.sendall(piece)
-            wait_until(lambda: sender.received >= count * len(piece))  # noqa: B023
-            look(sender)
+            wait_until(lambda: sender.body.received >= count * len(rows))  # noqa: B023
+            let_time_pass(server, sender)
             if end == "is too slow":
                 break
         if end == "arrives":
@@ -310,8 +313,8 @@ def test_a_body_may_take_as_long_as_it_comes(tiny: Path, path: str, size: int, e
             return
         if end == "is too slow":
             connection.sendall(piece)
-            wait_until(lambda: sender.received >= 2 * len(piece))
-        look(sender)
+            wait_until(lambda: sender.body.received >= 3 * len(rows))
+        let_time_pass(server, sender)
         assert answer(connection) == (408, "request_timeout")
         assert refusals(server) == {"request_timeout": 1}
         wait_until(
@@ -329,49 +332,36 @@ def test_slow_clients_hold_up_nobody(server: ServerThread) -> None:
 # -- clients that do not read --
 
 
-class Line:
-    """A transport and an event loop in one: what is unsent, and the timer that runs."""
-
-    def __init__(self) -> None:
-        self.unsent, self.is_cut, self.timer = 100, False, Mock()
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
-
-    def abort(self) -> None:
-        self.is_cut = True
-
-    def call_later(self, _seconds: float, then: Callable[[], None]) -> Mock:
-        self.timer = Mock(ring=then)
-        return self.timer
+def unread_of(unsent: int, memory: BodyMemory) -> tuple[UnreadAnswers, Mock]:
+    """The answers of a client that has so many bytes to read, and what tells how many are left."""
+    transport = Mock()
+    transport.get_write_buffer_size.return_value = unsent
+    limits = DoorLimits(read_timeout_s=60.0, min_body_rate=1.0)
+    return UnreadAnswers(transport, memory, limits), transport.get_write_buffer_size
 
 
 def test_a_slow_client_is_let_go_only_when_it_takes_nothing() -> None:
-    line: Any = Line()
-    watch = ReaderWatch(line, line, BodyMemory(), 60.0, 1.0)
-    watch.begin()
-    for unsent in (99, 50, 49):
-        line.unsent = unsent
-        line.timer.ring()
-        assert not line.is_cut
-    line.timer.ring()
-    assert line.is_cut
+    unread, left = unread_of(100, BodyMemory())
+    assert unread.begin()
+    for count in (99, 50, 49):
+        left.return_value = count
+        assert not unread.is_too_slow()
+        unread.begin()
+    assert unread.is_too_slow()
 
 
 def test_a_client_that_has_taken_all_is_watched_no_more() -> None:
-    line: Any = Line()
     memory = BodyMemory()
-    watch = ReaderWatch(line, line, memory, 60.0, 1.0)
-    watch.begin()
+    unread, left = unread_of(100, memory)
+    unread.begin()
     assert memory.taken == 100
-    watch.end()
-    line.timer.cancel.assert_called_once()
+    unread.end()
     assert memory.taken == 0
-    watch.begin()
-    line.unsent = 0
-    last = line.timer
-    last.ring()
-    assert (line.is_cut, line.timer, memory.taken) == (False, last, 0)
+    unread.begin()
+    left.return_value = 0
+    assert not unread.is_too_slow()
+    assert not unread.begin()
+    assert memory.taken == 0
 
 
 @pytest.mark.parametrize(
@@ -380,13 +370,10 @@ def test_a_client_that_has_taken_all_is_watched_no_more() -> None:
     ids=["slow where memory is short", "slow", "quicker", "little"],
 )
 def test_a_slow_client_is_let_go_where_memory_is_short(unsent: tuple[int, int], most: int, is_cut: bool) -> None:
-    line: Any = Line()
-    watch = ReaderWatch(line, line, BodyMemory(most), 60.0, 1.0)
-    line.unsent, left = unsent
-    watch.begin()
-    line.unsent = left
-    line.timer.ring()
-    assert (line.is_cut, watch._memory.taken) == (is_cut, 0 if is_cut else left)
+    unread, left = unread_of(unsent[0], BodyMemory(most))
+    unread.begin()
+    left.return_value = unsent[1]
+    assert unread.is_too_slow() is is_cut
 
 
 @pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
@@ -418,17 +405,18 @@ def test_an_answer_that_nobody_reads_takes_memory_until_it_is_read_or_let_go(
 def test_a_client_that_never_reads_its_answer_is_let_go(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, path: str, more: bytes
 ) -> None:
-    gone, lost = Event(), GuardedProtocol.connection_lost
+    gone, lost = Event(), Connection.connection_lost
 
-    def note(self: GuardedProtocol, exc: Exception | None) -> None:
+    def note(self: Connection, exc: Exception | None) -> None:
+        is_it = self.is_unread
         lost(self, exc)
-        if self.url.startswith(path.encode()):
+        if is_it:
             gone.set()
 
     app = create_app({"tiny": tiny}, limits=ANY_ROWS._replace(door=DoorLimits(read_timeout_s=0.2)))
     with ServerThread(app) as server:
         Client(server.url)("/v2/models/tiny/ready")
-        monkeypatch.setattr(GuardedProtocol, "connection_lost", note)
+        monkeypatch.setattr(Connection, "connection_lost", note)
         with socket.socket() as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
@@ -469,13 +457,13 @@ def test_a_stream_whose_client_never_reads_counts_in_the_memory_and_is_let_go(ti
 def test_a_stream_behind_an_answer_that_nobody_reads_waits_until_it_is_read(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_told, pause = Event(), GuardedWebSocket.pause_writing
+    is_told, pause = Event(), Connection.pause_writing
 
-    def note(self: GuardedWebSocket) -> None:
+    def note(self: Connection) -> None:
         pause(self)
         is_told.set()
 
-    monkeypatch.setattr(GuardedWebSocket, "pause_writing", note)
+    monkeypatch.setattr(Connection, "pause_writing", note)
     body = row(1.0, 300_000)
     with ServerThread(create_app({"tiny": tiny}, limits=ANY_ROWS)) as server:
         Client(server.url)("/v2/models/tiny/ready")
@@ -533,7 +521,7 @@ def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -
             data = two.recv(65536)
             assert data[2:4] == (1013).to_bytes(2, "big")
         wait_until(lambda: len(app._streams) == 1)
-        assert app.direct.context.memory.taken == 200_000
+        assert 200_000 <= app.direct.context.memory.taken < 200_100  # with the head of its frame
         assert refusals(server) == {"queue_full": 1}
 
 
@@ -704,14 +692,11 @@ def test_a_certificate_that_is_none_is_one_clear_error(tiny: Path, certificate: 
 
 
 @pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer?a=b"], ids=["direct", "application"])
-def test_an_idle_connection_is_closed_and_one_in_use_is_not(
-    tiny: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    monkeypatch.setattr(listener, "_KEEP_ALIVE_S", 1.5)
+def test_an_idle_connection_is_closed_and_one_in_use_is_not(tiny: Path, gate: Gate, path: str) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: 12\r\n\r\n"
     gate.open.set()
     with (
-        ServerThread(create_app({"tiny": tiny})) as server,
+        ServerThread(create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(keep_alive_s=1.5)))) as server,
         socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), 30) as connection,
     ):
         for _ in range(4):  # together longer than the time
@@ -746,9 +731,8 @@ def test_what_is_no_request_keeps_no_connection(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, request_: bytes, behind: bytes
 ) -> None:
     """An empty line behind an answer, or a body that was refused before it came: the connection is idle still."""
-    monkeypatch.setattr(listener, "_KEEP_ALIVE_S", 0.3)
-    with ServerThread(create_app({"tiny": tiny})) as server:
-        app = server._app
+    app = create_app({"tiny": tiny}, limits=Limits(door=DoorLimits(keep_alive_s=0.3)))
+    with ServerThread(app) as server:
         Client(server.url)("/v2/models/tiny/ready")
         (model,) = app.engine.active()
         monkeypatch.setattr(model.batcher, "refusal", lambda *_: QueueFull("full"))

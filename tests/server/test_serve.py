@@ -151,11 +151,11 @@ def test_wrong_arguments(tmp_path: Path, arguments: list[str], status: int, mess
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "uvicorn", None)
+        patch.setitem(sys.modules, "httptools", None)
         result = CliRunner().invoke(serve_module.serve, [])
     assert isinstance(result.exception, EdgeInferError)
     assert result.exception.hint == "pip install 'edge-infer[server]'"
-    assert "uvicorn" in result.exception.message
+    assert "httptools" in result.exception.message
 
 
 def parsed(*arguments: str) -> ServeOptions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPException
@@ -16,10 +18,12 @@ from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution import lifecycle
 from edge_infer.server.execution.repository import ServedModel
-from edge_infer.server.http.connection import GuardedProtocol
+from edge_infer.server.http.connections import Connections
 from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.http.listener import Server, listen, url_of
-from edge_infer.server.http.websocket import GuardedWebSocket
+from edge_infer.server.http.listener import listen, url_of
+from edge_infer.server.http.server import Server
+from edge_infer.server.http.websocket import WebSocket
+from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, row
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from tests.support.server.gate import Gate
 
 WORKERS = 4
+FAREWELL = b"\x88\x82\0\0\0\0" + (1000).to_bytes(2, "big")
 
 
 def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
@@ -58,7 +63,7 @@ def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
     server = Server(app, ready.set, grace_s=1)
     listening = listen("127.0.0.1", 0)
     url = url_of(listening)
-    serving = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    serving = Thread(target=server.run, args=[listening], daemon=True)
     serving.start()
     assert ready.wait(60)
     with ThreadPoolExecutor(WORKERS + 1) as threads, stream(url) as connection:
@@ -68,10 +73,9 @@ def test_one_grace_and_one_wait_are_all_that_what_hangs_costs(
         assert loading.wait(60)
         wait_until(lambda: len(gate.sizes) >= WORKERS)
         (model,) = app.engine.active()
-        server.should_exit = True
+        server.stop()
         serving.join(15)  # 5 s for each worker and the load would be much more
         assert not serving.is_alive()
-        assert server.config.timeout_graceful_shutdown == 0  # the stream has taken all of it
         assert "on closed" not in repr(model.session)  # it computes still
         with pytest.raises(ConnectionClosed):
             connection.recv()
@@ -83,18 +87,19 @@ def test_a_client_that_said_farewell_and_reads_no_answers_ends_no_drain(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_left, is_closing = Event(), Event()
-    leave, shut = GuardedWebSocket.handle_close, GuardedProtocol.shutdown
+    feed, shut = WebSocket.feed, Connections.shutdown
 
-    def note_farewell(self: GuardedWebSocket, event: Any) -> None:
-        leave(self, event)
-        has_left.set()
+    def note_farewell(self: WebSocket, data: bytes) -> None:
+        feed(self, data)
+        if data[0] == FAREWELL[0]:
+            has_left.set()
 
-    def note_shutdown(self: GuardedProtocol) -> None:
+    def note_shutdown(self: Connections) -> None:
         shut(self)
         is_closing.set()
 
-    monkeypatch.setattr(GuardedWebSocket, "handle_close", note_farewell)
-    monkeypatch.setattr(GuardedProtocol, "shutdown", note_shutdown)
+    monkeypatch.setattr(WebSocket, "feed", note_farewell)
+    monkeypatch.setattr(Connections, "shutdown", note_shutdown)
     app = create_app(
         {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}, limits=Limits(batch=BatchLimits(max_rows=0))
     )
@@ -108,19 +113,24 @@ def test_a_client_that_said_farewell_and_reads_no_answers_ends_no_drain(
             assert b" 101 " in connection.recv(4096)
             connection.sendall(masked(FRAME.pack(1, 0, 3_600_000) + row(1.0, 300_000)))
             wait_until(lambda: app.engine.active()[0].statistics.requests)
-            connection.sendall(b"\x88\x82\0\0\0\0" + (1000).to_bytes(2, "big"))
+            connection.sendall(FAREWELL)
             assert has_left.wait(60)
             gate.open.clear()
             octets = {"content_type": "application/octet-stream"}
             asked = threads.submit(send, "/v2/models/tiny/infer", "POST", row(2.0), **octets)
             wait_until(lambda: 2.0 in gate.values)
-            server._server.should_exit = True
+            server.server.stop()
             assert is_closing.wait(60)
             gate.open.set()
             assert asked.result().body == row(2.0)
 
 
 def test_a_stream_whose_closing_fails_ends_no_drain() -> None:
-    connection: Any = Mock(stop_keepalive=Mock(side_effect=AssertionError))
-    GuardedWebSocket.shutdown(connection)
-    connection.transport.abort.assert_called_once()
+    carrier: Any = Mock()
+    carrier.shared.after.return_value = 0.0
+    socket = WebSocket(carrier, UPGRADE, BodyMemory(), 1000, Counter())
+    asyncio.run(socket.accept([]))
+    carrier.transport.write.side_effect = AssertionError
+    carrier.transport.is_closing.return_value = False
+    socket.shutdown()
+    carrier.transport.abort.assert_called_once()

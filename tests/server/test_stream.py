@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 import pytest
-from uvicorn.protocols.utils import ClientDisconnected
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from edge_infer.errors import DeviceLost
 from edge_infer.formats.safetensors import FRAME
 from edge_infer.server.app import Limits, create_app
+from edge_infer.server.errors import ClientLeft
 from edge_infer.server.execution.dispatcher import Dispatcher
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.http.websocket import GuardedWebSocket
+from edge_infer.server.http.websocket import WebSocket
 from edge_infer.server.ingestion import infer_websocket as endpoint
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
@@ -306,21 +306,19 @@ def test_a_request_to_a_server_that_stops_is_a_refusal_of_no_model(tmp_path: Pat
 def test_a_stream_that_left_while_it_was_closed_harms_no_other_request(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_closing, send = threading.Event(), GuardedWebSocket.send
+    is_closing = threading.Event()
 
-    async def fail(self: GuardedWebSocket, message: Any) -> None:
-        if message["type"] == "websocket.close":
-            is_closing.set()
-            raise ClientDisconnected
-        await send(self, message)
+    async def fail(*_: object) -> None:
+        is_closing.set()
+        raise ClientLeft("The WebSocket is closed")
 
-    monkeypatch.setattr(GuardedWebSocket, "send", fail)
+    monkeypatch.setattr(WebSocket, "close", fail)
     app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
     with ThreadPoolExecutor(1) as threads, ServerThread(app) as server, stream(server.url):
         octets = {"content_type": "application/octet-stream"}
         asked = threads.submit(Client(server.url), "/v2/models/tiny/infer", "POST", row(1.0), **octets)
         assert gate.entered.wait(60)
-        server._server.should_exit = True
+        server.server.stop()
         assert is_closing.wait(60)
         gate.open.set()
         assert asked.result().status == 200

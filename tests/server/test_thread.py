@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from urllib.request import urlopen
 
 import pytest
@@ -41,11 +41,11 @@ def test_an_open_connection_does_not_keep_a_server_alive() -> None:
 
 
 def test_a_server_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(*_: object) -> None:
+    def broken() -> NoReturn:
         raise RuntimeError("no")
 
     app = create_app({})
-    monkeypatch.setattr(app, "_routes", broken)
+    monkeypatch.setattr(app, "lifespan", broken)
     with pytest.raises(ServingError, match="did not start"), ServerThread(app):
         pass
 

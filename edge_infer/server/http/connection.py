@@ -1,372 +1,521 @@
-"""The guard at the door: what a connection may take of time and of headers before a request is one.
-
-Uvicorn has no bound on how long a client may take to send a request's headers, how long these may be, or how slowly a
-body may come: a few hundred such connections (slow loris) would hold a server's file descriptors for ever.
-"""
+"""A connection: bytes into requests, requests answered in their order, within the limits of time and size."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
 from functools import partial
+from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from edge_infer.errors import InputError, QueueFull
-from edge_infer.server.errors import RequestTooSlow, TooManyHeaders
-from edge_infer.server.headers import REFUSED
-from edge_infer.server.http.body_reader import MIN_BYTES, BodyReader
-from edge_infer.server.http.fast_path import DirectRequest
-from edge_infer.server.http.read_timeouts import SenderWatch
+from edge_infer.errors import EdgeInferError, InputError, QueueFull
+from edge_infer.server.errors import RequestTooSlow, TooManyHeaders, expected
+from edge_infer.server.http.asgi import Bridge, path_of, scope_of
+from edge_infer.server.http.exchange import Exchange
+from edge_infer.server.http.progress import BodyProgress, UnreadAnswers
 from edge_infer.server.http.refusal import line_of, refusal_of
-from edge_infer.server.http.upgrade import error_of_handshake, head_of, without_upgrade
-from edge_infer.server.http.write_timeouts import ReaderWatch
-from edge_infer.server.metrics.access_log import note
+from edge_infer.server.http.upgrade import head_of, without_upgrade
+from edge_infer.server.http.websocket import WebSocket
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections import Counter
     from collections.abc import Callable
 
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from starlette.types import ASGIApp, Scope
 
-    from edge_infer.errors import EdgeInferError
+    from edge_infer.server.http.connections import Connections
     from edge_infer.server.http.fast_path import DirectEndpoint
-    from edge_infer.server.http.limits import DoorLimits
+
+log = logging.getLogger(__name__)
+#: What the parser reads: nothing (the connection is idle), a head, a body.
+_NOTHING, _HEAD, _BODY = range(3)
+_NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 
 
-class GuardedProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol with limits, those of the application: `app.limits.door`.
+class Front(Protocol):
+    """The application, as far as a connection knows it.
 
-    A request that comes in one piece, as almost all do, costs no timer.
+    Attributes:
+        direct: The fast path.
+        asgi: Everything else over HTTP.
+        max_body_bytes: The longest message of a WebSocket.
+        refusals: Counts refused requests by code.
     """
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        app: Any = self.config.app
-        self._door: DoorLimits = app.limits.door
-        self._direct: DirectEndpoint = app.direct
-        self._is_in_head = self._is_in_body = False
-        self._header_bytes = 0
-        self._since_progress = 0  # the bytes that came since the last head began, or the last piece of a body was read
-        self._is_over = False  # what comes is for this protocol no more
-        self._last: Callable[[], None] | None = None
-        self._idle_since = 0.0
-        self.url, self.headers = b"", []
+    direct: DirectEndpoint
+    asgi: ASGIApp
+    max_body_bytes: int
+    refusals: Counter[str]
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    async def open_stream(self, scope: Scope, socket: WebSocket) -> None:
+        """Answer the handshake of a WebSocket, and serve it."""
+
+
+class _Last:
+    """What a connection does last, once it is its turn in the line of exchanges."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+
+class Connection(asyncio.Protocol):
+    """One connection of HTTP/1.1; a WebSocket takes it over after its handshake.
+
+    Args:
+        shared: What it shares with other connections.
+        front: The application.
+
+    Attributes:
+        shared: As given.
+        transport: Its socket.
+        due: When it must be looked at, in seconds of `Connections.now`.
+        body: The progress of the body that is being read.
+        is_paused: Whether nothing is read for now.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_expects",
+        "_front",
+        "_has_drained",
+        "_head_since",
+        "_header_bytes",
+        "_headers",
+        "_is_advancing",
+        "_is_over",
+        "_line",
+        "_parser",
+        "_phase",
+        "_read_due",
+        "_receiving",
+        "_unparsed",
+        "_unread",
+        "_url",
+        "_websocket",
+        "_write_due",
+        "body",
+        "due",
+        "is_paused",
+        "shared",
+        "transport",
+    )
+    transport: Any
+    _unread: UnreadAnswers
+
+    def __init__(self, shared: Connections, front: Front) -> None:
+        self.shared = shared
+        self._front = front
+        self._parser = httptools.HttpRequestParser(self)
+        self._line: deque[Exchange | _Last] = deque()  # the first is being answered
+        self._begun: Exchange | _Last | None = None  # the last that was begun
+        self._receiving: Exchange | None = None  # whose body is being read, answered or not
+        self._websocket: WebSocket | None = None
+        self._phase = _HEAD
+        self._is_over = False  # nothing more is parsed
+        self.is_paused = self._is_advancing = False
+        self._has_drained: asyncio.Event | None = None  # set while the client reads
+        self._unparsed = 0  # the bytes since a head began, or a piece of a body was read
+        self._head_since = perf_counter()
+        self._clear_head()
+        self.body = BodyProgress(shared.limits)
+        self.due = self._write_due = inf
+        self._wait(shared.limits.header_timeout_s)
+
+    # -- the transport --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection; one too many is refused."""
-        super().connection_made(transport)
-        door, memory = self._door, self._direct.context.memory
-        self._reader = ReaderWatch(transport, self.loop, memory, door.read_timeout_s, door.min_body_rate)
-        self._sender = SenderWatch(self.loop, self.flow, door, self._too_slow)
-        if len(self.connections) > self._door.max_connections:
-            most = self._door.max_connections
+        shared, limits = self.shared, self.shared.limits
+        self.transport = transport
+        self._unread = UnreadAnswers(self.transport, self._front.direct.context.memory, limits)
+        shared.open.add(self)
+        if len(shared.open) > limits.max_connections:
+            most = limits.max_connections
             self._refuse(
                 QueueFull(f"The server takes {most} connections", hint="keep connections alive and share them")
             )
-        else:
-            self._sender.await_headers()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
-        self._sender.end()
-        self._reader.end()
-        self._forget_idle()
-        super().connection_lost(exc)
-        cycle: Any = getattr(self, "cycle", None)
-        if type(cycle) is DirectRequest:
-            cycle.leave()
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Tell whoever answers, and forget the connection."""
+        self.shared.open.discard(self)
+        self._is_over = True
+        self._unread.end()
+        if self._has_drained is not None:
+            self._has_drained.set()
+        if self._websocket is not None:
+            self._websocket.lost()
+        line, self._line = self._line, deque()
+        for exchange in line:
+            if isinstance(exchange, Exchange):
+                exchange.is_gone = True
+                if exchange.handler is not None:
+                    exchange.handler.left()
+                    exchange.handler = None
+        self._receiving = self._begun = None
+        del self._parser  # it refers to the connection: a cycle for the garbage collector
 
     def pause_writing(self) -> None:
         """Watch that the client reads."""
-        super().pause_writing()
-        self._reader.begin()
+        self._has_drained = asyncio.Event()
+        self._watch_reader()
 
     def resume_writing(self) -> None:
-        """It does; what is left once the connection is closing is watched to its end."""
-        super().resume_writing()
+        """Let answers be sent; what is left once the connection is closing is watched to its end."""
+        if self._has_drained is not None:
+            self._has_drained.set()
+            self._has_drained = None
         if not self.transport.is_closing():
-            self._reader.end()
+            self._unread.end()
+            self._write_due = inf
+            self._set_due()
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Hang up on a connection that nothing came on for long; look again later where something did."""
-        left: float = self.timeout_keep_alive
-        if not self._is_in_head and not self._is_in_body and self.cycle.response_complete:
-            left += self._idle_since - self.loop.time()
-        if left > 0:
-            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
-            return
-        self.timeout_keep_alive_task = None
-        super().timeout_keep_alive_handler()
-        self._reader.begin()
+    @property
+    def is_unread(self) -> bool:
+        """Whether the client does not read what was sent."""
+        return self._has_drained is not None
 
-    def _unset_keepalive_if_required(self) -> None:
-        """Do nothing: the timer looks for itself, and a new one for each request costs 1.5 us."""
+    async def drained(self) -> None:
+        """Wait until the client has read what was sent."""
+        if self._has_drained is not None:
+            await self._has_drained.wait()
 
-    def _forget_idle(self) -> None:
-        if self.timeout_keep_alive_task is not None:
-            self.timeout_keep_alive_task.cancel()
-            self.timeout_keep_alive_task = None
+    def pause_reading(self) -> None:
+        """Read nothing for now."""
+        if not self.is_paused and not self.transport.is_closing():
+            self.is_paused = True
+            self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read again, unless a request behind the first one waits for its turn."""
+        if self.is_paused and len(self._line) <= 1:
+            self.is_paused = False
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    # -- the limits of time --
+
+    def check(self, now: float) -> None:
+        """Look at the limits of time."""
+        if self._write_due < now:
+            if self._unread.is_too_slow():
+                self._unread.end()
+                self.transport.abort()
+                return
+            self._watch_reader()
+        if self._read_due < now:
+            if self._websocket is not None:
+                self._websocket.check(now)
+            else:
+                self._check_sender()
+
+    def _check_sender(self) -> None:
+        limits = self.shared.limits
+        if self._phase == _NOTHING:
+            self.close()
+        elif self.is_paused:  # it is the server that reads nothing for now
+            self._wait(limits.body_timeout_s)
+        elif self._phase == _HEAD:
+            self._refuse(_too_slow("headers"))
+        elif self.body.is_too_slow():
+            self._refuse(_too_slow("body"))
+        else:
+            self._wait(limits.body_timeout_s)
+
+    def _wait(self, seconds: float) -> None:
+        self.look_at(self.shared.after(seconds))
+
+    def look_at(self, due: float) -> None:
+        """Be looked at, for what the client sends, at a time of `Connections.now`; `inf` for never."""
+        self._read_due = due
+        self._set_due()
+
+    def _watch_reader(self) -> None:
+        self._write_due = self.shared.after(self.shared.limits.read_timeout_s) if self._unread.begin() else inf
+        self._set_due()
+
+    def _set_due(self) -> None:
+        self.due = self._read_due if self._read_due < self._write_due else self._write_due
+
+    # -- the parser --
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and watch what is still to come."""
+        """Parse what arrived."""
+        if self._websocket is not None:
+            self._websocket.feed(data)
+            return
         if self._is_over:
             return
-        self._since_progress += len(data)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._read_on(memoryview(data)[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
-        if self._is_over:
-            return
-        if self._since_progress > self._door.max_header_bytes:  # of a head, or of what is behind the last chunk
+        self._unparsed += len(data)
+        self._parse(data)
+        if self._unparsed > self.shared.limits.max_header_bytes:  # of a head, or of what is behind the last chunk
             self._refuse(self._too_long())
-        elif self._is_in_head:
-            if self._sender.timer is None:
-                self._sender.await_headers()
-        elif self._is_in_body:
-            if self._sender.timer is None:
-                self._sender.await_body()
-            else:
-                self._sender.received += len(data)
-            cycle: Any = self.cycle
-            if type(cycle) is DirectRequest and cycle.left >= MIN_BYTES:
-                self._read_by(BodyReader(self, cycle, self._sender))
 
-    def _read_by(self, protocol: GuardedProtocol | BodyReader) -> None:
-        """Let a protocol have what comes next. Only while it does not read does a transport take another kind."""
-        transport: Any = self.transport
-        if transport.is_closing() or self.scheme == "https":
-            return
-        transport.pause_reading()
-        transport.set_protocol(protocol)
-        transport.resume_reading()
-
-    def take_back(self) -> None:
-        """Go on behind a body that was read by `BodyReader`, of which the parser knows nothing."""
-        self._read_by(self)
-        self._begin_anew()
-        self.on_message_complete()
-
-    def _begin_anew(self) -> None:
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
-
-    def _read_on(self, rest: memoryview) -> None:
-        """Read what is behind the head of a request for another protocol, which the parser leaves alone.
-
-        A WebSocket is handed over. Any other request is read as if it did not ask, as RFC 9110 section 7.8 allows:
-        else its body would be taken for the next request.
-        """
+    def _parse(self, data: bytes) -> None:
         while not self._is_over:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
-                return
-            method, version = self.parser.get_method(), self.parser.get_http_version().encode()
-            head = head_of(method, self.url, version, without_upgrade(self.headers))
-            self._begin_anew()
             try:
-                self.parser.feed_data(head)
-                self.parser.feed_data(rest)
+                self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                rest = rest[upgrade.args[0] :]
-                continue
+                rest = memoryview(data)[upgrade.args[0] :]
+                if (b"upgrade", b"websocket") not in [(name, value.lower()) for name, value in self._headers]:
+                    data = self._without_upgrade(rest)
+                    continue
+                self._hand_over(bytes(rest))
+            except httptools.HttpParserCallbackError as error:
+                told = expected(_cause_of(error))
+                if self._line:
+                    self._refuse(told)
+                else:  # its request has an answer
+                    self.close()
             except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
+                log.warning("Invalid HTTP request received.")
+                self._refuse(InputError("Invalid HTTP request received.", hint="speak HTTP/1.1; over TLS, https://"))
             return
 
-    def handle_websocket_upgrade(self) -> None:
-        """Hand over to the protocol of WebSockets, unless the request is refused."""
-        if self._is_over:
-            return
-        error = error_of_handshake(head_of(self.parser.get_method(), self.url, b"1.1", self.headers))
-        if error is not None:
-            self._refuse(error)
-            return
-        self.flow.pause_reading()
-        self._end_with(self._hand_over)
-
-    def _hand_over(self) -> None:
-        super().handle_websocket_upgrade()
-        if self.flow.write_paused:  # by answers before it that are not read yet, of which its protocol knows nothing
-            transport: Any = self.transport
-            transport.get_protocol().pause_writing()
-
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP as every other error, not with uvicorn's plain text."""
-        self.logger.warning(msg)
-        if not self._is_over:
-            self._refuse(InputError(msg, hint="speak HTTP/1.1; over TLS, https://"))
-
-    def _end_with(self, last: Callable[[], None]) -> None:
-        """Do the last thing that this protocol does, once all earlier requests of the connection are answered."""
-        self._is_over = True
-        self._sender.end()
-        cycle: Any = self.cycle
-        if cycle is None or cycle.response_complete or (cycle.more_body and not self.pipeline):
-            self._end(last)
-            return
-        if cycle.more_body:  # it waits for its turn, and is not to have it
-            self.pipeline.popleft()
-        self._last = last
-
-    def _end(self, last: Callable[[], None]) -> None:
-        self._forget_idle()
-        self._reader.end()
-        self.flow.resume_reading()
-        last()
-        if self.transport.is_closing():
-            self._reader.begin()
-
-    def on_response_complete(self) -> None:
-        """Go on with the next request, or with what waited for this answer."""
-        is_last = not self.pipeline
-        if is_last and self.timeout_keep_alive_task is not None:  # as uvicorn does, but with the timer that there is
-            self.server_state.total_requests += 1
-            self.flow.resume_reading()
-        else:
-            super().on_response_complete()
-        self._idle_since = self.loop.time()
-        if self.transport.is_closing():
-            self._reader.begin()
-        elif self._last is not None and is_last:
-            last, self._last = self._last, None
-            self._end(last)
+    def _clear_head(self) -> None:
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects = False
+        self._header_bytes = 0
 
     def on_message_begin(self) -> None:
-        """Begin to count. The scope is made once it is needed."""
-        self._is_in_head = True
-        self._header_bytes = self._since_progress = 0
-        self.url, self.headers, self.expect_100_continue = b"", [], False
+        """Begin a head."""
+        self._unparsed = 0
+        self._clear_head()
+        self._head_since = perf_counter()
+        if self._phase == _NOTHING:
+            self._phase = _HEAD
+            self._wait(self.shared.limits.header_timeout_s)
 
     def on_url(self, url: bytes) -> None:
-        """Count the path."""
+        """Keep a piece of the target."""
         self._header_bytes += len(url)
-        super().on_url(url)
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header; those beyond the limit are not kept."""
+        """Keep a header; those beyond the limit are counted only."""
         self._header_bytes += len(name) + len(value) + 4
-        if self._header_bytes <= self._door.max_header_bytes:
+        if self._phase == _HEAD and self._header_bytes <= self.shared.limits.max_header_bytes:
             name = name.lower()
-            self.headers.append((name, value))
+            self._headers.append((name, value))
             if name == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
+                self._expects = True
 
     def on_headers_complete(self) -> None:
-        """Start the request, unless its headers were too long."""
+        """Begin the request, unless its head was too long."""
         if self._is_over:
             return
-        if self._header_bytes > self._door.max_header_bytes:
+        if self._header_bytes > self.shared.limits.max_header_bytes:
             self._refuse(self._too_long())
             return
-        self._is_in_head, self._is_in_body = False, True
-        if self._sender.timer is not None:
-            self._sender.end()
-        request = self._taken()
-        if request is not None:
-            self.cycle = request  # type: ignore[assignment]
-        elif self.parser.should_upgrade() and not self._should_upgrade():
-            self._is_in_body = False  # `_read_on` begins it
-            if self.parser.get_method() == b"CONNECT":
-                self._refuse(InputError("The server is no proxy", hint="GET or POST, not CONNECT"))
+        parser = self._parser
+        method = parser.get_method()
+        self._receiving = None
+        if parser.should_upgrade():
+            if method == b"CONNECT":
+                self._refuse(InputError("The server is not a proxy", hint="GET or POST, not CONNECT"))
+            return  # `_take_upgrade` goes on
+        self._phase = _BODY
+        self.body.begin()
+        self._wait(self.shared.limits.body_timeout_s)
+        version = parser.get_http_version()
+        exchange = Exchange(
+            self,
+            method,
+            self._url,
+            version,
+            self._headers,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            expects=self._expects,
+        )
+        self._receiving = exchange
+        self._line.append(exchange)
+        if len(self._line) == 1:
+            self._advance()
         else:
-            url, headers, is_expecting = self.url, self.headers, self.expect_100_continue
-            super().on_message_begin()
-            self.url, self.expect_100_continue = url, is_expecting
-            self.headers += headers
-            super().on_headers_complete()
-            self.headers = headers  # no more those of the scope: what comes behind the last chunk is no header of it
+            self.pause_reading()
 
-    def _taken(self) -> DirectRequest | None:
-        """Take the request if it is a common one that no other on this connection is before.
-
-        One whose client does not read its answers is left to the application, which waits until it does.
-        """
-        cycle: RequestResponseCycle | None = self.cycle
-        parser = self.parser
-        if (
-            (cycle is not None and not cycle.response_complete)
-            or self.expect_100_continue
-            or self.pipeline
-            or self.flow.write_paused
-            or parser.get_method() != b"POST"
-            or parser.should_upgrade()
-            or parser.get_http_version() != "1.1"
-            or not parser.should_keep_alive()
-        ):
-            return None
-        return self._direct.begin(self, self.url, self.headers)
-
-    def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body."""
-        if self._is_over:
+    def on_body(self, piece: bytes) -> None:
+        """Keep a piece of the body, unless its request was answered already."""
+        self._unparsed = 0
+        self.body.received += len(piece)
+        exchange = self._receiving
+        if self._is_over or exchange is None or exchange.is_done:
             return
-        self._since_progress = 0
-        cycle: Any = self.cycle
-        if type(cycle) is DirectRequest:
-            cycle.add(body)
-        else:
-            super().on_body(body)
+        exchange.chunks.append(piece)
+        if exchange.handler is not None:
+            exchange.handler.body_arrived()
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
-        if self._is_over:
+        """Take note that the request is whole."""
+        exchange = self._receiving
+        if self._is_over or exchange is None:
             return
-        self._is_in_body = False
-        if self._sender.timer is not None:
-            self._sender.end()
-        cycle: Any = self.cycle
-        if cycle is not None and cycle.response_complete:  # it was refused before its body, which nobody waits for
-            self._idle_since = self.loop.time()
-        elif self.parser.should_upgrade():
-            return  # it has no cycle: this is that of the one before
-        elif type(cycle) is DirectRequest:
-            cycle.run()
+        self._receiving = None
+        self._phase = _NOTHING
+        if self._line:
+            self.look_at(inf)  # not idle: it waits for an answer
         else:
-            super().on_message_complete()
+            self._wait(self.shared.limits.keep_alive_s)
+        exchange.is_whole = True
+        if exchange.handler is not None:
+            exchange.handler.body_arrived()
 
-    def _too_slow(self, what: str) -> None:
-        self._refuse(RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece"))
+    # -- answers, in the order of the requests --
+
+    def _advance(self) -> None:
+        """Begin the first of the line, and those behind it while each is answered at once."""
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            while self._line and self._line[0] is not self._begun:
+                first = self._begun = self._line[0]
+                if isinstance(first, Exchange):
+                    self._begin(first)
+                else:
+                    self._line.clear()
+                    first.act()
+        finally:
+            self._is_advancing = False
+
+    def _begin(self, exchange: Exchange) -> None:
+        if not self.is_unread:  # else the application waits until the client reads
+            exchange.handler = self._front.direct.begin(exchange)
+            if exchange.handler is not None or exchange.is_done:
+                if exchange.is_whole and exchange.handler is not None:
+                    exchange.handler.body_arrived()
+                return
+        try:
+            scope = scope_of(exchange)
+        except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
+            while self._line[-1] is not exchange:
+                self._line.pop()
+            self._refuse_exchange(exchange, _NO_PATH)
+            return
+        bridge = Bridge(exchange, self._front.asgi, scope)
+        exchange.handler = bridge
+        self.shared.start(bridge.run())
+
+    def answered(self, *, keep_alive: bool) -> None:
+        """Go on with the next request, or close."""
+        self._line.popleft()
+        if not keep_alive or self.transport.is_closing():
+            self.close()
+            return
+        if not self._line:
+            self.read_on()
+            if self._phase == _NOTHING:
+                self._wait(self.shared.limits.keep_alive_s)
+            return
+        if isinstance(self._line[0], Exchange):
+            self.read_on()
+        self._advance()
+
+    def close(self) -> None:
+        """Close once everything was sent."""
+        self._is_over = True
+        self.look_at(inf)
+        self.transport.close()
+        self._watch_reader()
+
+    def shutdown(self) -> None:
+        """Close once the requests that arrived are answered; at once where there are none."""
+        if self._websocket is not None:
+            self._websocket.shutdown()
+        elif not self._line:
+            self.close()
+
+    # -- refusals --
 
     def _too_long(self) -> TooManyHeaders:
-        most = self._door.max_header_bytes
+        most = self.shared.limits.max_header_bytes
         return TooManyHeaders(
             f"The headers have more than {most} bytes", hint="send tensors in the body", expected=most
         )
 
     def _refuse(self, error: EdgeInferError) -> None:
-        """Answer without the application, once it is this one's turn, and hang up."""
-        cycle = self._cycle_of_body()
-        if cycle is not None and cycle.response_started:
-            self.transport.close()  # it has its answer, or a part of it
-            self._reader.begin()
+        """Answer without the application once it is this one's turn, and close."""
+        if self._is_over:
             return
-        self._end_with(partial(self._write_refusal, error, self._line_of(error)))
+        exchange = self._receiving if self._phase == _BODY else None
+        if exchange is None:
+            method = self._parser.get_method() if self._url else b""
+            write = line_of(method, self._url, self._headers, self._head_since, error.code)
+            self._end_with(partial(self._write_refusal, error, write))
+        elif exchange.is_started:
+            self.close()  # it has its answer, or a part of it
+        else:
+            self._refuse_exchange(exchange, error)
 
-    def _cycle_of_body(self) -> RequestResponseCycle | None:
-        """Return that of the request whose body is being read."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle if self._is_in_body and cycle is not None and cycle.more_body else None
+    def _refuse_exchange(self, exchange: Exchange, error: EdgeInferError) -> None:
+        """Answer a request, which is the last of the line, in the place of its handler."""
+        self._line.pop()
+        handler, exchange.handler = exchange.handler, None
+        if handler is None:
+            write = line_of(exchange.method, exchange.url, exchange.headers, exchange.start, error.code)
+        else:
+            write = partial(handler.refused, code=error.code)
+        self._end_with(partial(self._write_refusal, error, write))
 
-    def _line_of(self, error: EdgeInferError) -> Callable[[int, int], None]:
-        """Return what logs a refusal, given its status and size: one that the application has begun logs itself."""
-        cycle: Any = self._cycle_of_body()
-        if type(cycle) is DirectRequest:
-            return partial(cycle.leave, error.code)
-        if cycle is not None and not self.pipeline:
-            cycle.scope[REFUSED] = True
-            return lambda status, size: note(cycle.scope, status=status, bytes=size, code=error.code)
-        start = perf_counter() if self._sender.timer is None else self._sender.since
-        return line_of(self.parser.get_method() if self.url else b"", self.url, self.headers, start, error.code)
+    def _end_with(self, act: Callable[[], None]) -> None:
+        """Do the last thing of this connection, once all earlier requests are answered."""
+        self._is_over = True
+        self._receiving = None
+        self.look_at(inf)
+        self._line.append(_Last(act))
+        self._advance()
 
-    def _write_refusal(self, error: EdgeInferError, log: Callable[[int, int], None]) -> None:
-        app: Any = self.config.app
-        app.refusals[error.code] += 1
+    def _write_refusal(self, error: EdgeInferError, write: Callable[[int, int], None]) -> None:
+        self._front.refusals[error.code] += 1
         refusal = refusal_of(error)
-        log(refusal.status, refusal.size)
-        self.transport.write(refusal.data)
-        self.transport.close()
+        try:
+            write(refusal.status, refusal.size)
+        finally:
+            self.transport.write(refusal.data)
+            self.close()
+
+    # -- another protocol --
+
+    def _without_upgrade(self, rest: memoryview) -> bytes:
+        """Return the request and what is behind its head as if it did not ask for another protocol.
+
+        RFC 9110 section 7.8 allows that; else the body would be taken for the next request.
+        """
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        self._parser = httptools.HttpRequestParser(self)
+        return head_of(method, self._url, version, without_upgrade(self._headers)) + rest
+
+    def _hand_over(self, rest: bytes) -> None:
+        """Open a WebSocket once all earlier requests are answered, unless its handshake is wrong."""
+        head = head_of(self._parser.get_method(), self._url, "1.1", self._headers)
+        try:
+            scope = {"type": "websocket", "path": path_of(self._url)[0], "root_path": "", "headers": self._headers}
+            socket = WebSocket(
+                self, head, self._front.direct.context.memory, self._front.max_body_bytes, self._front.refusals
+            )
+        except (httptools.HttpParserInvalidURLError, UnicodeDecodeError):
+            self._refuse(_NO_PATH)
+        except EdgeInferError as error:
+            self._refuse(error)
+        else:
+            self.pause_reading()
+            self._end_with(partial(self._open, socket, scope, rest))
+
+    def _open(self, socket: WebSocket, scope: Scope, rest: bytes) -> None:
+        self._websocket = socket
+        self.shared.start(self._front.open_stream(scope, socket))
+        if rest:
+            socket.feed(rest)
+
+
+def _too_slow(what: str) -> RequestTooSlow:
+    return RequestTooSlow(f"The request's {what} took too long", hint="send it in one piece")
+
+
+def _cause_of(error: Exception) -> Exception:
+    """Return what a callback of the parser raised."""
+    return error.__context__ if isinstance(error.__context__, Exception) else error

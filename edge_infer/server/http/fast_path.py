@@ -1,18 +1,17 @@
-"""The shortest way of a common request: from the parser of HTTP to the queue and back, with no ASGI between.
+"""The fast path of a common inference request: from its connection to the queue and back, without ASGI.
 
-A request that needs nothing special is taken from `GuardedProtocol` when its headers are complete: no scope, no task
-and no messages are made for it, which are most of what a small request costs. What is refused is refused then, before
-its body. Whatever is not common, such as a model that must be loaded first, a compressed body, a header that is wrong,
-is left to the application, which accepts the same language and says what is wrong in the same words.
+A request that needs nothing special is taken when its head is complete. No scope, no task and no messages are made for
+it: they are most of the cost of a small request. A refusal is sent then, before the body. Whatever is not common, such
+as a model that must be loaded first, a compressed body or a wrong header, is left to the application. It accepts the
+same language and reports errors in the same words.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from http import HTTPStatus
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.errors import ClientLeft, problem_parts
@@ -28,9 +27,7 @@ from edge_infer.server.response.writing import Written, server_timing, takes_lon
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-    from uvicorn.server import ServerState
-
+    from edge_infer.server.http.exchange import Exchange
     from edge_infer.server.ingestion.infer import InferEndpoint
     from edge_infer.server.ingestion.model_paths import Targets
     from edge_infer.server.protocol.requests import InferRequest
@@ -44,81 +41,46 @@ _MAX_BYTES = 4 * 2**20
 _LET_ON_EVERY_S = 0.001
 #: How many refusals are remembered as they are sent.
 _MAX_REFUSALS = 1024
-_STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
-
-
-class _NoEvent:
-    """Nobody waits for a direct request's body: it is called."""
-
-    def set(self) -> None:
-        """Do nothing."""
 
 
 class DirectRequest(Call):
-    """A request that is answered without ASGI; it stands where uvicorn keeps its `RequestResponseCycle`.
+    """A request that is answered without ASGI.
+
+    Args:
+        endpoint: What it shares with others.
+        exchange: The request and its answer, of HTTP.
+        path: Its path.
+        head: What its headers say.
+        tenant: Whose it is.
 
     Attributes:
-        disconnected: Whether the client left.
-        keep_alive: Whether the connection stays open after the answer.
-        more_body: Whether more of the body is to come.
-        response_started: Whether the answer was written, as is `response_complete`.
-        chunks: The pieces of the body.
-        left: How many bytes of it are to come.
+        asked: What it asks for, once its body is parsed.
     """
 
-    __slots__ = (
-        "_endpoint",
-        "_protocol",
-        "asked",
-        "chunks",
-        "disconnected",
-        "keep_alive",
-        "left",
-        "more_body",
-        "response_complete",
-        "response_started",
-    )
-    message_event: ClassVar = _NoEvent()
+    __slots__ = ("_endpoint", "_exchange", "_is_parsed", "asked")
 
     def __init__(
-        self,
-        endpoint: DirectEndpoint,
-        protocol: HttpToolsProtocol,
-        path: str,
-        head: RequestHead,
-        tenant: Tenant,
-        start: float,
+        self, endpoint: DirectEndpoint, exchange: Exchange, path: str, head: RequestHead, tenant: Tenant
     ) -> None:
-        super().__init__(endpoint.context, path, head, tenant, start)
+        super().__init__(endpoint.context, path, head, tenant, exchange.start)
         self._endpoint = endpoint
-        self._protocol = protocol
+        self._exchange = exchange
+        self._is_parsed = False
         self.asked: InferRequest | None = None
-        self.chunks: list[bytes | memoryview] = []
-        self.left = head.content_length
-        self.disconnected = False
-        self.keep_alive = True
-        self.more_body = True
-        self.response_started = False
-        self.response_complete = False
 
     def refuse(self, error: EdgeInferError) -> None:
         """Answer before the body came; what comes of it is not kept."""
         self.rejected(error)
         self._respond(*self._endpoint.refusal(error), error.code)
 
-    def add(self, piece: bytes) -> None:
-        """Keep a piece of the body, unless the answer was given."""
-        self.left -= len(piece)
-        if self.more_body and not self.response_complete:
-            self.chunks.append(piece)
-
-    def run(self) -> None:
-        """Parse the body, which is complete, and queue the request."""
-        self.more_body = False
+    def body_arrived(self) -> None:
+        """Parse the body once it is complete, and queue the request."""
+        if not self._exchange.is_whole or self._is_parsed:
+            return
+        self._is_parsed = True
         model, head = self.model, self.head
         assert model is not None and head is not None
-        chunks, self.chunks = self.chunks, []
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        body = self._exchange.take_body()
         try:
             head.check_media_type()
             self.asked = self._endpoint.application.parse(model, head, body)
@@ -126,29 +88,20 @@ class DirectRequest(Call):
         except Exception as error:
             self._fail(error)
 
-    def leave(self, code: str = "", status: int = 0, size: int = 0) -> None:
-        """Give the model back: the client left before its body was there, or was refused at the door meanwhile.
+    def left(self) -> None:
+        """Give the model back, unless the request is queued: its batch leaves it out."""
+        if not self._is_parsed:
+            self.close()
+            error = self.failed(ClientLeft("The client left before its body was there"))
+            self._log(0, 0, error.code)
 
-        Args:
-            code: That of the error which the door answered, if it did.
-            status: Its status; 0 where the client left.
-            size: The bytes of its body.
-        """
-        self.chunks = []
-        if self.more_body and not self.response_complete:
-            self._give_back()
-            if not code:
-                code = self.failed(ClientLeft("The client left before its body was there")).code
-            if access.isEnabledFor(logging.INFO):
-                self._log(status, size, code)
-
-    def _give_back(self) -> None:
-        """Let go of the model and of the body's memory, before anything that may fail."""
-        self.response_complete = True
+    def refused(self, status: int, size: int, code: str) -> None:
+        """Give the model back: the connection has answered."""
         self.close()
+        self._log(status, size, code)
 
     def _left(self) -> bool:
-        return self.disconnected
+        return self._exchange.is_gone
 
     def _finish(self, result: Answer | EdgeInferError) -> None:
         """Take the answer, in the event loop."""
@@ -186,45 +139,34 @@ class DirectRequest(Call):
         self._endpoint.keep(asyncio.get_running_loop().create_task(send()))
 
     def _send(self, written: Written) -> None:
-        self._give_back()
+        self.close()
         timings, serialization_s = written.timings, written.serialization_s
         total_s = self.answered(timings, serialization_s, written.variant)
         timing = (b"server-timing", server_timing(timings, serialization_s, total_s))
         self._respond(200, lines_of([*written.headers, timing]), written.body)
 
     def _fail(self, error: Exception) -> None:
-        self._give_back()
+        self.close()
         told = self.failed(error)
         status, body, headers = problem_parts(told)
         self._respond(status, lines_of(headers), body, told.code)
 
     def _respond(self, status: int, headers: bytes, body: bytes, code: str = "") -> None:
-        self.response_started = self.response_complete = True
-        protocol = self._protocol
-        if not (self.disconnected or protocol.transport.is_closing()):
-            self._write(status, headers, body)
-        if access.isEnabledFor(logging.INFO):
-            self._log(status, len(body), code)
-
-    def _write(self, status: int, headers: bytes, body: bytes) -> None:
-        protocol = self._protocol
-        head, endpoint = self.head, self._endpoint
+        exchange, head = self._exchange, self.head
         assert head is not None
-        is_draining = self.context.engine.is_draining
-        lines = [_STATUS_LINES[status], endpoint.always(protocol.server_state), headers]
+        lines = [self._endpoint.always, headers]
         if head.request_id:
             lines += (b"x-request-id: ", head.request_id, b"\r\n")
         if head.traceparent:
             lines += (b"traceparent: ", head.traceparent, b"\r\n")
-        if is_draining or not self.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines += (b"content-length: %d\r\n\r\n" % len(body), body)
-        protocol.transport.write(b"".join(lines))
-        if is_draining or not self.keep_alive:
-            protocol.transport.close()
-        protocol.on_response_complete()
+        if self.context.engine.is_draining:
+            exchange.keep_alive = False
+        exchange.respond(status, b"".join(lines), body)
+        self._log(status, len(body), code)
 
     def _log(self, status: int, size: int, code: str) -> None:
+        if not access.isEnabledFor(logging.INFO):
+            return
         assert self.head is not None
         names = ((b"x-request-id", self.head.request_id), (b"traceparent", self.head.traceparent))
         facts = facts_of(names, self.model, self.tenant.name, code)
@@ -244,6 +186,10 @@ class DirectEndpoint:
         targets: Knows which paths ask a model.
         is_cached: Whether answers are kept: then all requests go through the application.
         checks_origin: Whether pages of other servers may ask: their answers have headers of their own.
+
+    Attributes:
+        context: What all requests share.
+        always: The header lines of every answer.
     """
 
     def __init__(
@@ -256,9 +202,7 @@ class DirectEndpoint:
     ) -> None:
         self.application = application
         self.context = application.context
-        self._ours = lines_of(application.headers)
-        self._always = b""
-        self._default: list[tuple[bytes, bytes]] = []
+        self.always = lines_of(application.headers)
         self._refusals: dict[str, tuple[int, bytes, bytes]] = {}
         self._targets = targets
         self._is_cached = is_cached
@@ -267,32 +211,30 @@ class DirectEndpoint:
         self._tasks: set[asyncio.Task[None]] = set()
         self._let_on_at = 0.0
 
-    def begin(
-        self, protocol: HttpToolsProtocol, url: bytes, headers: list[tuple[bytes, bytes]]
-    ) -> DirectRequest | None:
-        """Take a POST whose headers are complete, or refuse it.
+    def begin(self, exchange: Exchange) -> DirectRequest | None:
+        """Take a request whose head is complete, or refuse it.
 
         Args:
-            protocol: Its connection.
-            url: What it asks for.
-            headers: Its headers, names in lower case.
+            exchange: The request, whose turn it is on its connection.
 
         Returns:
-            The request, which holds its model; None where the application must answer.
+            What answers it and holds its model; None where it was refused, or the application must answer.
         """
-        now = perf_counter()
+        if exchange.method != b"POST" or not exchange.keep_alive:
+            return None
+        now = exchange.start
         if now > self._let_on_at:
             self._let_workers_on(now)
         engine, _, keys, memory, _ = self.context
         if engine.is_draining or self._is_cached:
             return None
         try:
-            path = url.decode("ascii")
+            path = exchange.url.decode("ascii")
             target = self._targets.find(path)
             if target is None or "%" in path or "?" in path:
                 return None
-            tenant = keys.tenant_of(headers)
-            head = RequestHead(headers)
+            tenant = keys.tenant_of(exchange.headers)
+            head = RequestHead(exchange.headers)
         except (EdgeInferError, UnicodeDecodeError):
             return None  # the application says what is wrong
         if not self._takes(head):
@@ -300,14 +242,15 @@ class DirectEndpoint:
         model = engine.current(*target, tenant.name)
         if model is None:
             return None
-        request = DirectRequest(self, protocol, path, head, tenant, now)
+        request = DirectRequest(self, exchange, path, head, tenant)
         refusal = request.refusal(model) or memory.refusal(head.content_length)
         if refusal is not None:
             request.refuse(refusal)
-        elif not request.hold(model):
             return None
-        else:
-            request.take(head.content_length)
+        if not request.hold(model):
+            return None
+        request.take(head.content_length)
+        exchange.want_body()
         return request
 
     def _let_workers_on(self, now: float) -> None:
@@ -334,13 +277,6 @@ class DirectEndpoint:
             or (head.request_id and CONTROL.search(head.request_id))
             or (head.traceparent and CONTROL.search(head.traceparent))
         )
-
-    def always(self, state: ServerState) -> bytes:
-        """Return the lines of the headers that every answer carries; uvicorn makes a new list each second, the date."""
-        if state.default_headers is not self._default:
-            self._default = state.default_headers
-            self._always = lines_of(self._default) + self._ours
-        return self._always
 
     def refusal(self, error: EdgeInferError) -> tuple[int, bytes, bytes]:
         """Return status, header lines and body of a refusal; under overload the same ones come again and again."""

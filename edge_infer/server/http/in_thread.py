@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import ServingError
-from edge_infer.server.http.listener import Server, listen, url_of
+from edge_infer.server.http.listener import listen, url_of
+from edge_infer.server.http.server import Server
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from edge_infer.server.http.listener import Served, Tls
+    from edge_infer.server.http.listener import Tls
+    from edge_infer.server.http.server import Served
 
+log = logging.getLogger(__name__)
 _TIMEOUT_S = 30.0
 
 
@@ -26,6 +29,7 @@ class ServerThread:
 
     Attributes:
         url: Where it answers: `http://127.0.0.1:PORT`, without a `/` at its end.
+        server: The server.
 
     >>> with ServerThread(create_app({})) as server:
     ...     urlopen(f"{server.url}/health").read()
@@ -39,25 +43,25 @@ class ServerThread:
         self.url = ""
 
     def __enter__(self) -> Self:
-        self._server = Server(self._app, self._ready.set, tls=self._tls)
+        self.server = Server(self._app, self._ready.set, tls=self._tls)
         self._socket = listen("127.0.0.1", 0)
         self.url = url_of(self._socket, "http" if self._tls is None else "https")
         self._thread = Thread(target=self._run, name="edge-infer server", daemon=True)
         self._thread.start()
-        if not self._ready.wait(_TIMEOUT_S) or not self._server.started:
+        if not self._ready.wait(_TIMEOUT_S) or not self.server.is_started:
             self.__exit__()
             raise ServingError("The server did not start", hint="see the log")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
+        self.server.stop()
         self._thread.join(_TIMEOUT_S)
         self._socket.close()
 
     def _run(self) -> None:
         try:
-            # Uvicorn logs why it does not start and raises SystemExit.
-            with suppress(SystemExit):
-                self._server.run(sockets=[self._socket])
+            self.server.run(self._socket)
+        except Exception:
+            log.exception("The server failed")
         finally:
             self._ready.set()

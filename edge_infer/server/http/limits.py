@@ -16,6 +16,8 @@ class DoorLimits(NamedTuple):
         min_body_rate: The slowest body, in bytes a second, but for its first `body_timeout_s`; and the slowest reading
             of answers where memory is short.
         read_timeout_s: How long its client may read nothing of an answer.
+        keep_alive_s: How long an idle connection is kept; longer than the 60 s of common load balancers, so that they
+            hang up first.
     """
 
     max_connections: int = 16384
@@ -24,3 +26,4 @@ class DoorLimits(NamedTuple):
     body_timeout_s: float = 30.0
     min_body_rate: float = 10_000.0
     read_timeout_s: float = 60.0
+    keep_alive_s: float = 75.0

@@ -6,13 +6,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.server.errors import ClientLeft, ShuttingDown, expected
-from edge_infer.server.headers import REFUSED
+from edge_infer.server.headers import IS_GONE, REFUSED
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from starlette.types import Scope
 
@@ -174,13 +174,17 @@ class HttpCall(Call):
     Args:
         context: What it shares with others.
         scope: ASGI's.
+
+    Attributes:
+        is_gone: Tells whether the client left; None where the ASGI server does not say so without waiting.
     """
 
-    __slots__ = ("_scope",)
+    __slots__ = ("_scope", "is_gone")
 
     def __init__(self, context: ServerContext, scope: Scope) -> None:
         super().__init__(context, scope["path"])
         self._scope = scope
+        self.is_gone: Callable[[], bool] | None = scope.get(IS_GONE)
 
     async def open(self, target: tuple[str, str | None]) -> tuple[LoadedModel, RequestHead]:
         """Let the request in: return its model, which is held until `close`, and what its headers say.

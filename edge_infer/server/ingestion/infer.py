@@ -20,7 +20,7 @@ from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
-from edge_infer.server.ingestion.submit import ask, departure
+from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.cache import ResultCache
 from edge_infer.server.response.packing import MIN_BYTES, pack
@@ -134,7 +134,7 @@ class InferEndpoint:
         body = await read_body(receive, head.content_length, self.max_body_bytes, call.grow)
         cache = self._cache_of(model)
         if cache is None:
-            return await self._compute(model, head, body, receive, call)
+            return await self._compute(model, head, body, call)
         key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
         kept = cache.get(key)
         if kept is not None:
@@ -152,7 +152,7 @@ class InferEndpoint:
         cache.in_flight[key] = mine
         result: Written | EdgeInferError | None = None
         try:
-            result = written = await self._compute(model, head, body, receive, call)
+            result = written = await self._compute(model, head, body, call)
             if written.is_kept:
                 cache.put(key, written.body, written.headers)
             return written._replace(headers=list(written.headers))
@@ -176,7 +176,6 @@ class InferEndpoint:
         model: LoadedModel,
         head: RequestHead,
         body: bytes,
-        receive: Receive,
         call: HttpCall,
     ) -> Written:
         if head.content_encoding:
@@ -188,7 +187,7 @@ class InferEndpoint:
             asked = await self.context.parsers.in_thread(self.parse, model, head, body)
         else:
             asked = self.parse(model, head, body)
-        answer = await ask(call, asked, departure(receive))
+        answer = await ask(call, asked, call.is_gone)
         if takes_long(asked, answer, is_raw=head.is_raw):
             return await asyncio.to_thread(write, model, head, asked, answer)
         return write(model, head, asked, answer)

@@ -20,7 +20,7 @@ from edge_infer.server.errors import ClientLeft, problem_parts, status_of
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
-from edge_infer.server.ingestion.submit import ask, departure
+from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import takes_long, write_answer
@@ -187,7 +187,7 @@ class EventEndpoint:
             plan = await self._plan(model, head, receive, call)
             is_begun = True
             await self._begin(scope, send)
-            await self._run(model, plan, call, receive, send)
+            await self._run(model, plan, call, send)
         except ClientDisconnect:
             call.left()
             return
@@ -217,10 +217,9 @@ class EventEndpoint:
         model: LoadedModel,
         plan: Plan,
         call: HttpCall,
-        receive: Receive,
         send: Send,
     ) -> None:
-        is_gone = departure(receive)
+        is_gone = call.is_gone
         inputs = dict(plan.request.inputs)
         wanted = plan.request.outputs
         # State that the client does not want to see is computed all the same.

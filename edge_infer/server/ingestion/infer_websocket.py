@@ -17,18 +17,18 @@ import json
 import logging
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.formats.safetensors import FRAME
-from edge_infer.server.errors import ShuttingDown, status_of
+from edge_infer.server.errors import ClientLeft, ShuttingDown, status_of
 from edge_infer.server.ingestion.admission import Call, ServerContext
 from edge_infer.server.ingestion.submit import submit
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.response.writing import octets, takes_long, write_answer
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Send
+    from collections.abc import Awaitable, Iterable
 
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.protocol.head import RequestHead
@@ -45,6 +45,29 @@ _GOING_AWAY, _NO_TEXT, _BAD_PAYLOAD = 1001, 1003, 1007
 _HEAD = FRAME.size
 #: Answers are joined up to this many bytes: clients refuse long messages, Python's `websockets` from 1 MiB on.
 _MAX_MESSAGE_BYTES = 2**18
+
+
+class Socket(Protocol):
+    """A WebSocket, of this server or of another ASGI server."""
+
+    def accept(self, headers: Iterable[tuple[bytes, bytes]]) -> Awaitable[None]:
+        """Open it, with more headers in the answer to its handshake."""
+
+    def refuse(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Awaitable[None]:
+        """Answer its handshake with an error."""
+
+    def receive(self) -> Awaitable[bytes | None]:
+        """Return the next message, None for one of text.
+
+        Raises:
+            ClientLeft: There is none.
+        """
+
+    def send(self, data: bytes) -> Awaitable[None]:
+        """Send a message."""
+
+    def close(self, code: int, reason: str) -> Awaitable[None]:
+        """Close it."""
 
 
 class _FrameCall(Call):
@@ -96,8 +119,7 @@ class Stream:
         path: Where it was opened.
         head: What the headers of its handshake say.
         tenant: Who opened it.
-        receive: ASGI's.
-        send: ASGI's.
+        socket: Its WebSocket.
 
     Attributes:
         context: What it shares with all requests.
@@ -113,8 +135,7 @@ class Stream:
         path: str,
         head: RequestHead,
         tenant: Tenant,
-        receive: Receive,
-        send: Send,
+        socket: Socket,
     ) -> None:
         self.requests = self.errors = 0
         self.context = served.context
@@ -122,8 +143,7 @@ class Stream:
         self._engine, self._parsers, _, self._memory, _ = served.context
         self._max_in_flight = served.max_in_flight
         self._name, self._version = target
-        self._receive = receive
-        self._send = send
+        self._socket = socket
         self._in_flight = 0
         self._bytes = 0
         self._unsent = 0  # the part of these that is answers
@@ -155,10 +175,10 @@ class Stream:
 
     async def _read(self) -> None:
         while True:
-            message = await self._receive()
-            if message["type"] == "websocket.disconnect":
+            try:
+                data = await self._socket.receive()
+            except ClientLeft:
                 return
-            data = message.get("bytes")
             if data is None:
                 await self._close(_NO_TEXT, "messages are binary frames")
                 return
@@ -191,7 +211,7 @@ class Stream:
 
     async def _close(self, code: int, reason: str) -> None:
         try:
-            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+            await self._socket.close(code, reason)
         except Exception:  # each server has its own class for a client that left
             log.debug("A client left its stream", exc_info=True)
 
@@ -333,7 +353,7 @@ class Stream:
                 self._has_done.clear()
                 done, self._done = self._done, []
                 for data in joined(done):
-                    await self._send({"type": "websocket.send", "bytes": data})
+                    await self._socket.send(data)
                 sent = sum(map(len, done))
                 self._in_flight -= len(done)
                 self._bytes -= sent

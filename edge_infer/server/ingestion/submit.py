@@ -109,15 +109,3 @@ async def ask(
     if isinstance(result, EdgeInferError):
         raise result
     return result
-
-
-def departure(receive: object) -> Callable[[], bool] | None:
-    """Return what tells whether the client left, or None where the server cannot say so without waiting.
-
-    `receive` of uvicorn is a method of the object that knows; waiting for its message instead costs each request a
-    task.
-    """
-    cycle = getattr(receive, "__self__", None)
-    if cycle is None or not hasattr(cycle, "disconnected"):
-        return None
-    return lambda: bool(cycle.disconnected)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import QueueFull
-from edge_infer.server.errors import expected, problem_parts
+from edge_infer.server.errors import ClientLeft, expected, problem_parts
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.infer_websocket import Served, Stream
 from edge_infer.server.ingestion.origins import check_origin
@@ -16,17 +16,62 @@ from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.ingestion.admission import ServerContext
+    from edge_infer.server.ingestion.infer_websocket import Socket
 
 
 log = logging.getLogger(__name__)
 #: How many requests of one stream may be in flight, and how many streams there may be.
 MAX_IN_FLIGHT = 256
 MAX_STREAMS = 1024
+
+
+class AsgiSocket:
+    """A WebSocket of any ASGI server.
+
+    Args:
+        receive: ASGI's.
+        send: ASGI's.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def accept(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Open it, with more headers in the answer to its handshake."""
+        await self._receive()  # websocket.connect
+        await self._send({"type": "websocket.accept", "headers": list(headers)})
+
+    async def refuse(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Answer its handshake with an error."""
+        await self._receive()
+        await self._send({"type": "websocket.http.response.start", "status": status, "headers": list(headers)})
+        await self._send({"type": "websocket.http.response.body", "body": body})
+
+    async def receive(self) -> bytes | None:
+        """Return the next message, None for one of text.
+
+        Raises:
+            ClientLeft: There is none.
+        """
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            raise ClientLeft("The WebSocket is closed")
+        data: bytes | None = message.get("bytes")
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """Send a message."""
+        await self._send({"type": "websocket.send", "bytes": data})
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close it."""
+        await self._send({"type": "websocket.close", "code": code, "reason": reason})
 
 
 class StreamEndpoint:
@@ -60,9 +105,8 @@ class StreamEndpoint:
     def __len__(self) -> int:
         return len(self._streams)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
+    async def __call__(self, scope: Scope, socket: Socket, target: tuple[str, str | None]) -> None:
         """Answer a stream until it ends."""
-        await receive()  # websocket.connect
         with ExitStack() as place:
             try:
                 tenant = self._context.admit(scope["headers"])
@@ -75,10 +119,10 @@ class StreamEndpoint:
                 note(scope, model=model.name, version=model.version)
             except Exception as error:
                 place.close()
-                await self._refuse(error, scope, receive, send)
+                await self.refuse(error, scope, socket)
                 return
-            await send({"type": "websocket.accept", "headers": echoed(scope["headers"])})
-            stream = Stream(self._served, target, scope["path"], head, tenant, receive, send)
+            await socket.accept(echoed(scope["headers"]))
+            stream = Stream(self._served, target, scope["path"], head, tenant, socket)
             self._streams.add(stream)
             try:
                 await stream.run()
@@ -99,19 +143,14 @@ class StreamEndpoint:
     def _give_place(self) -> None:
         self._places -= 1
 
-    async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    async def refuse(self, error: Exception, scope: Scope, socket: Socket) -> None:
+        """Answer a handshake with an error."""
         told = expected(error)
         self._context.ledger.rejected(None, told)
         status, body, headers = problem_parts(told)
         note(scope, status=status, code=told.code)
         headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]
-        await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
-        await send({"type": "websocket.http.response.body", "body": body})
-        connection = getattr(receive, "__self__", None)
-        if connection is not None and hasattr(
-            connection, "handshake_complete"
-        ):  # else uvicorn 0.54 logs an error for each refusal
-            connection.handshake_complete = True
+        await socket.refuse(status, headers, body)
 
     async def drain(self) -> None:
         """Let what is in flight finish, then close all streams; new requests are refused meanwhile."""

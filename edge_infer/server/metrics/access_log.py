@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from http import HTTPStatus
 from time import perf_counter
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from urllib.parse import quote
 from edge_infer.server.headers import echoed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -107,15 +108,14 @@ def _known(facts: Mapping[str, object]) -> dict[str, object]:
 
 
 class AccessLog:
-    """Logs each request, and each WebSocket that ends; never the query, or a header that may be secret."""
+    """Logs each request; never the query, or a header that may be secret."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application."""
-        kind = scope["type"]
-        if kind not in ("http", "websocket") or not access.isEnabledFor(logging.INFO):
+        if scope["type"] != "http" or not access.isEnabledFor(logging.INFO):
             await self._app(scope, receive, send)
             return
         start, status, size = perf_counter(), 0, 0
@@ -128,9 +128,20 @@ class AccessLog:
             await send(message)
 
         try:
-            await self._app(scope, receive, count if kind == "http" else send)
+            await self._app(scope, receive, count)
         finally:
-            if kind == "http":
-                log_access(scope["method"], scope["path"], status, size, start, facts)
-            else:
-                log_stream(scope["path"], start, facts)
+            log_access(scope["method"], scope["path"], status, size, start, facts)
+
+
+@contextmanager
+def logged_stream(scope: Scope) -> Iterator[None]:
+    """Log a WebSocket once it has ended."""
+    if not access.isEnabledFor(logging.INFO):
+        yield
+        return
+    start = perf_counter()
+    facts = scope[_FACTS] = facts_of(echoed(scope["headers"]), None, "", "")
+    try:
+        yield
+    finally:
+        log_stream(scope["path"], start, facts)

@@ -1,0 +1,111 @@
+"""All connections of a server: their number, their clock, and one sweep that finds those over a limit of time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from email.utils import formatdate
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from edge_infer.server.http.limits import DoorLimits
+
+log = logging.getLogger(__name__)
+#: How often connections are looked at; more often where a limit of time is shorter.
+_SWEEP_S = 1.0
+#: How often a stopping server looks whether all connections are closed.
+_POLL_S = 0.01
+
+
+class Swept(Protocol):
+    """A connection, as far as the sweep knows it.
+
+    Attributes:
+        due: When it must be looked at, in seconds of `Connections.now`.
+        transport: Its socket.
+    """
+
+    due: float
+    transport: Any
+
+    def check(self, now: float) -> None:
+        """Look at the limits of time."""
+
+    def shutdown(self) -> None:
+        """Close once the requests that arrived are answered."""
+
+
+class Connections:
+    """What the connections of a server share.
+
+    Args:
+        limits: What each may take.
+
+    Attributes:
+        limits: As given.
+        open: Those that are open.
+        now: The time of the last sweep, in seconds of `monotonic`: a clock that costs a request nothing.
+        date: The header line of the date.
+        is_stopping: Whether answers close their connections.
+    """
+
+    def __init__(self, limits: DoorLimits) -> None:
+        self.limits = limits
+        self.open: set[Swept] = set()
+        self.is_stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        times = (limits.header_timeout_s, limits.body_timeout_s, limits.read_timeout_s, limits.keep_alive_s)
+        self._sweep_s = min(_SWEEP_S, min(times) / 4)
+        self._timer: asyncio.TimerHandle | None = None
+        self._set_clock()
+
+    def sweep(self) -> None:
+        """Look at each connection whose time has come, and again after a while, until `close`."""
+        self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self.sweep)
+        self._set_clock()
+        for connection in [one for one in self.open if one.due < self.now]:
+            try:
+                connection.check(self.now)
+            except Exception:  # one connection harms no other
+                log.exception("A connection failed")
+                connection.transport.abort()
+
+    def _set_clock(self) -> None:
+        self.now = monotonic()
+        self.date = b"date: %b\r\n" % formatdate(time(), usegmt=True).encode()
+
+    def after(self, seconds: float) -> float:
+        """Return the time so many seconds from now, at least: the clock is up to one sweep behind."""
+        return self.now + self._sweep_s + seconds
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task, which a stopping server waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def shutdown(self) -> None:
+        """Close idle connections now, the others with their last answer."""
+        self.is_stopping = True
+        for connection in list(self.open):
+            connection.shutdown()
+
+    async def wait(self) -> None:
+        """Wait until all connections are closed and all tasks are done."""
+        while self.open or self._tasks:
+            await asyncio.sleep(_POLL_S)
+
+    async def close(self) -> None:
+        """Cut what is still open."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self.open):
+            connection.transport.abort()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)

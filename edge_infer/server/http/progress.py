@@ -1,0 +1,80 @@
+"""How far a client has come with a body that it sends, and with the answers that it reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from edge_infer.server.http.limits import DoorLimits
+    from edge_infer.server.ingestion.memory_budget import BodyMemory
+
+
+class BodyProgress:
+    """Tells whether a body arrives too slowly; look once each `body_timeout_s`.
+
+    Args:
+        limits: The longest pause, and the slowest rate after the first one.
+
+    Attributes:
+        received: How many bytes of the body arrived.
+    """
+
+    __slots__ = ("_limits", "_required", "_seen", "received")
+
+    def __init__(self, limits: DoorLimits) -> None:
+        self._limits = limits
+        self.begin()
+
+    def begin(self) -> None:
+        """Start with a new body."""
+        self.received = self._seen = 0
+        self._required = 0.0
+
+    def is_too_slow(self) -> bool:
+        """Tell whether nothing arrived since the last look, or less than the slowest rate gives."""
+        if self.received <= self._seen or self.received < self._required:
+            return True
+        self._seen = self.received
+        self._required += self._limits.body_timeout_s * self._limits.min_body_rate
+        return False
+
+
+class UnreadAnswers:
+    """Counts the bytes of answers that a client has not read, in the server's memory; look once each `read_timeout_s`.
+
+    A client that reads slowly is not cut off: it gets the same time again. Only where memory is short it must read at
+    the least rate; a few clients that read a byte now and then would keep all of it.
+
+    Args:
+        transport: That of the connection.
+        memory: The server's memory for bodies and answers.
+        limits: The longest pause and the slowest rate.
+    """
+
+    __slots__ = ("_least", "_memory", "_transport", "_unread")
+
+    def __init__(self, transport: asyncio.WriteTransport, memory: BodyMemory, limits: DoorLimits) -> None:
+        self._transport = transport
+        self._memory = memory
+        self._least = limits.read_timeout_s * limits.min_body_rate
+        self._unread = 0
+
+    def begin(self) -> bool:
+        """Count what is unread now; return whether there is any."""
+        self.end()
+        self._unread = self._transport.get_write_buffer_size()
+        self._memory.taken += self._unread
+        return self._unread > 0
+
+    def end(self) -> None:
+        """Give the memory back."""
+        self._memory.taken -= self._unread
+        self._unread = 0
+
+    def is_too_slow(self) -> bool:
+        """Tell whether the client read nothing since the last look, or too little for a server short of memory."""
+        left = self._transport.get_write_buffer_size()
+        is_slow = left > max(self._least, self._unread - self._least)  # one that has read all but little is not
+        return left >= self._unread or (is_slow and self._memory.is_short)

@@ -45,6 +45,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
+    "platform/guarded.py": (_EVERYWHERE, "for commands only"),
     "platform/posix.py": (("page",), "locks, signals and users of a native system"),
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge_infer.cli import guarded, options, output
+from edge_infer.cli import options, output
 from edge_infer.errors import EdgeInferError
+from edge_infer.platform import guarded
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -25,6 +26,8 @@ _SECTIONS = {
 _NAMES = {name for names in _SECTIONS.values() for name in names}
 _ELSEWHERE = {"watch": "edge_infer.cli.pull"}
 _FROM_DISTRIBUTIONS = {"convert": "edge-infer-converters"}
+# The commands that load models of which nobody knows whether an engine can stand them.
+_GUARDED = ("bench", "convert", "info", "run", "slim", "tune", "verify")
 
 
 class Commands(click.Group):
@@ -119,7 +122,7 @@ def _said(error: OSError) -> str:
 def main() -> None:
     """Run the command line as `main_here` does; a command that loads models does it in a child process."""
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
-    if command in guarded.COMMANDS:
+    if command in _GUARDED:
         try:
             code = guarded.in_child()
         except guarded.Crash as crash:

@@ -57,6 +57,11 @@ class Table:
         place = self._at(number)
         return int(unpack_from(f"<{code}", self._content, place)[0]) if place else default
 
+    def real(self, number: int) -> float:
+        """Return a float32, 0 where it is absent."""
+        place = self._at(number)
+        return float(unpack_from("<f", self._content, place)[0]) if place else 0.0
+
     def table(self, number: int) -> Table | None:
         """Return a table, or None."""
         place = self._at(number)
@@ -92,6 +97,16 @@ class Table:
     def text(self, number: int) -> str:
         """Return a string, empty where there is none."""
         return str(self.bytes(number) or b"", "utf-8")
+
+    def texts(self, number: int) -> list[str]:
+        """Return a vector of strings."""
+        start, count = self.vector(number, 4)
+        found = []
+        for at in range(start, start + 4 * count, 4):
+            place = at + unpack_from("<I", self._content, at)[0]
+            end = place + 4 + unpack_from("<I", self._content, place)[0]
+            found.append(str(self._content[place + 4 : end], "utf-8"))
+        return found
 
 
 class TfliteTensor(NamedTuple):

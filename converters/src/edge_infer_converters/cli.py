@@ -51,7 +51,7 @@ _PARAMETERS = [
 def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     """Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
-    SOURCE is an .onnx, .pt2 or .tflite file, or package.module:function that returns a torch module with example
+    SOURCE is an .onnx, .ort, .pt2 or .tflite file, or package.module:function that returns a torch module with example
     inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
 
     The files of a bundle run in the page, on a device and on a server; `edge-infer verify OUT.bundle` proves it.

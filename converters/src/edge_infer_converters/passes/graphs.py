@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -120,20 +121,25 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     Raises:
         ValueError: Nodes read from one another in a circle.
     """
-    waiting = list(graph.node)
-    produced = {name for node in waiting for name in node.output}
-    known = {""}
-    ordered: list[onnx.NodeProto] = []
-    while waiting:
-        blocked: list[onnx.NodeProto] = []
-        for node in waiting:
-            if all(name in known or name not in produced for name in reads_of(node)):
-                ordered.append(node)
-                known.update(node.output)
-            else:
-                blocked.append(node)
-        if len(blocked) == len(waiting):
-            raise ValueError(f"{len(waiting)} nodes read from one another in a circle")
-        waiting = blocked
+    nodes = list(graph.node)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waits_for = [{makers[name] for name in reads_of(node) if name in makers} for node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for index, needed in enumerate(waits_for):
+        for maker in needed:
+            readers[maker].append(index)
+    ready = [index for index, needed in enumerate(waits_for) if not needed]
+    order: list[int] = []
+    while ready:
+        index = heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            waits_for[reader].discard(index)
+            if not waits_for[reader]:
+                heappush(ready, reader)
+    if len(order) < len(nodes):
+        raise ValueError(f"{len(nodes) - len(order)} nodes read from one another in a circle")
+    if order == sorted(order):
+        return
     del graph.node[:]
-    graph.node.extend(ordered)
+    graph.node.extend(nodes[index] for index in order)

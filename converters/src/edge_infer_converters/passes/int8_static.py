@@ -136,6 +136,7 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     # The quantizer transposes a Gemm's weights but not their stored shape, and dies of the difference.
     drop_stored_shapes(prepared.graph)
     _plain_gemm_weights(prepared.graph)
+    _plain_gemm_biases(prepared.graph)
     _own_weights(prepared.graph)
     _name_nodes(prepared.graph)
     return prepared
@@ -155,6 +156,22 @@ def _plain_gemm_weights(graph: onnx.GraphProto) -> None:
             graph.initializer.append(constants[name])
         node.input[1] = name
         node.attribute.remove(transposed)
+    drop_unread_tensors(graph)
+
+
+def _plain_gemm_biases(graph: onnx.GraphProto) -> None:
+    """Write each constant bias of a Gemm as a row: the quantizer scales it by channel and dies of `[1, n]`."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    fresh = FreshNames(names_in(graph))
+    for node in graph.node:
+        if node.op_type != "Gemm" or len(node.input) < 3 or not {*node.input[1:3]} <= constants.keys():
+            continue
+        bias, width = numpy_helper.to_array(constants[node.input[2]]), constants[node.input[1]].dims[-1]
+        if bias.shape == (width,) or bias.ndim > 2 or (bias.ndim == 2 and bias.shape[0] != 1):
+            continue  # one value for each sample is no bias of a channel
+        row = numpy_helper.from_array(np.broadcast_to(bias.reshape(-1), (width,)).copy(), fresh(f"{node.input[2]}/row"))
+        graph.initializer.append(row)
+        node.input[2] = row.name
     drop_unread_tensors(graph)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.sources.source import Source
 
 #: The module that reads a file with this suffix, by its `load`; any other file is read as ONNX.
-FILES = {".tflite": "tflite", ".pt2": "exported_program"}
+FILES = {".tflite": "tflite", ".pt2": "exported_program", ".ort": "ort_format"}
 #: The modules that export an object which a function made; the first whose `takes` accepts it exports it. Keras stands
 #: before torch: with that backend a Keras model is a torch module too.
 EXPORTERS = ("keras", "torch", "boosting", "sklearn")
@@ -35,9 +35,9 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
     """Read a model from a file, or make one with `module:function`.
 
     Args:
-        where: The path of an `.onnx`, `.tflite` or `.pt2` file, or `package.module:function`. The function returns a
-            `torch.nn.Module` and its example inputs (a tuple of tensors, or a dict of tensors by input name), a Keras 3
-            model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
+        where: The path of an `.onnx`, `.ort`, `.tflite` or `.pt2` file, or `package.module:function`. The function
+            returns a `torch.nn.Module` and its example inputs (a tuple of tensors, or a dict of tensors by input
+            name), a Keras 3 model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
         options: The dimensions to fix, and the operator set to export.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,10 +16,11 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.engine import first_line, hint_for, make_session
 from edge_infer_converters.passes.clean_up import clean_up
-from edge_infer_converters.passes.graphs import graphs_of, not_a_number, tensors_of
+from edge_infer_converters.passes.graphs import graphs_of, not_a_number, sort_nodes, tensors_of
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.passes.prune_channels import prune_channels
+from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.shapes import fix_shapes
@@ -148,9 +150,16 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
     image: float32[batch, 1, 8, 8]
     """
     place = Path(path)
-    proto = _parse(place)
+    return take(_parse(place), place, options)
+
+
+def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTIONS) -> SourceModel:
+    """Check a model that was read from the file `place`; `load` documents the errors."""
     _check_graph(proto, place)
     _check_names(proto, place)
+    with suppress(ValueError):  # a circle, which the checker names
+        for graph in graphs_of(proto.graph):
+            sort_nodes(graph)
     nbytes = place.stat().st_size + _load_external(proto, place)
     if proto.ByteSize() > MAX_BYTES:
         raise _too_large(place, proto.ByteSize())
@@ -164,6 +173,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 
 
 def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
+    proto = unfuse(proto)
     _check_operators(proto, place)
     proto = fix_shapes(to_plain_outputs(proto), options.shapes)
     if options.layout == "nhwc":

@@ -1,4 +1,4 @@
-"""Run a command in a child process, so that a crash of an engine ends in an error and not in a dead terminal.
+"""Go on in a child process, so that a crash of an engine ends a command in an error and not in a dead terminal.
 
 ONNX Runtime and LiteRT are C++; a damaged file may end the process that reads it, without an exception. The process is
 forked before anything is imported: the child does the work, the parent waits, passes signals on and reads how it ended.
@@ -10,8 +10,6 @@ import os
 import signal
 import sys
 
-#: The commands that load models of which nobody knows whether an engine can stand them.
-COMMANDS = ("bench", "convert", "info", "run", "slim", "tune", "verify")
 #: What ends a process that did something impossible, and `SIGKILL`, by which Linux takes memory back.
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV")
 _PR_SET_PDEATHSIG = 1

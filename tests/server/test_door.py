@@ -274,7 +274,7 @@ def let_time_pass(server: ServerThread, sender: Connection) -> None:
     checked = Event()
 
     def check() -> None:
-        sender.check(sender.due + 1)
+        sender.check(sender.since + sender.patience + 1)
         checked.set()
 
     assert server.server.loop is not None

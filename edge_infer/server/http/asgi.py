@@ -169,7 +169,7 @@ class Bridge:
             else:
                 exchange.keep_alive = False
         self._left = -1 if length is None or not has_body else length
-        self._head = exchange.head(status, b"".join(lines)) + b"\r\n"
+        self._head = b"".join((*exchange.head(status), *lines, b"\r\n"))
 
     def _write(self, body: bytes, *, is_last: bool) -> None:
         exchange = self._exchange

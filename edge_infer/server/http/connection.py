@@ -72,7 +72,9 @@ class Connection(asyncio.Protocol):
     Attributes:
         shared: As given.
         transport: Its socket.
-        due: When it must be looked at, in seconds of `Connections.now`.
+        since: When it began to wait for its client to send, in seconds of `Connections.now`.
+        patience: How many seconds it waits.
+        write_due: When the client must have read a part of its answers.
         body: The progress of the body that is being read.
         is_paused: Whether nothing is read for now.
     """
@@ -90,18 +92,18 @@ class Connection(asyncio.Protocol):
         "_line",
         "_parser",
         "_phase",
-        "_read_due",
         "_receiving",
         "_unparsed",
         "_unread",
         "_url",
         "_websocket",
-        "_write_due",
         "body",
-        "due",
         "is_paused",
+        "patience",
         "shared",
+        "since",
         "transport",
+        "write_due",
     )
     transport: Any
     _unread: UnreadAnswers
@@ -120,10 +122,13 @@ class Connection(asyncio.Protocol):
         self._has_drained: asyncio.Event | None = None  # set while the client reads
         self._unparsed = 0  # the bytes since a head began, or a piece of a body was read
         self._head_since = perf_counter()
-        self._clear_head()
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects = False
+        self._header_bytes = 0
         self.body = BodyProgress(shared.limits)
-        self.due = self._write_due = inf
-        self._wait(shared.limits.header_timeout_s)
+        self.write_due = inf
+        self.since, self.patience = shared.now, shared.header_s
 
     # -- the transport --
 
@@ -170,8 +175,7 @@ class Connection(asyncio.Protocol):
             self._has_drained = None
         if not self.transport.is_closing():
             self._unread.end()
-            self._write_due = inf
-            self._set_due()
+            self.write_due = inf
 
     @property
     def is_unread(self) -> bool:
@@ -199,46 +203,37 @@ class Connection(asyncio.Protocol):
     # -- the limits of time --
 
     def check(self, now: float) -> None:
-        """Look at the limits of time."""
-        if self._write_due < now:
+        """Do what is due: a limit of time is over."""
+        if self.write_due < now:
             if self._unread.is_too_slow():
                 self._unread.end()
                 self.transport.abort()
                 return
             self._watch_reader()
-        if self._read_due < now:
+        if self.since + self.patience < now:
             if self._websocket is not None:
                 self._websocket.check(now)
             else:
                 self._check_sender()
 
     def _check_sender(self) -> None:
-        limits = self.shared.limits
         if self._phase == _NOTHING:
             self.close()
         elif self.is_paused:  # it is the server that reads nothing for now
-            self._wait(limits.body_timeout_s)
+            self.since = self.shared.now
         elif self._phase == _HEAD:
             self._refuse(_too_slow("headers"))
         elif self.body.is_too_slow():
             self._refuse(_too_slow("body"))
         else:
-            self._wait(limits.body_timeout_s)
-
-    def _wait(self, seconds: float) -> None:
-        self.look_at(self.shared.after(seconds))
+            self.since = self.shared.now
 
     def look_at(self, due: float) -> None:
         """Be looked at, for what the client sends, at a time of `Connections.now`; `inf` for never."""
-        self._read_due = due
-        self._set_due()
+        self.since, self.patience = due, 0.0
 
     def _watch_reader(self) -> None:
-        self._write_due = self.shared.after(self.shared.limits.read_timeout_s) if self._unread.begin() else inf
-        self._set_due()
-
-    def _set_due(self) -> None:
-        self.due = self._read_due if self._read_due < self._write_due else self._write_due
+        self.write_due = self.shared.now + self.shared.read_s if self._unread.begin() else inf
 
     # -- the parser --
 
@@ -275,20 +270,14 @@ class Connection(asyncio.Protocol):
                 self._refuse(InputError("Invalid HTTP request received.", hint="speak HTTP/1.1; over TLS, https://"))
             return
 
-    def _clear_head(self) -> None:
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._expects = False
-        self._header_bytes = 0
-
     def on_message_begin(self) -> None:
         """Begin a head."""
-        self._unparsed = 0
-        self._clear_head()
+        self._url, self._headers, self._expects = b"", [], False
+        self._unparsed = self._header_bytes = 0
         self._head_since = perf_counter()
         if self._phase == _NOTHING:
             self._phase = _HEAD
-            self._wait(self.shared.limits.header_timeout_s)
+            self.since, self.patience = self.shared.now, self.shared.header_s
 
     def on_url(self, url: bytes) -> None:
         """Keep a piece of the target."""
@@ -320,23 +309,17 @@ class Connection(asyncio.Protocol):
             return  # `_take_upgrade` goes on
         self._phase = _BODY
         self.body.begin()
-        self._wait(self.shared.limits.body_timeout_s)
+        self.since, self.patience = self.shared.now, self.shared.body_s
         version = parser.get_http_version()
-        exchange = Exchange(
-            self,
-            method,
-            self._url,
-            version,
-            self._headers,
-            keep_alive=version == "1.1" and parser.should_keep_alive(),
-            expects=self._expects,
-        )
+        keep_alive = version == "1.1" and parser.should_keep_alive()
+        exchange = Exchange(self, method, self._url, version, self._headers, keep_alive, self._expects)
         self._receiving = exchange
         self._line.append(exchange)
-        if len(self._line) == 1:
-            self._advance()
-        else:
+        if len(self._line) > 1:
             self.pause_reading()
+        else:
+            self._begun = exchange
+            self._begin(exchange)
 
     def on_body(self, piece: bytes) -> None:
         """Keep a piece of the body, unless its request was answered already."""
@@ -356,10 +339,8 @@ class Connection(asyncio.Protocol):
             return
         self._receiving = None
         self._phase = _NOTHING
-        if self._line:
-            self.look_at(inf)  # not idle: it waits for an answer
-        else:
-            self._wait(self.shared.limits.keep_alive_s)
+        # With requests to answer it is not idle.
+        self.since, self.patience = self.shared.now, inf if self._line else self.shared.keep_alive_s
         exchange.is_whole = True
         if exchange.handler is not None:
             exchange.handler.body_arrived()
@@ -409,7 +390,7 @@ class Connection(asyncio.Protocol):
         if not self._line:
             self.read_on()
             if self._phase == _NOTHING:
-                self._wait(self.shared.limits.keep_alive_s)
+                self.since, self.patience = self.shared.now, self.shared.keep_alive_s
             return
         if isinstance(self._line[0], Exchange):
             self.read_on()

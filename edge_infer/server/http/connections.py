@@ -24,15 +24,19 @@ class Swept(Protocol):
     """A connection, as far as the sweep knows it.
 
     Attributes:
-        due: When it must be looked at, in seconds of `Connections.now`.
+        since: When it began to wait for its client to send, in seconds of `Connections.now`.
+        patience: How many seconds it waits.
+        write_due: When the client must have read a part of its answers.
         transport: Its socket.
     """
 
-    due: float
+    since: float
+    patience: float
+    write_due: float
     transport: Any
 
     def check(self, now: float) -> None:
-        """Look at the limits of time."""
+        """Do what is due: a limit of time is over."""
 
     def shutdown(self) -> None:
         """Close once the requests that arrived are answered."""
@@ -46,6 +50,8 @@ class Connections:
 
     Attributes:
         limits: As given.
+        sweep_s: The seconds between two sweeps.
+        header_s: How long a head may take; `body_s`, `read_s` and `keep_alive_s` are likewise of the limits.
         open: Those that are open.
         now: The time of the last sweep, in seconds of `monotonic`: a clock that costs a request nothing.
         date: The header line of the date.
@@ -54,21 +60,24 @@ class Connections:
 
     def __init__(self, limits: DoorLimits) -> None:
         self.limits = limits
+        times = (limits.header_timeout_s, limits.body_timeout_s, limits.read_timeout_s, limits.keep_alive_s)
+        self.sweep_s = min(_SWEEP_S, min(times) / 4)
+        # Each is longer by a sweep, because the clock is up to one sweep behind.
+        self.header_s, self.body_s, self.read_s, self.keep_alive_s = (each + self.sweep_s for each in times)
         self.open: set[Swept] = set()
         self.is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
-        times = (limits.header_timeout_s, limits.body_timeout_s, limits.read_timeout_s, limits.keep_alive_s)
-        self._sweep_s = min(_SWEEP_S, min(times) / 4)
         self._timer: asyncio.TimerHandle | None = None
         self._set_clock()
 
     def sweep(self) -> None:
         """Look at each connection whose time has come, and again after a while, until `close`."""
-        self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self.sweep)
+        self._timer = asyncio.get_running_loop().call_later(self.sweep_s, self.sweep)
         self._set_clock()
-        for connection in [one for one in self.open if one.due < self.now]:
+        now = self.now
+        for connection in [one for one in self.open if one.since + one.patience < now or one.write_due < now]:
             try:
-                connection.check(self.now)
+                connection.check(now)
             except Exception:  # one connection harms no other
                 log.exception("A connection failed")
                 connection.transport.abort()
@@ -79,7 +88,7 @@ class Connections:
 
     def after(self, seconds: float) -> float:
         """Return the time so many seconds from now, at least: the clock is up to one sweep behind."""
-        return self.now + self._sweep_s + seconds
+        return self.now + self.sweep_s + seconds
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task, which a stopping server waits for."""

@@ -7,6 +7,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from edge_infer.server.http.connections import Connections
 
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
@@ -106,7 +108,6 @@ class Exchange:
         url: bytes,
         version: str,
         headers: list[tuple[bytes, bytes]],
-        *,
         keep_alive: bool,
         expects: bool,
     ) -> None:
@@ -128,25 +129,22 @@ class Exchange:
             self._expects = False
             if not self.is_started:
                 self.carrier.transport.write(_CONTINUE)
-        self.carrier.read_on()
+        if self.carrier.is_paused:
+            self.carrier.read_on()
 
     def take_body(self) -> bytes:
         """Return the pieces of the body that arrived since the last call."""
         chunks, self.chunks = self.chunks, []
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def head(self, status: int, lines: bytes) -> bytes:
-        """Return the head of the answer, without the empty line at its end.
-
-        Args:
-            status: Its status.
-            lines: The lines of its headers.
-        """
-        self.keep_alive = self.keep_alive and not self.carrier.shared.is_stopping
+    def head(self, status: int) -> tuple[bytes, bytes, bytes]:
+        """Return the first lines of the answer: its status, its date, and that the connection ends, if it does."""
+        shared = self.carrier.shared
+        self.keep_alive = self.keep_alive and not shared.is_stopping
         line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
-        return b"".join((line, self.carrier.shared.date, lines, b"" if self.keep_alive else _CLOSE))
+        return line, shared.date, b"" if self.keep_alive else _CLOSE
 
-    def respond(self, status: int, lines: bytes, body: bytes) -> None:
+    def respond(self, status: int, lines: Iterable[bytes], body: bytes) -> None:
         """Send the whole answer.
 
         Args:
@@ -154,7 +152,7 @@ class Exchange:
             lines: The lines of its headers, but for its date, its length and what becomes of the connection.
             body: Its body.
         """
-        self.send(b"%bcontent-length: %d\r\n\r\n%b" % (self.head(status, lines), len(body), body))
+        self.send(b"".join((*self.head(status), *lines, b"content-length: %d\r\n\r\n" % len(body), body)))
         self.finish()
 
     def send(self, data: bytes) -> None:

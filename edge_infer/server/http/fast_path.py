@@ -161,7 +161,7 @@ class DirectRequest(Call):
             lines += (b"traceparent: ", head.traceparent, b"\r\n")
         if self.context.engine.is_draining:
             exchange.keep_alive = False
-        exchange.respond(status, b"".join(lines), body)
+        exchange.respond(status, lines, body)
         self._log(status, len(body), code)
 
     def _log(self, status: int, size: int, code: str) -> None:

@@ -23,8 +23,8 @@ _WAITS = """
 import os, sys, time
 from edge_infer import cli
 def work():
-    print(os.getpid(), flush=True)
     try:
+        print(os.getpid(), flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         print("interrupted", flush=True)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import flatbuffers
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
+import edge_infer
 from edge_infer import Bundle
 from edge_infer.errors import ConversionError, InputError
 from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
+from edge_infer_converters.sources.tflite import load
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.tflite import reading
 from tests.support import zoo
@@ -30,6 +34,26 @@ def test_a_file_read_and_written_again_gives_the_same_numbers(word: str) -> None
 
     assert abs(len(again) - len(data)) <= 32
     np.testing.assert_array_equal(run_tflite(again, ids(1)[0])["y"], run_tflite(data, ids(1)[0])["y"])
+
+
+def test_a_signature_in_another_order_than_the_graph_names_the_right_tensors(tmp_path: Path) -> None:
+    nodes = [onnx.helper.make_node("Relu", ["a"], ["p"]), onnx.helper.make_node("Neg", ["b"], ["n"])]
+    model = zoo.model(nodes, [zoo.value(one, [1, 3]) for one in "ab"], [zoo.value(one, [1, 3]) for one in "pn"])
+    packed: Any = schema.ModelT.InitFromPackedBuf(tflite.write(onnx.load_from_string(model)).data, 0)
+    packed.signatureDefs[0].inputs.reverse()
+    packed.signatureDefs[0].outputs.reverse()
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(packed.Pack(builder), file_identifier=b"TFL3")
+    (tmp_path / "net.tflite").write_bytes(builder.Output())
+    feeds = {"a": np.array([[-1, 0, 2]], np.float32), "b": np.array([[1, 2, 3]], np.float32)}
+    expected = {"p": [[0, 0, 2]], "n": [[-1, -2, -3]]}
+
+    by_source = load(tmp_path / "net.tflite").reference().run(feeds)
+    convert(tmp_path / "net.tflite", tmp_path / "net.bundle", recipe=Recipe(precisions=("fp32",)))
+
+    assert {name: value.tolist() for name, value in by_source.items()} == expected
+    with edge_infer.load(tmp_path / "net.bundle", self_test=True) as session:
+        assert {name: value.tolist() for name, value in session.run(feeds).items()} == expected
 
 
 def test_a_float_file_becomes_a_bundle_of_all_precisions(tmp_path: Path) -> None:

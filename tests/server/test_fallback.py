@@ -226,7 +226,7 @@ def test_a_server_with_another_model_is_refused(url: str) -> None:
 
 def test_after_slow_calls_in_a_row_the_server_takes_over(url: str) -> None:
     local = Local()
-    local.work = 2000  # a second or more, a server's answer takes some
+    local.work = 200  # half a second, a server's answer takes some ms
     model = FallbackModel(local, f"{url}/neg", RemoteModel, 1e-6)
     signs = [model.run(FEEDS, ["y"], {}, ())["y"][0, 0] for _ in range(10)]
     assert signs == [1] * 4 + [-1] * 6

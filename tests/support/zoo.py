@@ -56,6 +56,17 @@ def identity(dtype: str = "float32", shape: Sequence[int | str] = ("n", 3)) -> b
     return model([helper.make_node("Identity", ["x"], ["y"])], [value("x", shape, dtype)], [value("y", shape, dtype)])
 
 
+def passing_through() -> bytes:
+    """An output that is also an input, one that is an initializer, and y = relu(x)."""
+    shape = ("n", 3)
+    return model(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [value("x", shape)],
+        [value("x", shape), value("c", (2,)), value("y", shape)],
+        {"c": np.array([5, 7], np.float32)},
+    )
+
+
 def add() -> bytes:
     """sum = left + right, of free size."""
     node = helper.make_node("Add", ["left", "right"], ["sum"])

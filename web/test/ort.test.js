@@ -236,6 +236,37 @@ test("`into` writes into the caller's array, and into a tensor of the engine in 
     assert.throws(() => session.run({ x: [1, 2] }, { into: { y: new Float32Array(3) } }), { code: "input_error" });
   }));
 
+test("an output that is also an input is right in every form, and no view of the input", () => {
+  const spec = { dtype: /** @type {DType} */ ("float32"), shape: ["n", 2] };
+  const bytes = model([{ name: "x", ...spec }], [{ name: "x", ...spec }, { name: "y", ...spec }], [node("Neg", ["x"], ["y"])]);
+
+  withSession(bytes, (session) => {
+    for (const x of [[[1, 2]], [[3, 4]]]) {
+      const [plain, array, tensor] = [session.run({ x }), new Float32Array(2), engine.tensor("float32", [1, 2])];
+      assert.deepEqual(listed(plain.x), x[0]);
+      session.run({ x }, { into: { x: array } });
+      session.run({ x }, { into: { x: tensor } });
+      assert.deepEqual([...array], x[0]);
+      assert.deepEqual([...tensor.bytes], [...new Uint8Array(Float32Array.from(x[0]).buffer)]);
+      const { x: held } = /** @type {any} */ (session.run({ x }, { keep: ["x"] }));
+      session.run({ x: [[7, 8]] }, { keep: ["x"] }).x.close();
+      assert.deepEqual([...held.bytes], [...tensor.bytes]);
+      const fed = /** @type {any} */ (session.run({ x: held }, { keep: ["x"] }));
+      held.close();
+      assert.deepEqual([...fed.x.bytes], [...tensor.bytes]);
+      fed.x.close();
+      tensor.close();
+    }
+    const call = session.bind({ x: [1, 2] });
+    for (const values of [[1, 2], [5, 6]]) {
+      call.inputs.x.set(values);
+      call.run();
+      assert.deepEqual([...call.outputs.x.data], values);
+    }
+    call.close();
+  });
+});
+
 test("a prepared call without the tensor that it writes into is refused, and the engine lives on", () =>
   withSession(identity("float32", [2]), (session) => {
     const call = session.bind({ x: [2] }, ["y"], [], ["y"]);

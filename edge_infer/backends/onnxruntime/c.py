@@ -18,6 +18,8 @@ from edge_infer.backends.onnxruntime.c_values import (
     OrtCTensor,
     copied,
     description,
+    kept_copy,
+    overwrite,
     source,
     specs_of,
     target,
@@ -26,6 +28,7 @@ from edge_infer.backends.onnxruntime.c_values import (
 )
 from edge_infer.backends.onnxruntime.entries import session_entries
 from edge_infer.backends.onnxruntime.errors import described
+from edge_infer.backends.onnxruntime.shapes import passed_through
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError, UnsupportedModel
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import EngineTensor
@@ -84,6 +87,7 @@ class OrtCModel(Runnable):
         api = session.api
         self.inputs = tuple(specs_of(api, session.pointer, "Input"))
         self.outputs = tuple(specs_of(api, session.pointer, "Output"))
+        self._passed = passed_through(self.inputs, self.outputs)
         self._texts = [spec.name for spec in (*self.inputs, *self.outputs) if spec.dtype is DType.STRING]
         self.placement = Placement("cpu", threads, ("CPUExecutionProvider",))
         self._numbers = {spec.name: NUMBERS[spec.dtype] for spec in self.inputs}
@@ -140,6 +144,8 @@ class OrtCModel(Runnable):
                     pointers.append(value_over(api, address, self._numbers[name], shape))
                 ours.append(pointers[-1])
             for i, name in enumerate(outputs):
+                if name in self._passed:  # the engine would not write into the target
+                    continue
                 if isinstance(into.get(name), OrtCTensor):
                     held.append(into[name].handle())
                     given[i] = held[-1].pointer
@@ -162,11 +168,19 @@ class OrtCModel(Runnable):
                 api.fail(status)
             results: dict[str, Array] = {}
             for i, name in enumerate(outputs):
-                if name in into:
+                if name in into and name not in self._passed:
                     results[name] = into[name]
                     continue
                 made = Handle(api, "Value", given[i])
                 dtype, shape = description(api, given[i])
+                if name in self._passed:  # it lies in the caller's memory
+                    copy = copied(made, dtype, shape)
+                    if name in into:
+                        overwrite(name, into[name], copy)
+                        results[name] = into[name]
+                    else:
+                        results[name] = kept_copy(api, copy) if name in keep else copy
+                    continue
                 results[name] = OrtCTensor(made, dtype, shape) if name in keep else copied(made, dtype, shape)
             return results
         except OrtError as error:

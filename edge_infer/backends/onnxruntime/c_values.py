@@ -7,6 +7,7 @@ from math import prod
 
 from edge_infer.backends.onnxruntime.api import OrtError
 from edge_infer.errors import InputError, UnsupportedModel
+from edge_infer.tensors.arrays import writable_bytes
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import EngineTensor, Tensor, TensorSpec
 
@@ -58,11 +59,19 @@ class Handle:
 
 
 class OrtCTensor(EngineTensor):
-    """An output that stays in ONNX Runtime's memory."""
+    """An output that stays in ONNX Runtime's memory.
 
-    def __init__(self, handle: Handle, dtype: DType, shape: tuple[int, ...]) -> None:
+    Args:
+        handle: The engine's value.
+        dtype: Its dtype.
+        shape: Its shape.
+        memory: The memory that it lies in, where that is not the engine's.
+    """
+
+    def __init__(self, handle: Handle, dtype: DType, shape: tuple[int, ...], memory: Any = None) -> None:
         super().__init__(dtype, shape)
         self._handle: Handle | None = handle
+        self._memory = memory
 
     def handle(self) -> Handle:
         """Return the engine's value behind it.
@@ -80,7 +89,7 @@ class OrtCTensor(EngineTensor):
 
     def close(self) -> None:
         """Give back the engine's memory."""
-        self._handle = None
+        self._handle = self._memory = None
 
 
 def specs_of(api: Api, session: Any, side: str) -> list[TensorSpec]:
@@ -187,3 +196,31 @@ def copied(value: Handle, dtype: DType, shape: tuple[int, ...]) -> Tensor:
         source = value.api.make("GetTensorMutableData", value.pointer)
         ctypes.memmove(ctypes.addressof(ctypes.c_char.from_buffer(data)), source, size)
     return Tensor(data, dtype, shape)
+
+
+def kept_copy(api: Api, value: Tensor) -> OrtCTensor:
+    """Return a value of the engine over memory of its own, with the data of a tensor."""
+    if value.dtype is DType.STRING:
+        return OrtCTensor(Handle(api, "Value", value_of_texts(api, value)), value.dtype, value.shape)
+    memory = bytearray(value.data()) or bytearray(1)
+    owner = ctypes.c_char.from_buffer(memory)
+    pointer = value_over(api, ctypes.addressof(owner), NUMBERS[value.dtype], value.shape)
+    return OrtCTensor(Handle(api, "Value", pointer), value.dtype, value.shape, owner)
+
+
+def overwrite(name: str, target: Array, value: Tensor) -> None:
+    """Copy a tensor into a buffer for an output, or into a value of the engine.
+
+    Raises:
+        InputError: The target has another shape.
+    """
+    if not isinstance(target, OrtCTensor):
+        writable_bytes(name, target, value.dtype, value.shape)[:] = value.data()
+        return
+    if target.shape != value.shape:
+        raise InputError(
+            f"`into` gives output `{name}` shape {target.shape}, it has {value.shape}", hint="give it one of that shape"
+        )
+    api = target.handle().api
+    data = bytes(value.data())
+    ctypes.memmove(api.make("GetTensorMutableData", target.handle().pointer), data, len(data))

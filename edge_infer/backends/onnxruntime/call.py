@@ -90,7 +90,10 @@ class OnnxRuntimeCall:
             raise translate(error, "run the model", ExecutionError) from error
         if self._allocated:
             values = dict(zip(self._order, self._binding.get_outputs(), strict=True))
-            self.outputs = {**self.outputs, **{name: values[name].numpy() for name in self._allocated}}
+            made = {name: values[name].numpy() for name in self._allocated}
+            # An output that is also an input lies in the input's buffer.
+            made.update((name, made[name].copy()) for name in self._allocated if name in self._buffers)
+            self.outputs = {**self.outputs, **made}
 
     def close(self) -> None:
         """Give the buffers back."""

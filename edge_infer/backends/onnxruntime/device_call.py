@@ -123,7 +123,7 @@ class DeviceCall:
                 host.update_inplace(device)
             if self._free:
                 values = dict(zip(self._order, self._binding.get_outputs(), strict=True))
-                self.outputs = {**self.outputs, **{name: values[name].numpy() for name in self._free}}
+                self.outputs = {**self.outputs, **{name: values[name].numpy().copy() for name in self._free}}
 
     def close(self) -> None:
         """Give the buffers back."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Runnable
 from edge_infer.backends.onnxruntime.errors import translate, translated
+from edge_infer.backends.onnxruntime.shapes import passed_through
 from edge_infer.backends.onnxruntime.values import ONNX_TYPE, OrtTensor, from_ort_value, spec_of, to_ort_value
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError
-from edge_infer.tensors.arrays import as_array, to_numpy
+from edge_infer.tensors.arrays import as_array, fill, to_numpy
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 
@@ -35,6 +36,7 @@ class OnnxRuntimeModel(Runnable):
         self.inputs = tuple(spec_of(node) for node in session.get_inputs())
         self.outputs = tuple(spec_of(node) for node in session.get_outputs())
         # Values that numpy cannot carry into or out of `InferenceSession.run` take the way of IO binding.
+        self._passed = passed_through(self.inputs, self.outputs)
         self._needs_binding = any(spec.dtype in ONNX_TYPE for spec in (*self.inputs, *self.outputs))
         self._options: Any = None
         if has_graph:  # a captured graph reads and writes the buffers of its prepared call, and no others
@@ -88,7 +90,9 @@ class OnnxRuntimeModel(Runnable):
                 binding.bind_ortvalue_input(name, value)
             for name in outputs:
                 target = into.get(name)
-                if isinstance(target, OrtTensor):
+                if name in self._passed:  # the engine would not write into the target
+                    binding.bind_output(name, "cpu")
+                elif isinstance(target, OrtTensor):
                     binding.bind_ortvalue_output(name, target.value())
                 elif target is not None:
                     binding.bind_ortvalue_output(name, onnxruntime.OrtValue.ortvalue_from_numpy(as_array(target)))
@@ -98,7 +102,9 @@ class OnnxRuntimeModel(Runnable):
             values = dict(zip(outputs, binding.get_outputs(), strict=True))
         results: dict[str, Array] = {}
         for name, value in values.items():
-            if name in into:
+            if name in self._passed:
+                results[name] = _handed_on(name, value, into.get(name), is_kept=name in keep)
+            elif name in into:
                 results[name] = into[name]
             else:
                 results[name] = OrtTensor(value) if name in keep else from_ort_value(value)
@@ -125,3 +131,17 @@ class OnnxRuntimeModel(Runnable):
     def close(self) -> None:
         """Give back the session's memory."""
         self._session = None
+
+
+def _handed_on(name: str, value: Any, target: Array | None, *, is_kept: bool) -> Array:
+    """Return a copy of an output that is also an input: its value lies in the caller's memory."""
+    copy = from_ort_value(value)
+    if not isinstance(copy, Tensor):
+        copy = copy.copy()
+    if target is None:
+        return OrtTensor(to_ort_value(copy)) if is_kept else copy
+    if isinstance(target, OrtTensor):
+        target.value().update_inplace(to_numpy(copy) if isinstance(copy, Tensor) else copy)
+        return target
+    fill(name, target, copy)
+    return target

@@ -45,6 +45,7 @@ CASES = [
     Case("scalar_input", zoo.identity("float32", ()), {"x": 2.5}, {"y": 2.5}),
     Case("scalar_output", zoo.scalar_sum(), {"x": [1.0, 2.0, 4.0]}, {"total": 7.0}),
     Case("data_dependent_shape", zoo.nonzero(), {"x": [0.0, 3.0, 0.0, 1.0]}, {"where": [[1, 3]]}),
+    Case("passing_through", zoo.passing_through(), {"x": _FLOATS}, {"x": _FLOATS, "c": [5, 7], "y": [[1.5, 0, 0]]}),
     Case("empty_data_dependent_shape", zoo.nonzero(), {"x": [0.0] * 4}, {"where": [[]]}),
 ]
 

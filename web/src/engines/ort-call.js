@@ -16,6 +16,8 @@ import { StagedBuffer } from "./staged-buffer.js";
 /** @typedef {{heap: import("./ort-heap.js").OrtHeap, handle: number, inputs: TensorSpec[], outputs: TensorSpec[],
  *   namePointers: Map<string, number>[]}} LoadedModel The session that a call is of. */
 
+/** @typedef {{heap: import("./ort-heap.js").OrtHeap, pointers: number[], handles: Set<number>, owned: Set<number>}} Held */
+
 /** A prepared run; made by `OrtSession.bind`. What it returns is overwritten by its next run. */
 export class OrtCall {
   /**
@@ -33,9 +35,10 @@ export class OrtCall {
     this.keeps = outputs.map((name) => keep.includes(name) && !placed.includes(name));
     this.isPlaced = outputs.map((name) => placed.includes(name));
     this.placedCount = this.isPlaced.filter(Boolean).length;
-    /** What `close` frees: memory, and tensors. @type {{heap: import("./ort-heap.js").OrtHeap, pointers: number[],
-     *   handles: Set<number>}} */
-    this.held = { heap: this.heap, pointers: [], handles: new Set() };
+    /** The place of each output among the inputs; -1 where it is not also an input. @type {number[]} */
+    this.passed = outputs.map((name) => session.inputs.findIndex((spec) => spec.name === name));
+    /** What `close` frees: memory, tensors, and the memory of tensors. @type {Held} */
+    this.held = { heap: this.heap, pointers: [], handles: new Set(), owned: new Set() };
     forgotten.register(this, this.held, this);
     /** @type {Map<string, {spec: TensorSpec, shape: number[], handle: number, data: number}>} */
     this.slots = new Map();
@@ -111,7 +114,8 @@ export class OrtCall {
     this.outputSpecs.forEach(({ dtype, shape }, i) => {
       const dims = shape.map((dim) => (typeof dim === "number" ? dim : (sizes.get(dim) ?? null)));
       // An empty shape may also be one that the model does not tell.
-      const isOpen = shape.length === 0 || dims.includes(null) || dtype === "string";
+      // The engine hands an input on as its output, and leaves a buffer for that output untouched.
+      const isOpen = shape.length === 0 || dims.includes(null) || dtype === "string" || this.passed[i] >= 0;
       if (isOpen || this.keeps[i] || this.isPlaced[i]) return;
       const fixed = /** @type {number[]} */ (dims);
       const bytes = nbytesOf(dtype, fixed);
@@ -189,6 +193,7 @@ export class OrtCall {
     }
     heap.guard(() => this.attempt(targets), "running a model");
     this.hasRun = true;
+    this.placePassed(tensors, targets);
     const open = this.readOutputs();
     // Nothing to feed, to place or to ask for: what the tables of pointers hold is right for the next run too.
     this.isSettled = this.fedPlaces.length === 0 && this.fixed.every(Boolean);
@@ -210,6 +215,23 @@ export class OrtCall {
     }
     checkShape(spec, tensor.shape);
     return tensor.handle;
+  }
+
+  /**
+   * Write into tensors of the engine the outputs that are also inputs, which the engine does not.
+   *
+   * @param {EngineTensor[]} tensors Those that inputs are fed by.
+   * @param {EngineTensor[]} targets
+   */
+  placePassed(tensors, targets) {
+    let next = 0;
+    this.passed.forEach((place, i) => {
+      if (!this.isPlaced[i]) return;
+      const target = targets[next++];
+      if (place < 0) return;
+      const fed = this.fedPlaces.indexOf(place);
+      target.bytes.set(fed < 0 ? this.slot(this.outputNames[i]) : tensors[fed].bytes);
+    });
   }
 
   /** @param {EngineTensor[]} targets */
@@ -259,9 +281,26 @@ export class OrtCall {
       const given = (this.given[i] = { dtype: /** @type {DType} */ ("uint8"), shape: [0], data: 0, handle });
       Object.assign(given, this.heap.describe(handle, this.outputNames[i]));
       if (given.dtype === "string") this.heap.module._OrtFree(given.data);
+      else if (this.passed[i] >= 0 && this.keeps[i]) this.own(given);
       open.push([i, given.dtype, given.shape]);
     }
     return open.length > 0 ? JSON.stringify(open) : undefined;
+  }
+
+  /**
+   * Put an output that lies in the memory of an input into memory of its own.
+   *
+   * @param {Description & {handle: number}} given
+   */
+  own(given) {
+    const bytes = nbytesOf(given.dtype, given.shape);
+    const data = this.heap.alloc(bytes);
+    this.heap.view(data, bytes).set(this.heap.view(given.data, bytes));
+    this.drop(given.handle);
+    given.handle = this.heap.createTensor(given.dtype, given.shape, data, bytes);
+    this.held.handles.add(given.handle);
+    given.data = data;
+    this.held.owned.add(data);
   }
 
   /**
@@ -325,12 +364,13 @@ export class OrtCall {
     }
     this.given[index] = null;
     this.held.handles.delete(given.handle);
-    return new EngineTensor(this.heap, given.handle, given);
+    return new EngineTensor(this.heap, given.handle, given, this.held.owned.delete(given.data));
   }
 
   dropGiven() {
     this.given.forEach((given, i) => {
       if (given) this.drop(given.handle);
+      if (given && this.held.owned.delete(given.data)) this.heap.free(given.data);
       this.given[i] = null;
     });
   }
@@ -370,11 +410,12 @@ export class OrtCall {
   }
 }
 
-/** @param {{heap: import("./ort-heap.js").OrtHeap, pointers: number[], handles: Set<number>}} held */
-function release({ heap, pointers, handles }) {
+/** @param {Held} held */
+function release({ heap, pointers, handles, owned }) {
   for (const handle of handles) heap.release(handle);
   handles.clear();
-  for (const pointer of pointers.splice(0)) heap.free(pointer);
+  for (const pointer of [...pointers.splice(0), ...owned]) heap.free(pointer);
+  owned.clear();
 }
 
 const forgotten = new FinalizationRegistry(release);

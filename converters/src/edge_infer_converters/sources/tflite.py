@@ -21,6 +21,8 @@ from edge_infer_converters.support import Support
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ai_edge_litert.interpreter import Interpreter
+
     from edge_infer_converters.writers.tflite import FloatGraph
     from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
@@ -122,7 +124,6 @@ class Reference:
     def __init__(self, model: TFLiteSource) -> None:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-        self._graph = model.graph.graph
         self._shapes: dict[str, tuple[int, ...]] = {}
         try:
             self._interpreter = Interpreter(
@@ -134,6 +135,7 @@ class Reference:
             raise UnsupportedModel(
                 f"LiteRT cannot load `{model.name}`: {_one_line(error)}", model=model.name
             ) from error
+        self._inputs, self._outputs = _places(self._interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once.
@@ -142,22 +144,33 @@ class Reference:
             ConversionError: LiteRT failed; the message is its own.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
-        inputs, outputs = self._interpreter.get_input_details(), self._interpreter.get_output_details()
         try:
             if shapes != self._shapes:
-                for tensor, detail in zip(self._graph.inputs, inputs, strict=True):
-                    self._interpreter.resize_tensor_input(detail["index"], feeds[tensor.name].shape)
+                for name, index in self._inputs.items():
+                    self._interpreter.resize_tensor_input(index, shapes[name])
                 self._interpreter.allocate_tensors()
                 self._shapes = shapes
-            for tensor, detail in zip(self._graph.inputs, inputs, strict=True):
-                self._interpreter.set_tensor(detail["index"], feeds[tensor.name])
+            for name, index in self._inputs.items():
+                self._interpreter.set_tensor(index, feeds[name])
             self._interpreter.invoke()
         except (RuntimeError, ValueError) as error:
             raise ConversionError(f"The model failed to run: {_one_line(error)}") from error
-        return {
-            tensor.name: self._interpreter.get_tensor(detail["index"])
-            for tensor, detail in zip(self._graph.outputs, outputs, strict=True)
-        }
+        return {name: self._interpreter.get_tensor(index) for name, index in self._outputs.items()}
+
+
+def _places(interpreter: Interpreter) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the tensors of inputs and outputs by name: a signature may have another order than the graph."""
+    signatures = interpreter.get_signature_list()
+    if signatures:
+        runner = interpreter.get_signature_runner(next(iter(signatures)))
+        sides = (runner.get_input_details(), runner.get_output_details())
+        inputs, outputs = ({name: detail["index"] for name, detail in side.items()} for side in sides)
+        return inputs, outputs
+    inputs, outputs = (
+        {detail["name"]: detail["index"] for detail in side}
+        for side in (interpreter.get_input_details(), interpreter.get_output_details())
+    )
+    return inputs, outputs
 
 
 def _require_survival(path: Path) -> None:

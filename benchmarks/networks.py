@@ -14,18 +14,22 @@ if TYPE_CHECKING:
 _BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
-class _Graph:
+class Graph:
+    """A graph that grows node by node; its weights are random, the same each time."""
+
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.weights: list[TensorProto] = []
         self._rng = np.random.default_rng(0)
 
     def add(self, operator: str, *inputs: str, **attributes: object) -> str:
+        """Add a node; return the name of its output."""
         name = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
         return name
 
     def constant(self, values: np.ndarray | np.generic) -> str:
+        """Add a constant; return its name."""
         name = f"w{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.asarray(values), name))
         return name
@@ -36,6 +40,7 @@ class _Graph:
         return self.constant(self._rng.normal(size=shape).astype(np.float32) * np.float32((2 / fan_in) ** 0.5))
 
     def conv(self, x: str, into: int, out: int, *, kernel: int, stride: int = 1, groups: int = 1, relu: bool) -> str:
+        """Add a convolution that keeps the size but for its stride, and the limits 0 to 6 behind it."""
         pad = kernel // 2
         y = self.add(
             "Conv",
@@ -52,7 +57,7 @@ class _Graph:
 
 def mobilenet_v2(batch: int | str = 1) -> ModelProto:
     """Build MobileNetV2-1.0 for 224x224, its batch normalisation folded as every exporter folds it: 3.5 M weights."""
-    graph = _Graph()
+    graph = Graph()
     graph.weights += [numpy_helper.from_array(np.float32(bound), name) for name, bound in (("low", 0), ("high", 6))]
     x = graph.conv("image", 3, 32, kernel=3, stride=2, relu=True)
     channels = 32
@@ -81,7 +86,7 @@ def mobilenet_v2(batch: int | str = 1) -> ModelProto:
 
 def encoder(width: int, depth: int, heads: int, length: int = 128) -> ModelProto:
     """Build a transformer encoder over embeddings, [batch, length, width] in and out: the cost of BERT and MiniLM."""
-    graph = _Graph()
+    graph = Graph()
     x = _blocks(graph, "embeddings", width, depth, heads, length)
     graph.nodes.append(helper.make_node("Identity", [x], ["states"]))
     shape = ["batch", length, width]
@@ -94,7 +99,7 @@ def encoder(width: int, depth: int, heads: int, length: int = 128) -> ModelProto
 
 def token_encoder(words: int, width: int, depth: int, heads: int, length: int) -> ModelProto:
     """Build an encoder from tokens and their mask to one vector, the mean over the tokens: the whole of MiniLM."""
-    graph = _Graph()
+    graph = Graph()
     mask = graph.add("Cast", "attention_mask", to=TensorProto.FLOAT)
     hidden = graph.add("Mul", graph.add("Sub", graph.constant(np.float32(1)), mask), graph.constant(np.float32(-1e4)))
     hidden = graph.add("Unsqueeze", hidden, graph.constant(np.array([1, 2], np.int64)))
@@ -112,7 +117,7 @@ def token_encoder(words: int, width: int, depth: int, heads: int, length: int) -
     )
 
 
-def _blocks(graph: _Graph, x: str, width: int, depth: int, heads: int, length: int, hidden_tokens: str = "") -> str:
+def _blocks(graph: Graph, x: str, width: int, depth: int, heads: int, length: int, hidden_tokens: str = "") -> str:
     """Add the layers of a transformer; `hidden_tokens` is added to the scores of attention."""
     scale = graph.constant(np.float32((width // heads) ** -0.5))
     split = graph.constant(np.array([0, length, heads, width // heads], np.int64))
@@ -142,6 +147,6 @@ def _blocks(graph: _Graph, x: str, width: int, depth: int, heads: int, length: i
     return x
 
 
-def _transformer(graph: _Graph, inputs: list[ValueInfoProto], output: ValueInfoProto) -> ModelProto:
+def _transformer(graph: Graph, inputs: list[ValueInfoProto], output: ValueInfoProto) -> ModelProto:
     whole = helper.make_graph(graph.nodes, "encoder", inputs, [output], graph.weights)
     return helper.make_model(whole, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

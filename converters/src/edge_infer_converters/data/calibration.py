@@ -73,21 +73,28 @@ class CalibrationSet:
         return CalibrationSet(self.calls[:count], classes, self.origin, self.sha256)
 
 
-def random_set(specs: Sequence[TensorSpec], free_size: int = RANDOM_SIZES[0]) -> CalibrationSet:
+def random_set(
+    specs: Sequence[TensorSpec], free_size: int = RANDOM_SIZES[0], inner_size: int | None = None
+) -> CalibrationSet:
     """Draw inputs from the specs; the same specs always give the same inputs.
 
     Floats are normal with deviation 1; 8-bit integers span their range; other integers are 0 or 1, which every
-    vocabulary and mask takes; a free first dimension is 1.
+    vocabulary and mask takes; a free first dimension is 1, and so is every other dimension of its name.
 
     Args:
         specs: The model's inputs.
         free_size: The size of the other free dimensions.
+        inner_size: The size of those that are not the last of their input, where it is another.
     """
     generator = np.random.default_rng(_SEED)
-    calls = tuple(
-        {spec.name: _draw(generator, spec, _random_shape(spec, free_size)) for spec in specs}
-        for _ in range(RANDOM_CALLS)
-    )
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        for axis, dim in enumerate(spec.shape):
+            if isinstance(dim, str) and (axis == 0 or dim not in sizes):
+                is_inner = axis < len(spec.shape) - 1 and inner_size is not None
+                sizes[dim] = 1 if axis == 0 else inner_size if is_inner and inner_size is not None else free_size
+    shapes = {spec.name: tuple(dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape) for spec in specs}
+    calls = tuple({spec.name: _draw(generator, spec, shapes[spec.name]) for spec in specs} for _ in range(RANDOM_CALLS))
     return CalibrationSet(calls, None, "random")
 
 
@@ -103,8 +110,10 @@ def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], obj
     """
     is_free = any(isinstance(dim, str) for spec in specs for dim in spec.shape[1:])
     failure: ConversionError | None = None
-    for size in RANDOM_SIZES if is_free else RANDOM_SIZES[:1]:
-        drawn = random_set(specs, size)
+    # A state may have its batch as a free dimension of no name, between layers and width: 1 at last.
+    sizes = [(size, inner) for inner in (None, 1) for size in RANDOM_SIZES] if is_free else [(RANDOM_SIZES[0], None)]
+    for size, inner in sizes:
+        drawn = random_set(specs, size, inner)
         try:
             run(drawn.calls[0])
         except ConversionError as error:
@@ -297,7 +306,9 @@ def _split(array: np.ndarray, spec: TensorSpec, path: Path) -> list[np.ndarray]:
         )
     rank = len(spec.shape)
     if array.ndim == rank + 1 and spec.accepts(array.shape[1:]):
-        return list(array)  # the first axis counts calls
+        return [
+            np.asarray(one, array.dtype) for one in array
+        ]  # the first axis counts calls; of numbers it gives scalars
     if array.ndim == rank and rank and spec.accepts((_rows(spec), *array.shape[1:])):
         rows = _rows(spec)
         if len(array) % rows == 0:
@@ -316,10 +327,6 @@ def _rows(spec: TensorSpec) -> int:
     """How many rows one call takes: one where that is free."""
     first = spec.shape[0]
     return first if isinstance(first, int) and first > 0 else 1
-
-
-def _random_shape(spec: TensorSpec, free_size: int) -> tuple[int, ...]:
-    return tuple(dim if isinstance(dim, int) else 1 if axis == 0 else free_size for axis, dim in enumerate(spec.shape))
 
 
 def _draw(generator: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]) -> np.ndarray:

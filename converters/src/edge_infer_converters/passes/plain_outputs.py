@@ -16,6 +16,9 @@ from edge_infer_converters.passes.graphs import FreshNames, names_in, reads_of, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The operator set of the nodes written here, where the model names none.
+_OPSET = 13
+
 
 def to_plain_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy whose outputs are tensors, as far as they can be: the model itself where nothing is to do.
@@ -50,6 +53,8 @@ def to_plain_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.output.extend(outputs)
     _drop_unread(graph)
     sort_nodes(graph)
+    if not any(entry.domain in ("", "ai.onnx") for entry in plain.opset_import):
+        plain.opset_import.add(domain="", version=_OPSET)  # a model of ai.onnx.ml alone names no other
     return plain
 
 

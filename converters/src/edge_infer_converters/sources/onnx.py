@@ -18,11 +18,13 @@ from edge_infer_converters.engine import first_line, hint_for, make_session
 from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.graphs import graphs_of, not_a_number, sort_nodes, tensors_of
 from edge_infer_converters.passes.opset import to_opset
+from edge_infer_converters.passes.own_zero_points import own_zero_points
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
+from edge_infer_converters.sources.ranks import with_ranks
 from edge_infer_converters.sources.shapes import fix_shapes
 from edge_infer_converters.sources.source import Source
 from edge_infer_converters.support import Support, check, native_lacks, tflite_graph, unsupported
@@ -59,6 +61,8 @@ _DTYPES: dict[int, DType] = {
 }
 #: What `numpy` has no type for, so that such inputs can be neither drawn nor fed.
 _NOT_IN_NUMPY = (DType.BFLOAT16, DType.INT4, DType.UINT4)
+#: The domains of ONNX Runtime's own operators, of version 1 all of them.
+_ENGINE_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _PRECISIONS: dict[int, str] = {
     onnx.TensorProto.FLOAT: "fp32",
     onnx.TensorProto.DOUBLE: "fp32",
@@ -107,7 +111,7 @@ class SourceModel(Source):
 
     def cleaned(self, opset: int | None, *, prunes: bool) -> tuple[SourceModel, Mapping[str, int] | None]:
         """Return the model without exporter's notes, in this operator set, and without dead channels on request."""
-        proto = to_opset(clean_up(self.proto), opset)
+        proto = own_zero_points(to_opset(clean_up(self.proto), opset))
         if not prunes or self.precision != "fp32":
             return replace(self, proto=proto), None
         found = prune_channels(proto)
@@ -173,17 +177,19 @@ def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTION
 
 
 def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
+    _import_domains(proto)
     proto = unfuse(proto)
     _check_operators(proto, place)
     proto = fix_shapes(to_plain_outputs(proto), options.shapes)
     if options.layout == "nhwc":
         proto = to_channels_last(proto)
     initializers = {tensor.name for tensor in proto.graph.initializer}
-    inputs = [value for value in proto.graph.input if value.name not in initializers]
+    inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input if value.name not in initializers)
+    proto = with_ranks(proto, inputs, place.name)
     model = SourceModel(
         place.stem,
         proto,
-        tuple(_spec(value, "Input", place) for value in inputs),
+        inputs,
         tuple(_spec(value, "Output", place) for value in proto.graph.output),
         _precision(proto),
         nbytes,
@@ -324,11 +330,22 @@ def _load_external(proto: onnx.ModelProto, path: Path) -> int:
     return sum((folder / name).stat().st_size for name in names)
 
 
+def _import_domains(proto: onnx.ModelProto) -> None:
+    """Import the engine's own domains that nodes name and the file does not: ONNX Runtime runs it without."""
+    imported = {entry.domain for entry in proto.opset_import}
+    for graph in graphs_of(proto.graph):
+        for domain in {node.domain for node in graph.node}.difference(imported).intersection(_ENGINE_DOMAINS):
+            proto.opset_import.add(domain=domain, version=1)
+            imported.add(domain)
+
+
 def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: a name that is not UTF-8
         text = first_line(error)
+        if "No Op registered for" in text and not native_lacks(proto):
+            return  # an operator of the engine's own in ONNX's domain, such as LayerNormalization before set 17
         if "No Op registered for" in text or "ir_version" in text or "No opset import" in text:
             raise UnsupportedModel(f"`{path}` cannot be converted: {text}", hint=hint_for(text)) from error
         raise ConversionError(f"`{path}` is not a valid ONNX model: {text}", hint="export it again") from error

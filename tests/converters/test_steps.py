@@ -311,3 +311,22 @@ def test_half_precision_attention_names_the_fusion_that_crashes() -> None:
         "onnxruntime": {"optimization.disable_specified_optimizers": "MatmulTransposeFusion"}
     }
     assert engine_options(to_fp16(small_cnn())) == {}
+
+
+def test_int8_of_a_shared_bias_whose_copy_would_have_the_name_of_a_value() -> None:
+    """ONNX Runtime's quantizer names the copy `bias1`, which overwrote a value of that name."""
+    rng = np.random.default_rng(0)
+    weights = {f"w{i}": rng.standard_normal((4, 4)).astype(np.float32) for i in range(2)}
+    weights["bias"] = rng.standard_normal(4).astype(np.float32)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w0", "bias"], ["bias1"]),
+        helper.make_node("Neg", ["bias1"], ["n"]),
+        helper.make_node("Gemm", ["n", "w1", "bias"], ["y"]),
+    ]
+    data = zoo.model(nodes, [zoo.value("x", [2, 4])], [zoo.value("y", [2, 4])], weights)
+    feeds = random_feeds(data)
+
+    quantized = to_int8(onnx.load_from_string(data), [feeds])
+
+    difference = run_onnx(quantized.SerializeToString(), feeds)["y"] - run_onnx(data, feeds)["y"]
+    assert np.abs(difference).max() < 0.2

@@ -8,15 +8,27 @@ import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.passes.fold_constants import fold_constants
-from edge_infer_converters.passes.graphs import drop_stored_shapes, sort_nodes
+from edge_infer_converters.passes.graphs import (
+    FreshNames,
+    drop_stored_shapes,
+    graphs_of,
+    names_in,
+    sort_nodes,
+    tensors_of,
+)
 from edge_infer_converters.passes.shorten_names import shorten_names
+from edge_infer_converters.passes.small_constants import halve
+
+#: Operators whose scales must have the type of other inputs, which differs between operator sets.
+_QUANTIZING = ("DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear")
 
 
 def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy whose float32 weights and inner values are float16.
 
     Operators that have no float16 form, or lose too much in it, keep float32 between casts; which ones is ONNX
-    Runtime's list (`onnxruntime.transformers.float16.DEFAULT_OP_BLOCK_LIST`).
+    Runtime's list (`onnxruntime.transformers.float16.DEFAULT_OP_BLOCK_LIST`). Where its converter writes models that
+    are not valid (subgraphs, quantized layers, outputs that nothing computes), only the weights are float16.
 
     Raises:
         ConversionError: The converter failed; the message is its own.
@@ -25,10 +37,14 @@ def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
 
     source = fold_constants(model)
     drop_stored_shapes(source.graph)
+    if _is_weights_only(source):
+        return _with_half_weights(source)
+    source = shorten_names(source)  # the converter makes up names, which a model that it has made has already
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one for each weight below the smallest half-precision number
         try:
             converted: onnx.ModelProto = float16.convert_float_to_float16(source, keep_io_types=True)
+            _drop_repeated_casts(converted.graph)
             sort_nodes(converted.graph)  # the converter appends its casts at the end
         except Exception as error:  # asserts and protobuf errors alike
             raise ConversionError(f"The model cannot be converted to fp16: {error}") from error
@@ -40,7 +56,7 @@ def has_float_weights(model: onnx.ModelProto) -> bool:
     """Tell whether there is a float32 weight of more than one element to make smaller."""
     return any(
         tensor.data_type == onnx.TensorProto.FLOAT and any(dim > 1 for dim in tensor.dims)
-        for tensor in model.graph.initializer
+        for tensor in tensors_of(model.graph)
     )
 
 
@@ -59,3 +75,44 @@ def engine_options(model: onnx.ModelProto) -> dict[str, dict[str, str]]:
     if any(node.op_type == "MatMul" and moving & set(node.input) for node in model.graph.node):
         return {"onnxruntime": {"optimization.disable_specified_optimizers": "MatmulTransposeFusion"}}
     return {}
+
+
+def _is_weights_only(model: onnx.ModelProto) -> bool:
+    graph = model.graph
+    given = {value.name for value in (*graph.input, *graph.initializer)}
+    return (
+        len(list(graphs_of(graph))) > 1
+        or any(node.op_type in _QUANTIZING for node in graph.node)
+        or any(value.name in given for value in graph.output)
+    )
+
+
+def _with_half_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Store, in place, the weights in float16, with a `Cast` to float32 in front of their readers."""
+    fresh = FreshNames(names_in(model.graph))
+    for graph in graphs_of(model.graph):
+        _store_constants(graph)
+        halve(graph, [tensor.name for tensor in graph.initializer], fresh)
+    return shorten_names(model)
+
+
+def _store_constants(graph: onnx.GraphProto) -> None:
+    """Make, in place, initializers of the `Constant` nodes that hold float32 tensors."""
+    outputs = {value.name for value in graph.output}
+    for node in list(graph.node):
+        value = node.attribute[0] if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if value is None or value.t.data_type != onnx.TensorProto.FLOAT or node.output[0] in outputs:
+            continue
+        value.t.name = node.output[0]
+        graph.initializer.append(value.t)
+        graph.node.remove(node)
+
+
+def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
+    """Drop, in place, the casts of a value but the first: the converter writes one for each reader, of one name."""
+    seen: set[str] = set()
+    for node in list(graph.node):
+        if node.op_type == "Cast" and node.output[0].endswith("_cast_to_fp32"):
+            if node.output[0] in seen:
+                graph.node.remove(node)
+            seen.add(node.output[0])

@@ -38,6 +38,8 @@ ENGINE_OPTIONS = {"onnxruntime": {"session.x64quantprecision": "1"}}
 _PER_CHANNEL_OPSET = 13
 # What turns weights into arithmetic. A model with none of them has nothing to quantize.
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+# Which input of those is the bias.
+_BIAS = 2
 # What stays in float: these divide by small numbers, and their few weights are not worth a byte.
 _FLOAT = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 
@@ -202,17 +204,20 @@ def _fewer_bytes(graph: onnx.GraphProto) -> None:
 
 
 def _own_weights(graph: onnx.GraphProto) -> None:
-    """Give each node a copy of the weights that it shares with another.
+    """Give each node a copy of the weights and the bias that it shares with another.
 
     ONNX Runtime 1.31 refuses a model with shared int8 weights in precise mode: its conversion to unsigned weights
-    adds them once for each reader ("Attempt to replace the existing tensor").
+    adds them once for each reader ("Attempt to replace the existing tensor"). Its quantizer copies shared biases
+    itself, under a name with a number behind, which another value of the model may have.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     fresh = FreshNames(names_in(graph))
     seen: set[str] = set()
     for node in graph.node:
         for place, name in enumerate(node.input):
-            if node.op_type not in _WEIGHTED or name not in constants or len(constants[name].dims) < 2:
+            if node.op_type not in _WEIGHTED or name not in constants:
+                continue
+            if len(constants[name].dims) < 2 and place != _BIAS:
                 continue
             if name in seen:
                 copy = onnx.TensorProto()

@@ -24,14 +24,19 @@ MIN_VALUES = 24
 _MOST_LOST = 2.0**-11
 
 
-def halve(graph: onnx.GraphProto, names: Iterable[str]) -> None:
+def halve(graph: onnx.GraphProto, names: Iterable[str], fresh: FreshNames | None = None) -> None:
     """Store, in place, these float32 tensors in half precision, with a `Cast` in front of their readers.
 
     Tensors are left as they are where half precision would lose more than its rounding (values below 2^-14 beside
     larger ones do no harm, values above 65504 do), or where it saves nothing.
+
+    Args:
+        graph: The graph to change.
+        names: Its initializers to store so.
+        fresh: Where names of values come from; by default those that the graph does not have.
     """
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    fresh = FreshNames(names_in(graph))
+    fresh = fresh or FreshNames(names_in(graph))
     casts: list[onnx.NodeProto] = []
     for name in dict.fromkeys(names):
         tensor = stored.get(name)

@@ -61,6 +61,8 @@ _DTYPES: dict[int, DType] = {
 }
 #: What `numpy` has no type for, so that such inputs can be neither drawn nor fed.
 _NOT_IN_NUMPY = (DType.BFLOAT16, DType.INT4, DType.UINT4)
+#: The first version of the format whose initializers need not be inputs.
+_OWN_INITIALIZERS_IR = 4
 #: The domains of ONNX Runtime's own operators, of version 1 all of them.
 _ENGINE_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _PRECISIONS: dict[int, str] = {
@@ -82,7 +84,7 @@ class SourceModel(Source):
     Attributes:
         name: The file's name without its suffix.
         proto: The model, its weights inside.
-        inputs: What it takes, initializers with a default left out.
+        inputs: What it takes.
         outputs: What it gives.
         precision: What most bytes of its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
         nbytes: The size of the file, external weights included.
@@ -178,13 +180,14 @@ def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTION
 
 def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes: int) -> SourceModel:
     _import_domains(proto)
+    _drop_default_inputs(proto)
+    _free_negative_dims(proto)
     proto = unfuse(proto)
     _check_operators(proto, place)
     proto = fix_shapes(to_plain_outputs(proto), options.shapes)
     if options.layout == "nhwc":
         proto = to_channels_last(proto)
-    initializers = {tensor.name for tensor in proto.graph.initializer}
-    inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input if value.name not in initializers)
+    inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)
     proto = with_ranks(proto, inputs, place.name)
     model = SourceModel(
         place.stem,
@@ -337,6 +340,23 @@ def _import_domains(proto: onnx.ModelProto) -> None:
         for domain in {node.domain for node in graph.node}.difference(imported).intersection(_ENGINE_DOMAINS):
             proto.opset_import.add(domain=domain, version=1)
             imported.add(domain)
+
+
+def _drop_default_inputs(proto: onnx.ModelProto) -> None:
+    """Take the initializers out of the inputs, where IR 3 lists them: every pass takes them for weights then."""
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    for value in [value for value in proto.graph.input if value.name in stored]:
+        proto.graph.input.remove(value)
+    if stored:
+        proto.ir_version = max(proto.ir_version, _OWN_INITIALIZERS_IR)
+
+
+def _free_negative_dims(proto: onnx.ModelProto) -> None:
+    """Make the dimensions that are -1 free ones."""
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
 
 
 def _check_operators(proto: onnx.ModelProto, path: Path) -> None:

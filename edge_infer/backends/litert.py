@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, OutOfMemory, UnsupportedModel, listed
 from edge_infer.formats.tflite_check import is_whole
+from edge_infer.formats.tflite_tables import end_names
 from edge_infer.platform.host import available_cpus
 from edge_infer.platform.installed import installed_version
 from edge_infer.tensors.arrays import fill, to_numpy
@@ -225,8 +226,10 @@ def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if signatures:
         runner = interpreter.get_signature_runner(next(iter(signatures)))
         return dict(runner.get_input_details()), dict(runner.get_output_details())
-    inputs = {detail["name"]: dict(detail) for detail in interpreter.get_input_details()}
-    outputs = {detail["name"]: dict(detail) for detail in interpreter.get_output_details()}
+    inputs, outputs = (
+        dict(zip(end_names((detail["name"] for detail in side), kind), map(dict, side), strict=True))
+        for kind, side in (("input", interpreter.get_input_details()), ("output", interpreter.get_output_details()))
+    )
     return inputs, outputs
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from math import prod
 from struct import error as struct_error
+from struct import pack_into
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import UnsupportedModel
 from edge_infer.formats.tflite_check import is_whole
-from edge_infer.formats.tflite_tables import TYPES, Table
+from edge_infer.formats.tflite_tables import TYPES, Table, end_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,6 +194,20 @@ def read(content: bytes, name: str = "model.tflite") -> TFLiteFile:
         raise UnsupportedModel(f"`{name}` contradicts itself: {error}", hint="fetch or convert it again") from error
 
 
+def mended(content: bytes) -> bytes:
+    """Return a whole file with the axis of the scales of each vector set to its only one: LiteRT 2 refuses another.
+
+    TensorFlow wrote the axis of the weights beside the scales of biases until 2021.
+    """
+    changed = bytearray(content)
+    for graph in Table.root(content).tables(2):
+        for tensor in graph.tables(0):
+            scales = tensor.table(4)
+            if scales is not None and tensor.vector(0, 4)[1] == 1 and scales.number(6, "i") > 0:
+                pack_into("<i", changed, scales.place(6), 0)
+    return content if changed == content else bytes(changed)
+
+
 class _ContradictionError(ValueError):
     """What a file says of itself cannot be true."""
 
@@ -213,7 +228,10 @@ def _read(content: bytes) -> TFLiteFile:
     for places in ends:
         _check_places(places, len(tensors), "the interface")
     _check_order(tensors, operators, ends)
-    inputs, outputs = ({tensors[i].name: i for i in places} for places in ends)
+    inputs, outputs = (
+        dict(zip(end_names((tensors[i].name for i in places), side), places, strict=True))
+        for side, places in zip(("input", "output"), ends, strict=True)
+    )
     signatures = list(model.tables(7, 1))
     if signatures:
         named = [{one.text(0): one.number(1, "I") for one in signatures[0].tables(field)} for field in (0, 1)]
@@ -257,6 +275,8 @@ def _tensor(table: Table, buffers: Sequence[memoryview | None]) -> TFLiteTensor:
     if len(shape) > _MAX_RANK or any(dim < 0 for dim in shape) or len(signature) != len(shape):
         raise _ContradictionError(f"`{name}` has shape {shape[:_MAX_RANK]}")
     data = buffers[buffer] if buffer else None
+    if buffer and data is None and 0 in shape:
+        data = memoryview(b"")  # a constant of no elements
     tensor = TFLiteTensor(
         name, dtype, shape, signature, data, _scales(table.table(4), shape), table.number(5, "B") != 0
     )
@@ -269,6 +289,8 @@ def _scales(table: Table | None, shape: tuple[int, ...]) -> Scales | None:
     if table is None:
         return None
     axis = table.number(6, "i")
+    if len(shape) == 1 and axis > 0:
+        axis = 0  # what TensorFlow wrote for biases until 2021: the axis of the weights
     details = table.table(5) if table.number(4, "B") == _BLOCKWISE else None
     if details is not None:
         return Scales((), (), axis, details.number(0, "i"), details.number(2, "i"))

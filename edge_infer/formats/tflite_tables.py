@@ -11,7 +11,7 @@ from struct import unpack_from
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
 IDENTIFIER = b"TFL3"
@@ -51,6 +51,10 @@ class Table:
             return 0
         (offset,) = unpack_from("<H", self._content, self._vtable + 4 + 2 * number)
         return self._place + offset if offset else 0
+
+    def place(self, number: int) -> int:
+        """Return where a field lies in the file, 0 where it is absent."""
+        return self._at(number)
 
     def number(self, number: int, code: str, default: int = 0) -> int:
         """Return a number, whose `struct` code is given."""
@@ -146,6 +150,16 @@ class TfliteTables(NamedTuple):
     inputs: list[int]
     outputs: list[int]
     signatures: list[TfliteSignature]
+
+
+def end_names(names: Iterable[str], side: str) -> list[str]:
+    """Name the ends of a graph without a signature: one without a name is called by its side and place, `input_0`.
+
+    Args:
+        names: What the file calls them.
+        side: `input` or `output`.
+    """
+    return [name or f"{side}_{i}" for i, name in enumerate(names)]
 
 
 def read_tables(content: bytes) -> TfliteTables:

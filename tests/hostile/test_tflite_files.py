@@ -64,10 +64,6 @@ def custom(model: Any) -> None:
     model.operatorCodes[0].customCode = b"MyOp"
 
 
-def two_subgraphs(model: Any) -> None:
-    model.subgraphs.append(model.subgraphs[0])
-
-
 def set_field(part: Callable[[Any], Any], name: str, value: Any) -> bytes:
     return changed(lambda model: setattr(part(model), name, value))
 
@@ -86,7 +82,6 @@ CORPUS: dict[str, tuple[bytes, type[EdgeInferError], str]] = {
     "truncated": (MLP[:-40], UnsupportedModel, "cut short"),
     "half": (MLP[: len(MLP) // 2], UnsupportedModel, "cut short"),
     "no-subgraph": (set_field(lambda model: model, "subgraphs", []), UnsupportedModel, "has no subgraph"),
-    "two-subgraphs": (changed(two_subgraphs), UnsupportedModel, "2 subgraphs: control flow"),
     "custom": (changed(custom), UnsupportedOperator, "CUSTOM MyOp"),
     "circle": (in_graph(reads_itself), UnsupportedModel, "which nothing has made"),
     "wrong-order": (in_graph(reads_what_comes_later), UnsupportedModel, "which nothing has made"),

@@ -73,7 +73,6 @@ def test_both_readers_open_every_tflite_file() -> None:
 
     done = subprocess.run(["node", script, *files], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    unread = real_models.listed("unread")
     for file in files:
         told = limited.run((*real_models.EDGE_INFER, "info", file), seconds=30)
-        assert (told.code != 0) == (Path(file).name in unread), told.err or f"take {file} out of `unread`"
+        assert told.code == 0, told.err

@@ -5,7 +5,7 @@ import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 
 import { InferError } from "../src/errors.js";
-import { TfliteFile } from "../src/engines/tflite-file.js";
+import { TfliteFile, endNames } from "../src/engines/tflite-file.js";
 
 /** The model that the engine tests itself with: y = x + x over x: float32[batch, 2]. */
 async function selfTestModel() {
@@ -72,4 +72,9 @@ test("a file whose offsets lie is refused or read, and never anything else", asy
       }
     }
   }
+});
+
+test("an end without a name is called by its side and place", () => {
+  assert.deepEqual(endNames(["", "b", ""], "input"), ["input_0", "b", "input_2"]);
+  assert.deepEqual(endNames([""], "output", 3), ["output_3"]);
 });

@@ -76,7 +76,8 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     try:
         result = convert_run.convert(source, output, recipe, reporter=TerminalReporter(), **given)
     except UnsupportedOperator as error:
-        for line in support.table([support.Lack(**lack) for lack in error.details.get("lacks", ())]):
+        lacks = [support.Lack(**lack) for lack in error.details.get("lacks", ())]
+        for line in support.table(lacks) if lacks else ():
             printer.talk(line)
         raise
     if as_json:

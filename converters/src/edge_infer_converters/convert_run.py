@@ -192,7 +192,7 @@ class _Run:
         if any(support.PAGE in lack.where for lack in found.lacks):
             self._reporter.warn("The page's engine cannot run this model", "--target pi")
         for plan in self._plans:
-            if plan.format == "tflite" and found.tflite is not None:
+            if plan.format == "tflite" and found.tflite is not None and self.model.own_file(plan.id) is None:
                 self._leave_out(plan.id, found.tflite)
 
     def check_batch(self, data: CalibrationSet) -> None:
@@ -228,11 +228,14 @@ class _Run:
             if plan.id in self.not_made:
                 continue
             try:
-                if plan.format == "tflite" and plan.precision == "mixed":
+                own = self.model.own_file(plan.id)
+                if own is not None:
+                    encoded = Encoded(own, f"{self.model.count}, as it came")
+                elif plan.format == "tflite" and plan.precision == "mixed":
                     encoded = TFLiteSearch(self._tflite_graph(), *judges).run(ranges)
                 elif plan.format == "tflite":
-                    specs, own = (self.model.inputs, self.model.outputs), self.model.own_file(plan.id)
-                    encoded = encode_tflite(plan, self._tflite_graph(), specs, own, ranges)
+                    specs = (self.model.inputs, self.model.outputs)
+                    encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
                     job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
-from edge_infer.errors import ConversionError, UnsupportedOperator, listed
+from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedOperator, listed
 from edge_infer_converters.passes.graphs import graphs_of, opset_of
 from edge_infer_converters.targets import TARGETS
 
@@ -61,7 +61,7 @@ class Support(NamedTuple):
     """
 
     lacks: tuple[Lack, ...]
-    tflite: ConversionError | None
+    tflite: EdgeInferError | None
     graph: FloatGraph | None = None
 
 

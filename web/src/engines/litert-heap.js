@@ -6,6 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
+import { endNames } from "./tflite-file.js";
 
 /** @typedef {import("../tensors.js").DType} DType */
 /** @typedef {{delete: () => void}} Deletable */
@@ -233,8 +234,8 @@ export class LiteRtProgram {
       this.compiled = heap.guard(() => module.compileModel(environment, loaded, settings), "to load the model", "unsupported_model");
       held.objects.push(this.compiled);
       const signature = loaded.getSignature(0);
-      this.inputNames = /** @type {string[]} */ (listOf(signature.inputNames()));
-      this.outputNames = /** @type {string[]} */ (listOf(signature.outputNames()));
+      this.inputNames = endNames(/** @type {string[]} */ (listOf(signature.inputNames())), "input");
+      this.outputNames = endNames(/** @type {string[]} */ (listOf(signature.outputNames())), "output");
       signature.delete();
     } catch (error) {
       release(held);

@@ -16,6 +16,18 @@ const TENSOR = { shape: 0, name: 3, shapeSignature: 7 };
 const SIGNATURE = { inputs: 0, subgraph: 4 };
 const TENSOR_MAP = { name: 0, tensor: 1 };
 
+/**
+ * Name the ends of a graph without a signature: one without a name is called by its side and place, `input_0`.
+ *
+ * @param {string[]} names What the file calls them.
+ * @param {"input" | "output"} side
+ * @param {number} [first] The place of the first of them.
+ * @returns {string[]}
+ */
+export function endNames(names, side, first = 0) {
+  return names.map((name, i) => name || `${side}_${first + i}`);
+}
+
 /** A `.tflite` file; a read outside it is an `unsupported_model` error. */
 export class TfliteFile {
   /**
@@ -66,7 +78,7 @@ export class TfliteFile {
     const inputs = this.vector(subgraph, SUBGRAPH.inputs);
     for (let i = 0; i < this.length(inputs); i++) {
       const tensor = this.item(tensors, this.view.getUint32(inputs + 4 + 4 * i, true));
-      found.set(this.text(tensor, TENSOR.name), tensor);
+      found.set(endNames([this.text(tensor, TENSOR.name)], "input", i)[0], tensor);
     }
     return found;
   }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from edge_infer.errors import ConversionError, InputError, UnsupportedModel
+from edge_infer.errors import ConversionError, EdgeInferError, InputError, UnsupportedModel, UnsupportedOperator
+from edge_infer.formats import tflite
+from edge_infer.formats.tflite_tables import end_names
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
@@ -21,12 +23,15 @@ from edge_infer_converters.support import Support
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from ai_edge_litert.interpreter import Interpreter
 
+    from edge_infer.formats.tflite import TFLiteFile, TFLiteTensor
     from edge_infer_converters.writers.tflite import FloatGraph
-    from edge_infer_converters.writers.tflite.graph import Graph, Tensor
 
+# It tells the shapes of the outputs: a file does not say those of custom operators.
 _TRIAL = """
+import json
 import sys
 from ai_edge_litert.interpreter import Interpreter
 try:
@@ -34,7 +39,8 @@ try:
     interpreter.allocate_tensors()
     interpreter.invoke()
 except (RuntimeError, ValueError):
-    pass  # it will come again, and be told, when the model is run
+    sys.exit(1)  # it will come again, and be told, when the model is run
+print(json.dumps([[detail["index"], detail["shape"].tolist()] for detail in interpreter.get_output_details()]))
 """
 
 
@@ -45,7 +51,8 @@ class TFLiteSource(Source):
     Attributes:
         name: The file's name without its suffix.
         data: The bytes of the file.
-        graph: The same as a graph.
+        file: Its tables.
+        graph: The same as a graph that can be written in other precisions, or why there is none.
         inputs: What it takes.
         outputs: What it gives.
         precision: What its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
@@ -55,7 +62,8 @@ class TFLiteSource(Source):
     format: ClassVar = "tflite"
     name: str
     data: bytes
-    graph: FloatGraph
+    file: TFLiteFile
+    graph: FloatGraph | EdgeInferError
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     precision: str
@@ -64,14 +72,16 @@ class TFLiteSource(Source):
     @property
     def count(self) -> str:
         """How many operators it has, in words."""
-        return f"{len(self.graph.graph.operators)} operators"
+        return f"{len(self.file.operators)} operators"
 
     def reference(self) -> Reference:
         """Load the model into LiteRT, without accelerators."""
         return Reference(self)
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
-        """Return the graph of the file: its operators are TFLite's own."""
+        """Return the graph of the file, or why it can only be kept as it is."""
+        if isinstance(self.graph, EdgeInferError):
+            return Support((), self.graph)
         return Support((), None, self.graph)
 
     def own_file(self, id_: str) -> bytes | None:
@@ -89,9 +99,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
     Raises:
         ConversionError: There is no such file.
         InputError: Dimensions are to be fixed, or an operator set is asked for.
-        UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, cannot be written back, or LiteRT
-            crashes on it.
-        UnsupportedOperator: It has operators that are not TFLite's own.
+        UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or LiteRT crashes on it.
+        UnsupportedOperator: It has operators that are not TFLite's own, and LiteRT does not run it.
     """
     from edge_infer_converters.writers.tflite import reading
 
@@ -106,12 +115,19 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
         data = place.read_bytes()
     except OSError as error:
         raise ConversionError(f"`{place}` cannot be read: {error.strerror}") from error
-    graph = reading.read(data, place.name)
-    _require_survival(place)
-    inputs, outputs = (
-        tuple(_spec(tensor) for tensor in tensors) for tensors in (graph.graph.inputs, graph.graph.outputs)
-    )
-    return TFLiteSource(place.stem, data, graph, inputs, outputs, _precision(graph.graph), len(data))
+    file = tflite.read(data, place.name)
+    data = tflite.mended(data)
+    graph: FloatGraph | EdgeInferError
+    try:
+        graph = reading.read(data, place.name)
+    except (UnsupportedModel, UnsupportedOperator) as error:
+        graph = error
+    shapes = _trial(data, place.name)
+    if isinstance(graph, EdgeInferError) and shapes is None:
+        raise graph
+    inputs = tuple(_spec(name, file.tensors[i]) for name, i in file.inputs.items())
+    outputs = tuple(_spec(name, file.tensors[i], (shapes or {}).get(i, ())) for name, i in file.outputs.items())
+    return TFLiteSource(place.stem, data, file, graph, inputs, outputs, _precision(file), len(data))
 
 
 class Reference:
@@ -167,42 +183,50 @@ def _places(interpreter: Interpreter) -> tuple[dict[str, int], dict[str, int]]:
         inputs, outputs = ({name: detail["index"] for name, detail in side.items()} for side in sides)
         return inputs, outputs
     inputs, outputs = (
-        {detail["name"]: detail["index"] for detail in side}
-        for side in (interpreter.get_input_details(), interpreter.get_output_details())
+        dict(
+            zip(end_names((detail["name"] for detail in side), kind), (detail["index"] for detail in side), strict=True)
+        )
+        for kind, side in (("input", interpreter.get_input_details()), ("output", interpreter.get_output_details()))
     )
     return inputs, outputs
 
 
-def _require_survival(path: Path) -> None:
-    """Load the file in a process of its own first: LiteRT is C++, and a file of lies may end its process."""
-    done = subprocess.run([sys.executable, "-c", _TRIAL, os.fspath(path)], capture_output=True, check=False)
+def _trial(data: bytes, name: str) -> dict[int, tuple[int, ...]] | None:
+    """Run a file in a process of its own first: LiteRT is C++, and a file of lies may end its process.
+
+    Returns:
+        The shape of each output, by the number of its tensor; None where LiteRT does not run it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.tflite")
+        path.write_bytes(data)
+        done = subprocess.run([sys.executable, "-c", _TRIAL, os.fspath(path)], capture_output=True, check=False)
     if done.returncode < 0:
-        raise UnsupportedModel(f"LiteRT crashes on `{path.name}`", hint="convert or fetch it again", model=path.name)
+        raise UnsupportedModel(f"LiteRT crashes on `{name}`", hint="convert or fetch it again", model=name)
+    return None if done.returncode else {i: tuple(shape) for i, shape in json.loads(done.stdout)}
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
+def _spec(name: str, tensor: TFLiteTensor, found: tuple[int, ...] = ()) -> TensorSpec:
     try:
-        dtype = DType.parse(tensor.dtype.name)
+        dtype = DType.parse(tensor.dtype)
     except InputError as error:
-        raise UnsupportedModel(f"`{tensor.name}` is a tensor of {tensor.dtype}", tensor=tensor.name) from error
-    dims = [
-        dim if dim >= 0 else "batch" if axis == 0 else f"{tensor.name}_{axis}"
-        for axis, dim in enumerate(tensor.signature)
-    ]
-    return TensorSpec(tensor.name, dtype, dims)
+        raise UnsupportedModel(f"`{name}` is a tensor of {tensor.dtype}", tensor=name) from error
+    names = ["batch", *(f"{name}_{axis}" for axis in range(1, len(tensor.shape)))]
+    dims = [dim if dim >= 0 else names[axis] for axis, dim in enumerate(tensor.signature or found)]
+    return TensorSpec(name, dtype, dims)
 
 
-def _precision(graph: Graph) -> str:
+def _precision(file: TFLiteFile) -> str:
     """Name what most bytes of the weights are stored in."""
     sizes = {"fp32": 0, "fp16": 0, "int8": 0, "int4": 0}
-    found = {id(one): one for operator in graph.operators for one in operator.inputs if one is not None}
-    for tensor in found.values():
+    read = {i for operator in file.operators for i in operator.inputs if i >= 0}
+    for tensor in (file.tensors[i] for i in sorted(read)):
         if tensor.data is None:
             continue
-        if tensor.quantization is not None:
-            sizes["int4" if tensor.quantization.bits == 4 else "int8"] += tensor.data.size
-        elif tensor.dtype in (np.float32, np.float16):
-            sizes["fp32" if tensor.dtype == np.float32 else "fp16"] += tensor.data.nbytes
+        if tensor.scales is not None:
+            sizes["int4" if tensor.dtype == "int4" else "int8"] += len(tensor.data)
+        elif tensor.dtype in ("float32", "float16"):
+            sizes["fp32" if tensor.dtype == "float32" else "fp16"] += len(tensor.data)
     return max(sizes, key=lambda word: sizes[word])
 
 

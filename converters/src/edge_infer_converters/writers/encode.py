@@ -58,7 +58,6 @@ def encode_tflite(
     plan: VariantPlan,
     graph: FloatGraph,
     specs: tuple[Specs, Specs],
-    own: bytes | None,
     ranges: CalibrationSet,
 ) -> Encoded:
     """Write a TFLite graph in the precision that a plan asks for.
@@ -67,14 +66,11 @@ def encode_tflite(
         plan: The precision of a TFLite file.
         graph: The model in TFLite operators.
         specs: The source's inputs and outputs.
-        own: The source's file where it is this variant unchanged, else None.
         ranges: The inputs that give int8 its ranges.
 
     Raises:
         ConversionError: It cannot be made of this model.
     """
-    if own is not None:
-        return Encoded(own, f"{len(graph.graph.operators)} operators, as it came")
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
     takes_float = all(TARGETS[target].takes("tflite", "fp32") for target in plan.targets)

@@ -45,7 +45,9 @@ def read(content: bytes, name: str) -> FloatGraph:
     custom = sorted({one.code for one in file.operators if one.code.startswith("CUSTOM")})
     if custom:
         raise UnsupportedOperator(
-            f"`{name}` has operators that are not TFLite's own: {', '.join(custom)}", operators=custom
+            f"`{name}` has operators that are not TFLite's own: {', '.join(custom)}",
+            hint=_advice(custom[0]),
+            operators=custom,
         )
     tensors = [_tensor(one, name) for one in file.tensors]
     for one, tensor in zip(file.tensors, tensors, strict=True):
@@ -66,6 +68,14 @@ def read(content: bytes, name: str) -> FloatGraph:
         graph.operators.append(Operator(operator.code, inputs, outputs, options, operator.version))
     files = metadata.files_of(content)
     return FloatGraph(graph, name.removesuffix(".tflite"), entries=file.metadata, files=files)
+
+
+def _advice(custom: str) -> str:
+    if "edgetpu" in custom:
+        return "it is compiled for an Edge TPU: convert the file that it was compiled from"
+    if custom.startswith("CUSTOM Flex"):
+        return "these are TensorFlow's: export the model without SELECT_TF_OPS"
+    return "convert the model that it was made of, without them"
 
 
 def _tensor(one: TFLiteTensor, name: str) -> Tensor:

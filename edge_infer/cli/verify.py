@@ -13,19 +13,19 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
-from edge_infer.parity.comparison import compare, judge
+from edge_infer.parity.comparison import compare_outputs, judge_outputs, worst_of
 from edge_infer.parity.quantization_steps import steps_apart
 from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import check_device, exact_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer.bundle.manifest import Variant
     from edge_infer.cli.bisect import Bisection
     from edge_infer.formats.safetensors import Example
-    from edge_infer.parity.comparison import Verdict
+    from edge_infer.parity.comparison import Parity, Verdict
     from edge_infer.tensors.tensor import Tensor
 
     Outputs = list[dict[str, Tensor]]
@@ -42,7 +42,11 @@ _NOTHING_INSIDE = (
 
 
 class Row(NamedTuple):
-    """One line of the verdict: a variant on an engine, and how near it is to the fp32 source."""
+    """One line of the verdict: a variant on an engine, and how near it is to the fp32 source.
+
+    Attributes:
+        outputs: The same of each output.
+    """
 
     variant: str
     backend: str
@@ -53,6 +57,15 @@ class Row(NamedTuple):
     steps: float | None
     verdict: str
     reason: str
+    outputs: Mapping[str, Parity] = {}
+
+    def to_json(self) -> dict[str, object]:
+        """Describe this for machines."""
+        each = {
+            name: {**one._asdict(), "probability_err": _finite(one.probability_err)}
+            for name, one in self.outputs.items()
+        }
+        return {**self._asdict(), "outputs": each}
 
 
 @click.command()
@@ -92,8 +105,9 @@ def verify(
 
     With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
-    Exits with 1 where a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 60 dB, int8 below
-    20 dB (warned below 30) or more than one step from the exact engine, or another clear top-1 answer.
+    Exits with 1 where an output of a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 40 dB,
+    int8 below 20 dB (warned below 30) or more than one step from the exact engine, another clear top-1 answer, or a
+    slice of which nothing is left. Probabilities near 0 are compared absolutely.
 
     --bisect gives the inner values of ONNX variants out, and names the first node whose output differs: from native
     ONNX Runtime for another engine, else from the fp32 variant.
@@ -128,7 +142,7 @@ def verify(
                 "bundle": f"{bundle.manifest.name}@{bundle.revision}",
                 "examples": len(examples),
                 "passed": not failed,
-                "rows": [row._asdict() for row in rows],
+                "rows": [row.to_json() for row in rows],
                 **({"bisections": [one.to_json() for one in found]} if is_bisected else {}),
             }
         )
@@ -239,8 +253,9 @@ def _run_in_page(
 
 
 def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: list[Example], results: Outputs) -> Row:
-    parity = compare([outputs for _, outputs in examples], results)
-    verdict: Verdict = judge(parity, variant.precision)
+    outputs = compare_outputs([outputs for _, outputs in examples], results)
+    parity = worst_of(outputs.values())
+    verdict: Verdict = judge_outputs(outputs, variant.precision)
     steps = None
     exact = exact_engine(variant.format)
     is_integer = variant.precision not in ("fp32", "fp16")
@@ -249,8 +264,8 @@ def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: 
             steps = steps_apart([session.run(inputs) for inputs, _ in examples], results)
         if steps > _MAX_STEPS and verdict.word != "fail":
             reason = f"{steps:.1f} quantization steps from {exact}, expected at most 1"
-            return Row(variant.id, name, engine, *parity[:3], steps, "fail", reason)
-    return Row(variant.id, name, engine, *parity[:3], steps, verdict.word, verdict.reason)
+            return Row(variant.id, name, engine, *parity[:3], steps, "fail", reason, outputs)
+    return Row(variant.id, name, engine, *parity[:3], steps, verdict.word, verdict.reason, outputs)
 
 
 def _failed(variant: Variant, name: str, error: EdgeInferError, word: str = "fail") -> Row:
@@ -258,22 +273,30 @@ def _failed(variant: Variant, name: str, error: EdgeInferError, word: str = "fai
 
 
 def _show(rows: list[Row]) -> None:
-    output.table(
-        ["variant", "engine", "max err / rms", "sqnr dB", "top-1", "steps", "verdict"],
-        [
-            (
-                row.variant,
-                f"{row.backend} {row.engine}".strip(),
-                _number(row.max_err, ".1e"),
-                "exact" if row.sqnr_db == math.inf else _number(row.sqnr_db, ".1f"),
-                _number(row.top1, ".3f"),
-                _number(math.nan if row.steps is None else row.steps, ".2f"),
-                f"{row.verdict}: {row.reason}" if row.reason else row.verdict,
-            )
-            for row in rows
-        ],
-        right=["max err / rms", "sqnr dB", "top-1", "steps"],
-    )
+    lines = []
+    for row in rows:
+        engine = f"{row.backend} {row.engine}".strip()
+        steps = _number(math.nan if row.steps is None else row.steps, ".2f")
+        verdict = f"{row.verdict}: {row.reason}" if row.reason else row.verdict
+        worst = worst_of(row.outputs.values()) if row.outputs else None
+        lines.append((row.variant, engine, *_figures(worst), steps, verdict))
+        if len(row.outputs) > 1:
+            lines += [("", f"  {name}", *_figures(one), "", "") for name, one in row.outputs.items()]
+    figures = ["max err / rms", "sqnr dB", "cosine", "top-1"]
+    output.table(["variant", "engine", *figures, "steps", "verdict"], lines, right=[*figures, "steps"])
+
+
+def _figures(parity: Parity | None) -> tuple[str, str, str, str]:
+    """Write what was measured of an output; 8- and 16-bit integers in their steps."""
+    if parity is None:
+        return "-", "-", "-", "-"
+    largest = f"{parity.steps:.0f} steps" if parity.steps else _number(parity.max_err, ".1e")
+    sqnr_db = "exact" if parity.sqnr_db == math.inf and not parity.steps else _number(parity.sqnr_db, ".1f")
+    return largest, sqnr_db, _number(parity.cosine, ".6f"), _number(parity.top1, ".3f")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _number(value: float, style: str) -> str:

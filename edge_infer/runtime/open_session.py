@@ -175,9 +175,9 @@ async def _self_test(session: Session, precision: str, *, may_wait: bool) -> Non
             raise ExecutionError(
                 f"Self-test failed: the golden examples do not fit the model: {error.message}"
             ) from error
-        from edge_infer.parity.comparison import compare, judge
+        from edge_infer.parity.comparison import compare_outputs, judge_outputs
 
-        verdict = judge(compare([outputs for _, outputs in examples], results), precision)
+        verdict = judge_outputs(compare_outputs([outputs for _, outputs in examples], results), precision)
         if verdict.word == "fail":
             raise ExecutionError(
                 f"Self-test failed: {session!r} against its golden examples: {verdict.reason}",

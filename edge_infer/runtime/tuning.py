@@ -16,7 +16,7 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.quality import measured_quality
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedModel
-from edge_infer.parity.comparison import FP32_MIN_SQNR_DB, compare, judge
+from edge_infer.parity.comparison import FP32_MIN_SQNR_DB, compare_outputs, judge_outputs, worst_of
 from edge_infer.platform import host
 from edge_infer.runtime.measurements import Measurement, remember
 from edge_infer.runtime.open_session import open_session
@@ -203,8 +203,9 @@ def _measure(
                 results = [session.run(inputs) for inputs in feeds]
                 sqnr_db, verdict = None, "unknown"
                 if examples:
-                    parity = compare([outputs for _, outputs in examples], results)
-                    sqnr_db, verdict = parity.sqnr_db, judge(parity, way.variant.precision).word
+                    outputs = compare_outputs([outputs for _, outputs in examples], results)
+                    sqnr_db = worst_of(outputs.values()).sqnr_db
+                    verdict = judge_outputs(outputs, way.variant.precision).word
                 sqnr_db = quality.get(way.variant.id, sqnr_db)
                 calls = _block_size(session, feeds)
             except EdgeInferError as error:

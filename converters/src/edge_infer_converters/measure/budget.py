@@ -44,6 +44,11 @@ class Budget:
         return any(limit is not None for limit in limits)
 
     @property
+    def decides(self) -> bool:
+        """Whether the user has said what a variant's outputs must keep: a loss, or an SQNR."""
+        return self.max_loss is not None or self.min_sqnr_db is not None
+
+    @property
     def floor_db(self) -> float:
         """The least SQNR that the search accepts: `verify` fails below 20 dB, and warns below 30.
 

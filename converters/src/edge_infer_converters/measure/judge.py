@@ -98,7 +98,7 @@ def clear_answers_kept(references: Sequence[Outputs], results: Sequence[Outputs]
     The same question as `edge_infer.parity.comparison.compare` asks of the golden examples, on arrays.
     """
     for name in references[0] if references else ():
-        if references[0][name].dtype.kind != "f" or references[0][name].ndim < 2 or references[0][name].shape[-1] < 2:
+        if references[0][name].dtype.kind != "f" or references[0][name].ndim != 2 or references[0][name].shape[-1] < 2:
             continue
         pairs = [(a[name].reshape(-1, a[name].shape[-1]), b[name]) for a, b in zip(references, results, strict=True)]
         if any(want.size != got.size for want, got in pairs):

@@ -115,7 +115,15 @@ def measure_quality(
     elif verdict.word == "fail" and budget.decides and isfinite(figures.max_err):
         verdict = measures.Verdict("warn", verdict.reason)  # the user's budget outranks the usual limits
     return Quality(
-        figures, verdict, accuracy(results, data), engine, len(references), metric.name, score, loss, _worst(references, results)
+        figures,
+        verdict,
+        accuracy(results, data),
+        engine,
+        len(references),
+        metric.name,
+        score,
+        loss,
+        _worst(references, results),
     )
 
 

@@ -172,9 +172,9 @@ def judge(parity: Parity, precision: str) -> Verdict:
 
 def _compare_output(name: str, references: list[Any], results: list[Any]) -> Parity:
     first = next(one for one in references if one is not None)
-    dtype = str(first.dtype)
+    dtype = dtype_name(first)
     fitting = all(
-        want is not None and got is not None and got.dtype == dtype and tuple(got.shape) == tuple(want.shape)
+        want is not None and got is not None and dtype_name(got) == dtype and tuple(got.shape) == tuple(want.shape)
         for want, got in zip(references, results, strict=True)
     )
     if not fitting:
@@ -335,6 +335,12 @@ def _lost_slice(name: str, references: list[Any], results: list[Any], whole: _Su
 def to_array(value: Any) -> Any:
     """Return a tensor as a numpy array over the same memory."""
     return to_numpy(value.to_host()) if isinstance(value, Tensor) else value
+
+
+def dtype_name(array: Any) -> str:
+    """Return the element type of an array or a Tensor; numpy holds texts as objects, or in a type for their length."""
+    kind = getattr(array.dtype, "kind", "")
+    return DType.STRING if kind in ("O", "U") else str(array.dtype)
 
 
 def flat(array: Any) -> list[Any]:

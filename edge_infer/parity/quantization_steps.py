@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.parity.comparison import flat
+from edge_infer.parity.comparison import dtype_name, flat
 from edge_infer.tensors.dtypes import DType
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def steps_apart(references: Sequence[Mapping[str, Any]], results: Sequence[Mappi
     """
     worst = 0.0
     for name, first in references[0].items() if references else ():
-        if str(first.dtype) == DType.STRING:
+        if dtype_name(first) == DType.STRING:
             continue
         wanted, got = _pooled(references, name), _pooled(results, name)
         if len(wanted) != len(got):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BOOSTED = """
 import lightgbm
+import numpy as np
 import xgboost
 from tests.support.converters.table import CLASSES, X
 
@@ -42,6 +43,10 @@ def lightgbm_classifier():
 
 def lightgbm_regressor():
     return lightgbm.LGBMRegressor(n_estimators=5, verbose=-1, n_jobs=1).fit(X, X[:, 2])
+
+def lightgbm_tenths():
+    tenths = np.round(X * 10).astype(np.float32) / np.float32(10)
+    return lightgbm.train({"verbose": -1, "num_threads": 1}, lightgbm.Dataset(tenths, label=tenths.prod(1)), 10)
 
 def lightgbm_booster():
     return lightgbm.train({"verbose": -1, "num_threads": 1}, lightgbm.Dataset(X, label=X[:, 2].copy()), 5)
@@ -98,6 +103,24 @@ def test_a_boosted_regressor_and_its_booster_give_their_values(in_folder: str, l
     estimator = getattr(sys.modules[f"boosted{in_folder}"], f"{library}_regressor")()
     np.testing.assert_allclose(values.reshape(-1), estimator.predict(X), atol=1e-5)
     assert boosted.shape == values.shape
+
+
+def test_thresholds_of_lightgbm_divide_float32_numbers_as_they_divide_float64_ones(in_folder: str) -> None:
+    """A threshold rounded up would move the float32 that it has become to the other side."""
+    model = open_source(f"boosted{in_folder}:lightgbm_tenths")
+    assert isinstance(model, SourceModel)
+    booster = sys.modules[f"boosted{in_folder}"].lightgbm_tenths()
+    (node,) = [node for node in model.proto.graph.node if node.op_type.startswith("TreeEnsemble")]
+    stored = {attribute.name: attribute for attribute in node.attribute}
+    splits = list(zip(stored["nodes_featureids"].ints, stored["nodes_values"].floats, strict=True))
+    edges = np.repeat(X[:1], 2 * len(splits), 0)
+    for number, (feature, threshold) in enumerate(splits):
+        edges[2 * number, feature] = threshold
+        edges[2 * number + 1, feature] = np.nextafter(np.float32(threshold), np.float32(np.inf))
+
+    (values,) = model.reference().run({"x": edges}).values()
+
+    np.testing.assert_allclose(values.reshape(-1), booster.predict(edges.astype(np.float64)), atol=1e-4)
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])

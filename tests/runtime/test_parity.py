@@ -166,6 +166,16 @@ def test_an_odd_output_does_not_hide_those_behind_it() -> None:
     assert steps_apart([want], [got]) == 9
 
 
+def test_texts_in_numpy_and_in_a_tensor_are_compared() -> None:
+    numpy = pytest.importorskip("numpy")
+    wanted = outputs(["cat", "dog"], dtype="string")
+    texts = [{name: numpy.array(["cat", "cow"], object) for name in run} for run in wanted]
+
+    assert compare(wanted, texts).equal == 0.5
+    assert compare(texts, texts).equal == 1
+    assert steps_apart(texts, wanted) == 0
+
+
 def test_strings_have_no_steps() -> None:
     assert steps_apart(outputs(["cat", "dog"], dtype="string"), outputs(["cat", "dog"], dtype="string")) == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import zipfile
@@ -82,6 +83,24 @@ def test_a_bare_model_file_is_taken_too(write_model: WriteModel, tmp_path: Path)
     run = bare(str(tmp_path / "device"), "-", stdin='{"x": [[1, 2, 3]]}')
 
     assert json.loads(run.stdout) == {"y": [[1.0, 2.0, 3.0]]}
+
+
+def test_the_weights_beside_a_bare_model_are_taken_too(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    nodes = [onnx.helper.make_node("Mul", ["x", "w"], ["y"])]
+    value = onnx.helper.make_tensor_value_info
+    weights = onnx.helper.make_tensor("w", 1, [3], b"".join(struct.pack("<f", i) for i in range(3)), raw=True)
+    graph = onnx.helper.make_graph(nodes, "g", [value("x", 1, [3])], [value("y", 1, [3])], [weights])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data", size_threshold=0)
+    write_slim(str(tmp_path / "m.onnx"), tmp_path / "device", find_library(this_platform(), None))
+
+    run = bare(str(tmp_path / "device"), "-", stdin='{"x": [1, 2, 3]}')
+
+    assert json.loads(run.stdout)["y"] == [0, 2, 6], run.stderr
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(InputError, match="which is missing"):
+        write_slim(str(tmp_path / "m.onnx"), tmp_path / "other", find_library(this_platform(), None))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ import edge_infer
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import MANIFEST_NAME, Manifest
 from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.formats.onnx import external_locations
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.rooms import runs_in
 from edge_infer.runtime.options import LoadOptions
@@ -110,14 +111,32 @@ def _chosen(bundle: Bundle, variant: str | None) -> Variant:
     return next(choices(bundle.manifest, LoadOptions("cpu", "onnxruntime"))).variant
 
 
+def _copy_weights(beside: Path, location: str, building: Path) -> None:
+    """Copy a file that a bare model refers to by its name."""
+    weights, target = (beside / location).resolve(), (building / location).resolve()
+    if not (weights.is_relative_to(beside.resolve()) and target.is_relative_to(building.resolve())):
+        raise InputError(
+            f"The model keeps weights in `{location}`, which leaves its folder: refused",
+            hint="save it again with its weights beside it",
+            got=location,
+        )
+    if not weights.is_file():
+        raise InputError(
+            f"The model keeps weights in `{location}`, which is missing", hint=f"put it into `{beside}`", got=location
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(weights, target)
+
+
 def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
     manifest = bundle.manifest
     if not manifest.inputs and manifest.examples is None and len(manifest.variants) == 1:
         model = bundle.model(variant)  # a bare file
-        write_file(
-            building / f"model{Path(variant.file).suffix}",
-            model if isinstance(model, bytes) else Path(model).read_bytes(),
-        )
+        content = model if isinstance(model, bytes) else Path(model).read_bytes()
+        write_file(building / f"model{Path(variant.file).suffix}", content)
+        if not isinstance(model, bytes) and variant.file.endswith(".onnx"):
+            for location in external_locations(content):
+                _copy_weights(Path(model).parent, location, building)
         return
     kept = [path for path in (variant.file, *variant.external, manifest.labels, manifest.examples) if path is not None]
     for path in kept:

@@ -48,6 +48,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         }
         if library == "lightgbm":
             model = tools.convert_lightgbm(estimator, zipmap=False, **arguments)
+            _round_down(model, getattr(estimator, "booster_", estimator))
         else:
             model = tools.convert_xgboost(estimator, **arguments)
     except Exception as error:  # onnxmltools raises what its parts raise
@@ -63,6 +64,35 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
     if not any(entry.domain == "" for entry in model.opset_import):
         model.opset_import.add(domain="", version=_OPSETS[""])
     path.write_bytes(model.SerializeToString())
+
+
+def _round_down(model: Any, booster: Any) -> None:
+    """Replace, in place, the thresholds that were rounded up by the next lower float32.
+
+    LightGBM compares a float32 with a float64 threshold; the same side is taken by every float32 only where the
+    threshold is rounded toward minus infinity. onnxmltools rounds to the nearest.
+    """
+    import numpy as np
+
+    exact: dict[tuple[int, int, float], float] = {}
+    for tree in booster.dump_model()["tree_info"]:
+        waiting = [tree["tree_structure"]]
+        while waiting:
+            node = waiting.pop()
+            if "left_child" in node:
+                waiting += [node["left_child"], node["right_child"]]
+                if node["decision_type"] == "<=":
+                    threshold = float(node["threshold"])
+                    exact[tree["tree_index"], node["split_feature"], float(np.float32(threshold))] = threshold
+    for node in model.graph.node:
+        if not node.op_type.startswith("TreeEnsemble"):
+            continue
+        attributes = {attribute.name: attribute for attribute in node.attribute}
+        values = attributes["nodes_values"].floats
+        keys = zip(attributes["nodes_treeids"].ints, attributes["nodes_featureids"].ints, values, strict=True)
+        for place, key in enumerate(list(keys)):
+            if exact.get(key, key[2]) < key[2]:
+                values[place] = float(np.nextafter(np.float32(key[2]), np.float32(-np.inf)))
 
 
 def _features(estimator: Any) -> int:

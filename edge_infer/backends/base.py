@@ -8,6 +8,7 @@ adapter subclasses `Backend`, its model `Runnable`; their optional members have 
 
 from __future__ import annotations
 
+from edge_infer.errors import UnsupportedError
 from edge_infer.platform.records import Record
 
 TYPE_CHECKING = False
@@ -97,6 +98,8 @@ class Runnable(Protocol):
     is_thread_safe: bool = False
     #: Whether the engine is asynchronous by nature: then it has `run_async`, and `run` waits where that is possible.
     is_asynchronous: bool = False
+    #: Whether the model keeps values of its own that no input or output shows. Each run starts from their first values.
+    has_hidden_state: bool = False
     #: Optional: takes another library's device tensor without a copy.
     adopt: Callable[[Any], Tensor] | None = None
 
@@ -124,6 +127,12 @@ class Runnable(Protocol):
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
         """Make a call with an input buffer of each of these shapes."""
+
+    def keeping_state(self) -> Runnable:
+        """Optional: makes a second runnable whose hidden state starts anew and stays from run to run."""
+        raise UnsupportedError(
+            "This engine cannot keep the hidden state of a model", hint="use a backend that runs the file itself"
+        )
 
     def close(self) -> None:
         """Give back the model's memory; the runnable is not used again."""

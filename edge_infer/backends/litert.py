@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, OutOfMemory, UnsupportedModel, listed
 from edge_infer.formats.tflite_check import is_whole
-from edge_infer.formats.tflite_tables import end_names
+from edge_infer.formats.tflite_tables import end_names, hidden_state
 from edge_infer.platform.host import available_cpus
 from edge_infer.platform.installed import installed_version
 from edge_infer.tensors.arrays import fill, to_numpy
@@ -99,9 +99,23 @@ class LiteRTModel(Runnable):
     """A loaded LiteRT interpreter."""
 
     def __init__(
-        self, interpreter_class: Any, content: bytes, variant: Variant, threads: int, *, is_float: bool = False
+        self,
+        interpreter_class: Any,
+        content: bytes,
+        variant: Variant,
+        threads: int,
+        *,
+        is_float: bool = False,
+        keeps_state: bool = False,
     ) -> None:
         self._make: Callable[[], Any] = lambda: interpreter_class(model_content=content, num_threads=threads)
+        self._again: Callable[[], LiteRTModel] = lambda: LiteRTModel(
+            interpreter_class, content, variant, threads, is_float=is_float, keeps_state=True
+        )
+        self._state = hidden_state(content)
+        self.has_hidden_state = self._state != ""
+        self._keeps_state = keeps_state
+        self._has_run = False
         with _translated(f"load `{variant.file}`", UnsupportedModel):
             self._interpreter = self._make()
             self._interpreter.allocate_tensors()
@@ -119,11 +133,11 @@ class LiteRTModel(Runnable):
         """Run the model; see `Runnable.run`. It has no memory of its own to keep tensors in: they are host tensors."""
         del keep
         arrays = {name: _quantized(_as_array(value), self._scales.get(name)) for name, value in feeds.items()}
-        interpreter = self._interpreter
         with _translated("run the model", ExecutionError):
-            self._resize({name: array.shape for name, array in arrays.items()})
+            interpreter = self._started({name: array.shape for name, array in arrays.items()})
             for name, array in arrays.items():
                 interpreter.set_tensor(self._inputs[name]["index"], array)
+            self._has_run = True
             interpreter.invoke()
             results = {
                 name: _dequantized(interpreter.get_tensor(self._outputs[name]["index"]), self._scales.get(name))
@@ -136,16 +150,42 @@ class LiteRTModel(Runnable):
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> LiteRTCall:
         """Make a call with its own interpreter for these shapes; see `Runnable.bind`."""
-        with _translated("load the model for a prepared call", UnsupportedModel):
+
+        def make() -> Any:
             interpreter = self._make()
             for name, shape in shapes.items():
                 interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
             interpreter.allocate_tensors()
-        return LiteRTCall(interpreter, self._inputs, self._outputs, self._scales)
+            return interpreter
+
+        with _translated("load the model for a prepared call", UnsupportedModel):
+            return LiteRTCall(make, self._inputs, self._outputs, self._scales, self._state)
+
+    def keeping_state(self) -> LiteRTModel:
+        """Make a second model whose state stays from run to run; see `Runnable.keeping_state`."""
+        return self._again()
 
     def close(self) -> None:
         """Give back the interpreter's memory."""
         self._interpreter = None
+
+    def _started(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        """Return the interpreter for these shapes, with the state that the run starts from."""
+        if self._has_run and self._state and not self._keeps_state:
+            if self._state == "resources":  # no interpreter resets these
+                self._shapes = {}
+                self._interpreter = self._make()
+                self._interpreter.allocate_tensors()
+                self._shapes = {name: tuple(detail["shape"]) for name, detail in self._inputs.items()}
+            else:
+                self._interpreter.reset_all_variables()
+        elif self._has_run and self._keeps_state and shapes != self._shapes:
+            raise InputError(
+                f"The inputs of a stream have the shapes {dict(self._shapes)}, now {dict(shapes)}",
+                hint="open another stream: the model keeps its state for one set of shapes",
+            )
+        self._resize(shapes)
+        return self._interpreter
 
     def _resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Give the inputs their shapes; where one changes, the interpreter plans its memory anew."""
@@ -169,11 +209,19 @@ class LiteRTCall:
     """A run on an interpreter of its own with fixed shapes."""
 
     def __init__(
-        self, interpreter: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any], scales: Mapping[str, _Scale]
+        self,
+        make: Callable[[], Any],
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        scales: Mapping[str, _Scale],
+        state: str,
     ) -> None:
         import numpy
 
-        self._interpreter = interpreter
+        self._make = make
+        self._state = state
+        self._has_run = False
+        interpreter = self._interpreter = make()
         self._copy = numpy.copyto
         self._scales = scales
         self._inputs = [(detail["index"], name) for name, detail in inputs.items()]
@@ -193,8 +241,13 @@ class LiteRTCall:
 
     def run(self) -> None:
         """Run the model on what the buffers hold."""
-        interpreter = self._interpreter
         with _translated("run the model", ExecutionError):
+            if self._has_run and self._state == "resources":
+                self._interpreter = self._make()
+            elif self._has_run and self._state:
+                self._interpreter.reset_all_variables()
+            self._has_run = True
+            interpreter = self._interpreter
             for index, name in self._inputs:
                 interpreter.set_tensor(index, _quantized(self.inputs[name], self._scales.get(name)))
             interpreter.invoke()

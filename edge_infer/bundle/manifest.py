@@ -28,7 +28,7 @@ FORMATS = ("onnx", "tflite")
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
 _RESERVED = ("pipeline", "chain")
-_RESERVED_IN_VARIANT = ("state", "generate", "stream")
+_RESERVED_IN_VARIANT = ("generate", "stream")
 _HEX = r"[0-9a-f]{64}"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _VARIANT_ID = r"[a-z0-9]+/[a-z0-9][a-z0-9._-]{0,63}"
@@ -53,6 +53,33 @@ class FileEntry:
         return entry
 
 
+class State:
+    """What a variant carries from step to step of a stream.
+
+    Args:
+        output: The output that becomes an input of the next step; empty for hidden state, which only the engine sees.
+        input: That input.
+    """
+
+    __slots__ = ("input", "output")
+
+    def __init__(self, output: str = "", input: str = "") -> None:  # noqa: A002
+        self.output = output
+        self.input = input
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether no input and output shows it: variables of a TFLite file."""
+        return not self.output
+
+    def __repr__(self) -> str:
+        return "State()" if self.is_hidden else f"State({self.output!r}, {self.input!r})"
+
+    def to_json(self) -> dict[str, str]:
+        """Describe this state as the manifest does."""
+        return {"kind": "hidden"} if self.is_hidden else {"kind": "pair", "out": self.output, "in": self.input}
+
+
 class Variant:
     """One encoding of the model.
 
@@ -66,9 +93,10 @@ class Variant:
         options: Per backend, the engine settings that parity needs, as the engine spells them.
         inputs: Its input specs where they differ from the bundle's, else None.
         outputs: Likewise its output specs.
+        state: What a stream carries from step to step.
     """
 
-    __slots__ = ("external", "file", "format", "id", "inputs", "options", "outputs", "precision", "targets")
+    __slots__ = ("external", "file", "format", "id", "inputs", "options", "outputs", "precision", "state", "targets")
 
     def __init__(
         self,
@@ -82,6 +110,7 @@ class Variant:
         options: Mapping[str, Mapping[str, str]] | None = None,
         inputs: Sequence[TensorSpec] | None = None,
         outputs: Sequence[TensorSpec] | None = None,
+        state: Sequence[State] = (),
     ) -> None:
         self.id = id
         self.format = format
@@ -92,6 +121,7 @@ class Variant:
         self.options = {backend: dict(settings) for backend, settings in (options or {}).items()}
         self.inputs = None if inputs is None else tuple(inputs)
         self.outputs = None if outputs is None else tuple(outputs)
+        self.state = tuple(state)
 
     def __repr__(self) -> str:
         return f"Variant({self.id!r}, {self.file!r})"
@@ -113,6 +143,8 @@ class Variant:
             entry["inputs"] = [spec.to_json() for spec in self.inputs]
         if self.outputs is not None:
             entry["outputs"] = [spec.to_json() for spec in self.outputs]
+        if self.state:
+            entry["state"] = [state.to_json() for state in self.state]
         return entry
 
 
@@ -302,7 +334,15 @@ def _parse_variant(entry: Any, where: str, files: Mapping[str, FileEntry]) -> Va
         options=options,
         inputs=parse_specs(entry["inputs"], f"{where}.inputs") if "inputs" in entry else None,
         outputs=parse_specs(entry["outputs"], f"{where}.outputs") if "outputs" in entry else None,
+        state=[_parse_state(state, f"{where}.state") for state in _list(entry, "state", where, optional=True)],
     )
+
+
+def _parse_state(entry: Any, where: str) -> State:
+    entry = _object(entry, where)
+    if _choice(entry, "kind", where, ("hidden", "pair")) == "hidden":
+        return State()
+    return State(_text(entry, "out", where), _text(entry, "in", where))
 
 
 def parse_specs(entries: Any, where: str) -> list[TensorSpec]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any
+    from typing import Any, Literal
 
 IDENTIFIER = b"TFL3"
 _TYPE_NAMES = """
@@ -23,6 +23,10 @@ uint16 int4 bfloat16 int2 uint4 float8_e4m3fn float8_e5m2
 TYPES = (*_TYPE_NAMES.split(),)
 #: Those that cannot be passed to an interpreter, natively either.
 _NOT_PASSED = (*TYPES[13:15], *TYPES[19:])
+
+# BuiltinOperator of the schema: the kernels that may write to variable tensors (CUSTOM may be any), and the resources.
+_WITH_VARIABLE_TENSORS = {16, 24, 27, 32, 35, 44, 46, 52}  # LSTM, RNN, SVDF, CUSTOM, one- and bidirectional sequences
+_VAR_HANDLE = 142
 
 
 class Table:
@@ -174,6 +178,28 @@ def read_tables(content: bytes) -> TfliteTables:
     except (struct_error, IndexError, UnicodeDecodeError):
         pass
     raise ValueError("The model is not a valid Flatbuffer buffer")
+
+
+def hidden_state(content: bytes) -> Literal["", "tensors", "resources"]:
+    """Tell what a file keeps from one run of an interpreter to the next.
+
+    Returns:
+        `tensors` for variable tensors, as LSTM and SVDF have, which an interpreter can reset; `resources` for resource
+        variables (VAR_HANDLE), which only a new interpreter starts over; nothing for a file without state, or one that
+        cannot be read.
+    """
+    try:
+        model = Table.root(content)
+        codes = {max(code.number(0, "b"), code.number(3, "i")) for code in model.tables(1)}
+        if _VAR_HANDLE in codes:
+            return "resources"
+        if codes & _WITH_VARIABLE_TENSORS and any(
+            tensor.number(5, "B") for subgraph in model.tables(2) for tensor in subgraph.tables(0)
+        ):
+            return "tensors"
+    except (struct_error, IndexError):
+        pass
+    return ""
 
 
 def _read(model: Table) -> TfliteTables:

@@ -6,7 +6,7 @@ A session's `run` may be called from any thread; a prepared call or a stream bel
 from __future__ import annotations
 
 from edge_infer.backends.registry import get_backend
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.errors import InputError, UnsupportedError, did_you_mean, listed
 from edge_infer.platform import host
 from edge_infer.platform.records import Record
 from edge_infer.tensors.arrays import InputChecker, check_target, has_numpy, present
@@ -81,8 +81,11 @@ class Session:
         self._output_specs = {spec.name: spec for spec in self.outputs}
         self._output_names = list(self._output_specs)
         self._arrays = ("numpy" if has_numpy() else "tensor") if asked.arrays == "auto" else asked.arrays
-        self._asked = asked.device
+        self._options = asked
         self._fallbacks = tuple(fallbacks)
+        #: Whether the model keeps values of its own that no output shows: `run` starts from their first values each
+        #: time, and `stream` keeps them.
+        self.has_hidden_state = runnable.has_hidden_state
         self._lock: Any = None
         if not runnable.is_thread_safe:
             from threading import Lock
@@ -187,27 +190,37 @@ class Session:
         return PreparedCall(runnable.bind(fixed), InputChecker(self.inputs, fixed, self._adopt), self._arrays)
 
     def stream(self, state: Mapping[str, str] | None = None, *, initial: Mapping[str, Any] | None = None) -> Stream:
-        """Run the model step by step, its state tensors staying in the engine: an RNN, or a decoder's KV cache.
+        """Run the model step by step, its state staying in the engine: an RNN, or a decoder's KV cache.
 
         Args:
-            state: Which output becomes which input of the next step: `{"h_out": "h_in"}`.
+            state: Which output becomes which input of the next step: `{"h_out": "h_in"}`. It may be left out where the
+                bundle's manifest names the pairs, or where the state is hidden: variables of a TFLite file, of which
+                each stream has its own.
             initial: The first value of state inputs; zeros where the spec is fixed.
 
         Raises:
-            InputError: A name is unknown, or a state of free shape has no initial value.
+            InputError: A name is unknown, a state of free shape has no initial value, or the model has no state that is
+                known.
         """
-        if not state:
+        pairs = {pair.output: pair.input for pair in self._choice.variant.state if not pair.is_hidden}
+        if state is not None:
+            pairs = dict(state)
+        if not pairs and not self.has_hidden_state:
             raise InputError(
                 "stream() needs to know which output becomes which input",
                 hint='session.stream(state={"h_out": "h_in"})',
             )
-        self._known(state, self._output_names)
-        self._check.refuse_unknown(list(state.values()))
-        if len(set(state.values())) != len(state):
+        self._known(pairs, self._output_names)
+        self._check.refuse_unknown(list(pairs.values()))
+        if len(set(pairs.values())) != len(pairs):
             raise InputError(
-                f"Two outputs become one input: {listed(list(state.values()))}", hint="name each input once"
+                f"Two outputs become one input: {listed(list(pairs.values()))}", hint="name each input once"
             )
-        return Stream(self, dict(state), dict(initial or {}))
+        if not self.has_hidden_state:
+            return Stream(self, pairs, dict(initial or {}))
+        own = (self._runnable or self._closed()).keeping_state()
+        session = Session(self.bundle, self._choice, own, self._options, self._fallbacks)
+        return Stream(session, pairs, dict(initial or {}), owns_session=True)
 
     # -- what it is --
 
@@ -220,7 +233,7 @@ class Session:
             self._choice.variant.id,
             self._choice.backend,
             get_backend(self._choice.backend).version(),
-            self._asked,
+            self._options.device,
             placement.device,
             placement.providers,
             placement.threads,
@@ -329,8 +342,11 @@ class PreparedCall:
 class Stream:
     """Runs of a model that carry state from step to step inside the engine; made by `Session.stream`."""
 
-    def __init__(self, session: Session, state: dict[str, str], initial: dict[str, Any]) -> None:
+    def __init__(
+        self, session: Session, state: dict[str, str], initial: dict[str, Any], *, owns_session: bool = False
+    ) -> None:
         self._session = session
+        self._owns_session = owns_session
         self._state = state
         self._outputs = [spec.name for spec in session.outputs]
         specs = {spec.name: spec for spec in session.inputs}
@@ -351,8 +367,11 @@ class Stream:
                     input=name,
                 )
         if initial:
+            self.close()
             raise InputError(
-                f"{listed(list(initial))} is not state of this stream; choose from {listed(list(self._held))}"
+                f"{listed(list(initial))} is not state of this stream; choose from {listed(list(state.values()))}"
+                if state
+                else f"{listed(list(initial))} is not state of this stream: its state is hidden, and starts anew"
             )
 
     def step(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -366,7 +385,7 @@ class Stream:
 
         Raises:
             InputError: An input does not fit, or is a state.
-            ExecutionError: The engine failed; the state stays as it was.
+            ExecutionError: The engine failed; the state stays as it was, hidden state apart.
         """
         if self._is_closed:
             raise InputError("The stream is closed", hint="open another, with `initial=` what `state()` returned")
@@ -382,7 +401,16 @@ class Stream:
         return results
 
     def state(self) -> dict[str, Array]:
-        """Return the state by input name, copied to the host: `initial` of a stream that goes on from here."""
+        """Return the state by input name, copied to the host: `initial` of a stream that goes on from here.
+
+        Raises:
+            UnsupportedError: The state is hidden in the engine.
+        """
+        if self._owns_session:
+            raise UnsupportedError(
+                "The state of this stream is hidden in the model, and no engine gives it out",
+                hint="keep the stream open, or feed a new one the last inputs again",
+            )
         return {name: value.to_host() if isinstance(value, Tensor) else value for name, value in self._held.items()}
 
     def close(self) -> None:
@@ -392,6 +420,8 @@ class Stream:
             tensor.close()
         self._own = []
         self._held = {}
+        if self._owns_session:
+            self._session.close()
 
     def __enter__(self) -> Self:
         return self

@@ -32,6 +32,7 @@ def document() -> dict[str, Any]:
                 "file": "onnx/model_int8.onnx",
                 "targets": ["any"],
                 "options": {"onnxruntime": {"session.x64quantprecision": "1"}},
+                "state": [{"kind": "hidden"}, {"kind": "pair", "out": "h_out", "in": "h_in"}],
             }
         ],
         "files": [
@@ -95,7 +96,9 @@ LIES = [
     ("variants.0.options", {"onnxruntime": {"a": 1}}, "expected a string"),
     ("variants.0.options", {"onnxruntime": []}, "expected an object"),
     ("variants.0.external", ["onnx/data"], "is not in `files`"),
-    ("variants.0.state", [], "reserved for a later version"),
+    ("variants.0.generate", {}, "reserved for a later version"),
+    ("variants.0.state", [{"kind": "warm"}], "choose from `hidden`"),
+    ("variants.0.state", [{"kind": "pair", "out": "h"}], "`in` is nothing, expected text"),
     ("pipeline", [], "reserved for a later version"),
     ("chain", [], "reserved for a later version"),
     ("inputs.0.dtype", "complex64", "choose from `float32`"),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_infer.bundle.manifest import Variant
+from edge_infer.bundle.manifest import State, Variant
 from edge_infer.errors import (
     AccuracyError,
     ConversionError,
@@ -14,6 +14,7 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.formats import safetensors
+from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer_converters import support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import Conversion
@@ -259,6 +260,7 @@ class _Run:
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
+                state=[State()] if self.model.format == "tflite" and hidden_state(encoded.data) else (),
             )
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""

@@ -57,6 +57,7 @@ class FallbackModel(Runnable):
         self.inputs = local.inputs
         self.outputs = local.outputs
         self.is_thread_safe = local.is_thread_safe
+        self.has_hidden_state = local.has_hidden_state
         self.adopt = local.adopt
 
     @property
@@ -153,6 +154,10 @@ class FallbackModel(Runnable):
                     )
                 self._remote = remote
             return self._remote
+
+    def keeping_state(self) -> Runnable:
+        """Make a model that keeps its hidden state, here: a server keeps none; see `Runnable.keeping_state`."""
+        return self._local.keeping_state()
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> Call:
         """Make a call with buffers of these shapes, which stays here: it is not timed, and not sent to the server."""

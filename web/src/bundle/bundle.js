@@ -20,6 +20,7 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {string[]} [targets]
  * @property {string[]} [external]
  * @property {Record<string, Record<string, string>>} [options]
+ * @property {{kind: "hidden" | "pair", out?: string, in?: string}[]} [state] What a stream carries from step to step.
  */
 /**
  * @typedef {object} Manifest
@@ -64,7 +65,7 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
 const SCHEMA_MAJOR = "1";
 const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
 const RESERVED = ["pipeline", "chain"];
-const RESERVED_IN_VARIANT = ["state", "generate", "stream"];
+const RESERVED_IN_VARIANT = ["generate", "stream"];
 // `edge_infer.runtime.selection`: which precision to take first on wasm, and what a variant must be made for.
 const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
 const TARGETS = ["any", "web"];
@@ -273,6 +274,10 @@ export function parseManifest(bytes) {
   const paths = new Set(files.map((/** @type {FileEntry} */ file) => file.path));
   for (const variant of variants) {
     refuse(variant, RESERVED_IN_VARIANT);
+    for (const state of variant.state ?? []) {
+      const isPair = state?.kind === "pair" && typeof state.out === "string" && typeof state.in === "string";
+      if (state?.kind !== "hidden" && !isPair) throw wrong(`has a variant \`${variant.id}\` whose state has no kind that is known`);
+    }
     if (typeof variant?.id !== "string" || !paths.has(variant.file)) {
       throw wrong(`has a variant \`${variant?.id}\` whose file \`${variant?.file}\` it does not list`);
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from edge_infer.errors import ConversionError, EdgeInferError, InputError, UnsupportedModel, UnsupportedOperator
 from edge_infer.formats import tflite
-from edge_infer.formats.tflite_tables import end_names
+from edge_infer.formats.tflite_tables import end_names, hidden_state
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.sources.options import SourceOptions
@@ -140,13 +140,18 @@ class Reference:
     def __init__(self, model: TFLiteSource) -> None:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-        self._shapes: dict[str, tuple[int, ...]] = {}
-        try:
-            self._interpreter = Interpreter(
+        def make() -> Interpreter:
+            return Interpreter(
                 model_content=model.data,
                 num_threads=1,
                 experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
             )
+
+        self._make = make
+        self._state = hidden_state(model.data)
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        try:
+            self._interpreter = self._make()
         except (RuntimeError, ValueError) as error:
             raise UnsupportedModel(
                 f"LiteRT cannot load `{model.name}`: {_one_line(error)}", model=model.name
@@ -154,18 +159,22 @@ class Reference:
         self._inputs, self._outputs = _places(self._interpreter)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run the model once.
+        """Run the model once, from the initial state where it has one.
 
         Raises:
             ConversionError: LiteRT failed; the message is its own.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
         try:
+            if self._state == "resources" and self._shapes:  # no interpreter resets these
+                self._interpreter, self._shapes = self._make(), {}
             if shapes != self._shapes:
                 for name, index in self._inputs.items():
                     self._interpreter.resize_tensor_input(index, shapes[name])
                 self._interpreter.allocate_tensors()
                 self._shapes = shapes
+            elif self._state == "tensors":
+                self._interpreter.reset_all_variables()
             for name, index in self._inputs.items():
                 self._interpreter.set_tensor(index, feeds[name])
             self._interpreter.invoke()

@@ -10,6 +10,7 @@ import pytest
 from edge_infer import Tensor, TensorSpec
 from edge_infer.errors import InputError
 from edge_infer.formats import safetensors
+from edge_infer_converters.data import golden
 from edge_infer_converters.data.calibration import RANDOM_CALLS, random_set, read_set
 
 if TYPE_CHECKING:
@@ -141,3 +142,14 @@ def test_random_inputs_are_the_same_each_time_and_fit_the_specs() -> None:
             assert str(one[spec.name].dtype) == spec.dtype
             assert spec.accepts(one[spec.name].shape)
     assert {int(value) for call in first.calls for value in call["mask"].reshape(-1)} == {0, 1}
+
+
+def test_golden_examples_are_few_where_they_are_large_beside_the_model() -> None:
+    calls = [{"x": np.zeros((1, 3, 100, 100), np.float32)}] * 40  # 120 kB each
+    outputs = [{"y": np.zeros((1, 10), np.float32)}] * 40
+
+    assert golden.count(calls, outputs, 10_000) == 1
+    assert golden.count(calls, outputs, 10_000_000) == 12
+    assert golden.count(calls, outputs, 10**9) == golden.EXAMPLES
+    assert golden.count(calls, outputs, 10_000, asked=5) == 5
+    assert golden.count(calls[:2], outputs[:2], 10**9, asked=5) == 2

@@ -46,6 +46,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     opset: int | None = None,
     report: FilePath | None = None,
     prune_dead_channels: bool = False,
+    goldens: int | None = None,
     keep_all: bool = False,
     cache: bool = True,
     force: bool = False,

@@ -85,7 +85,9 @@ def convert(
         data, outputs = reference_outputs(data, run.reference.run, reporter)
         metric = choose_metric(recipe.budget, data, outputs, reporter)
 
-        writer.add(EXAMPLES_NAME, safetensors.write_examples(golden.examples(data.calls, outputs)))
+        run.golden = golden.count(data.calls, outputs, run.model.nbytes, recipe.goldens)
+        proofs = golden.examples(data.calls[: run.golden], outputs[: run.golden])
+        writer.add(EXAMPLES_NAME, safetensors.write_examples(proofs))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         run.describe(writer.read(LABELS_NAME))
@@ -150,6 +152,7 @@ class _Run:
         # The source itself: without it there is nothing to compare with, so it is always kept.
         self._source_id = f"{model.format}/{model.precision}"
         self._graph: FloatGraph | None = None
+        self.golden = 1  # how many of the first calls are golden examples
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None
@@ -223,7 +226,7 @@ class _Run:
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
-        judges = (data, self._judge(data, outputs, metric), self._reporter)
+        judges = (data, self._judge(outputs, metric), self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
             if plan.id in self.not_made:
@@ -283,7 +286,7 @@ class _Run:
         metric: Metric,
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
-        judge = self._judge(data, outputs, metric)
+        judge = self._judge(outputs, metric)
         measured, failed = Bench(self._writer.folder, data, judge, self._reporter).run(made)
         for variant, error in failed:
             self._leave_out(variant.id, error)
@@ -327,8 +330,8 @@ class _Run:
         # Pages compute blocks in float, and slowly.
         return Encoded(found.data, found.note if found.blocked else "", targets=("pi",) if found.blocked else None)
 
-    def _judge(self, data: CalibrationSet, outputs: Sequence[Mapping[str, np.ndarray]], metric: Metric) -> Judge:
-        return Judge(outputs, metric, self._recipe.budget, min(golden.EXAMPLES, len(data.calls)))
+    def _judge(self, outputs: Sequence[Mapping[str, np.ndarray]], metric: Metric) -> Judge:
+        return Judge(outputs, metric, self._recipe.budget, self.golden)
 
     def _leave_out(self, id_: str, error: EdgeInferError) -> None:
         is_said = error.message in self.not_made.values()

@@ -163,6 +163,12 @@ OPTIONS = (
     _recipe("opset", "int | None", "Write ONNX's operator set N instead of the source's own.", unit="N"),
     _file("report", "Also write an HTML page about the conversion, such as report.html."),
     _recipe("prune_dead_channels", "bool", "Remove channels that are the same for every input.", default=False),
+    _recipe(
+        "goldens",
+        "int | None",
+        "Keep N golden examples. Default: up to 32 that take 64 kB or 15 % of the source together, and at least one.",
+        unit="N",
+    ),
     _recipe("keep_all", "bool", "Keep variants that fail their limits too.", default=False),
     _recipe(
         "cache",

@@ -42,6 +42,7 @@ class Recipe:
         is_cached: Whether a search keeps its figures for the next, in the user's cache folder.
         keep_names: Whether tensors inside a TFLite file keep their names.
         prunes: Whether channels that are the same for every input are removed first.
+        goldens: How many golden examples the bundle has; 0 for up to 32 that are small beside the model.
     """
 
     formats: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class Recipe:
     is_cached: bool = True
     keep_names: bool = False
     prunes: bool = False
+    goldens: int = 0
 
     @classmethod
     def of(cls, **given: Any) -> Self:
@@ -85,6 +87,7 @@ class Recipe:
             calibrate=one.calibrate,
             is_cached=one.cache,
             prunes=one.prune_dead_channels,
+            goldens=one.goldens or 0,
         )
 
     def __post_init__(self) -> None:
@@ -94,6 +97,8 @@ class Recipe:
         _check(self.targets, list(TARGETS), "Target")
         _check((self.source.layout,), LAYOUTS, "Layout")
         _check((self.tflite_io,) if self.tflite_io else (), INTERFACES, "TFLite interface")
+        if self.goldens < 0:
+            raise InputError(f"{self.goldens} golden examples cannot be kept, expected 1 or more", hint="--goldens 8")
         for target in self.targets:
             if not any(self._wants(target, plan) for plan in PLANS):
                 raise self._nothing_for(target)

@@ -14,16 +14,41 @@ if TYPE_CHECKING:
 
     from edge_infer.formats import safetensors
 
-#: How many of them there are at most.
+#: How many of them there are at most, unless a number is asked for.
 EXAMPLES = 32
+#: How many bytes they take together, unless the first alone has more: so many, or this share of the source.
+_MAX_BYTES, _MAX_SHARE = 64_000, 0.15
+
+
+def count(
+    calls: Sequence[Mapping[str, np.ndarray]],
+    outputs: Sequence[Mapping[str, np.ndarray]],
+    source_bytes: int,
+    asked: int = 0,
+) -> int:
+    """Return how many of the first calls are golden examples: at least one.
+
+    Args:
+        calls: The inputs of each call.
+        outputs: The source's outputs of each call.
+        source_bytes: The size of the source.
+        asked: So many, whatever their size; 0 for as many as are small beside the model.
+    """
+    if asked:
+        return min(asked, len(calls))
+    left = max(_MAX_BYTES, _MAX_SHARE * source_bytes)
+    for number, (inputs, results) in enumerate(zip(calls, outputs, strict=True)):
+        left -= sum(array.nbytes for array in (*inputs.values(), *results.values()))
+        if number == EXAMPLES or (number and left < 0):
+            return number
+    return len(calls)
 
 
 def examples(
     calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
 ) -> list[safetensors.Example]:
-    """Return the first calls with the source's outputs, as a bundle keeps them."""
-    pairs = list(zip(calls, outputs, strict=True))[:EXAMPLES]
-    return [(_tensors(inputs), _tensors(results)) for inputs, results in pairs]
+    """Return calls with the source's outputs, as a bundle keeps them."""
+    return [(_tensors(inputs), _tensors(results)) for inputs, results in zip(calls, outputs, strict=True)]
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -121,6 +122,8 @@ def verify(
     if against is not None and not is_bisected:
         raise click.UsageError("--against needs --bisect")
     device = check_device(device)
+    with suppress(ImportError):
+        import numpy  # noqa: F401  with it outputs are compared fast, and slice by slice
     bundle = Bundle.open(source)
     examples = bundle.examples()
     if not examples:

@@ -20,6 +20,9 @@ from tests.support import limited, real_models
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from typing import Any
+
+    Image = np.ndarray[Any, Any]
 
 ZOO = real_models.folder()
 #: A face detector for images of 320 x 240: `scores` [1, 4420, 2], background and face, and `boxes` [1, 4420, 4], shares
@@ -27,7 +30,12 @@ ZOO = real_models.folder()
 MODEL = "ultraface_rfb320.onnx"
 _WIDTH = 320
 _PRECISIONS = ("fp32", "fp16", "int8")
-UNNOTICED = "one SQNR over a whole output, 20 dB enough for int8, does not see it"
+#: A change whose error is smaller than what the precision may have.
+UNNOTICED = {
+    ("fp16", "a_weight"): "49 dB are left, and half precision passes from 40 dB",
+    ("int8", "a_weight"): "39.3 dB are left of the 39.8 that int8 has",
+    ("int8", "moved_boxes"): "36.4 dB are left of the 39.8 that int8 has: 3 px are less than its own largest error",
+}
 
 pytestmark = [
     pytest.mark.long,
@@ -37,17 +45,38 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The detector's bundle, its ranges and golden examples from two images of noise."""
+    """The detector's bundle, its ranges and golden examples from two drawn faces."""
     assert ZOO is not None
     folder = tmp_path_factory.mktemp("detector")
-    images = np.random.default_rng(0).normal(0, 0.5, (2, 3, 240, 320)).astype(np.float32)
-    np.savez(folder / "images.npz", input=images)
+    np.savez(folder / "images.npz", input=np.stack([drawn_face(seed) for seed in range(2)]))
     bundle = folder / "faces.bundle"
     command = ["convert", os.fspath(ZOO / MODEL), "-o", os.fspath(bundle), "--calibration", str(folder / "images.npz")]
     more = ["--format", "onnx", "--precision", ",".join(_PRECISIONS), "--keep-all"]
     done = limited.run((*real_models.EDGE_INFER, *command, *more), seconds=120)
     assert done.code == 0, done.err
     return bundle
+
+
+def drawn_face(seed: int) -> Image:
+    """Draw a face of ellipses on a plain ground, of which the detector is sure: [3, 240, 320], -1 to 1."""
+    rng = np.random.default_rng(seed)
+    x0, y0, size = 160 + rng.uniform(-60, 60), 120 + rng.uniform(-20, 20), rng.uniform(0.6, 1.1)
+    y, x = np.mgrid[0:240, 0:320]
+    image = np.ones((240, 320, 3)) * rng.uniform(60, 200, 3)
+    # Centre, half axes and colour: hair, neck, face, then eyes, nose and mouth.
+    parts = [(0, -18, 58, 72, (50, 35, 25)), (0, 70, 16, 40, (190, 140, 115)), (0, 0, 46, 62, (215, 170, 145))]
+    for side in (-1, 1):
+        parts += [
+            (side * 18, -10, 10, 5, (245, 240, 235)),
+            (side * 18, -10, 5, 5, (50, 35, 30)),
+            (side * 18, -21, 12, 3, (70, 45, 35)),
+        ]
+    parts += [(0, 8, 5, 14, (200, 150, 125)), (0, 18, 9, 4, (180, 125, 105)), (0, 34, 16, 5, (170, 80, 80))]
+    for right, down, width, height, colour in parts:
+        distance = ((x - x0 - right * size) / (width * size)) ** 2 + ((y - y0 - down * size) / (height * size)) ** 2
+        share = np.clip((1.2 - distance) / 0.4, 0, 1)[..., None]
+        image = image * (1 - share) + share * np.array(colour)
+    return ((image - 127) / 128).transpose(2, 0, 1).astype(np.float32)
 
 
 def verified(bundle: Path, precision: str) -> str:
@@ -134,8 +163,8 @@ def test_a_variant_that_nobody_changed_passes(detector: Path, precision: str) ->
         pytest.param(
             precision,
             change,
-            marks=[pytest.mark.xfail(reason=UNNOTICED, raises=AssertionError)]
-            if precision == "int8" and change is not swapped_scores
+            marks=[pytest.mark.xfail(reason=UNNOTICED[precision, change.__name__], raises=AssertionError)]
+            if (precision, change.__name__) in UNNOTICED
             else [],
         )
         for precision in _PRECISIONS

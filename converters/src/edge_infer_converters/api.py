@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError
 from edge_infer_converters import convert_run
@@ -40,6 +40,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     metric: str | None = None,
     format: str | None = None,  # noqa: A002  the command's word
     shape: Mapping[str, Shape] | None = None,
+    bind: Mapping[str, Any] | None = None,
     layout: str | None = "onnx",
     tflite_io: str | None = None,
     keep_names: bool = False,

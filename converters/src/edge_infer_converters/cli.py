@@ -63,11 +63,13 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     from edge_infer_converters import convert_run, support
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.terminal import TerminalReporter, print_table
+    from edge_infer_converters.sources.bindings import parse_bindings
     from edge_infer_converters.sources.options import parse_shapes
 
     # Libraries whose log has no handler would print their advice between our lines.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
+        given["bind"] = parse_bindings(given["bind"])
         given["shape"] = parse_shapes(given["shape"])
         recipe = Recipe.of(**{name: given.pop(name) for name in RECIPE_DEFAULTS})
         recipe.budget.check(has_evaluation=given["evaluation"] is not None)

@@ -142,6 +142,13 @@ OPTIONS = (
         repeats=True,
     ),
     _recipe(
+        "bind",
+        "Mapping[str, Any] | None",
+        "Turn an input into a constant; what follows from it is computed now, branches of If too. May be repeated.",
+        unit="INPUT=VALUE",
+        repeats=True,
+    ),
+    _recipe(
         "layout",
         "str | None",
         "The axes of images at both ends: the model's own, or channels last, data included.",

@@ -35,7 +35,7 @@ class Recipe:
         keep_all: Whether to keep a variant that is not as good as it must be.
         budget: What each variant must keep, and what `mixed` is searched for.
         targets: The targets of the bundle, of `TARGETS`.
-        source: The options of the source: fixed dimensions, operator set, layout of images.
+        source: The options of the source: fixed dimensions, operator set, layout of images, bound inputs.
         tflite_io: `int8` for integer inputs and outputs of `tflite/int8`, or `float`; unless given, `int8` where
             microcontrollers are the only target.
         calibrate: How static int8 finds its ranges, one of `ranges.WORDS`.
@@ -81,7 +81,7 @@ class Recipe:
             one.keep_all,
             budget,
             _words(one.target) or ("any",),
-            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx"),
+            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx", one.bind or {}),
             one.tflite_io or "",
             keep_names=one.keep_names,
             calibrate=one.calibrate,

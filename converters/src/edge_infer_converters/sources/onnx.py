@@ -16,12 +16,14 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.engine import first_line, hint_for, make_session
 from edge_infer_converters.passes.clean_up import clean_up
+from edge_infer_converters.passes.fold_branches import fold_branches
 from edge_infer_converters.passes.graphs import graphs_of, not_a_number, sort_nodes, tensors_of
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.passes.own_zero_points import own_zero_points
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.passes.unfuse import unfuse
+from edge_infer_converters.sources.bindings import bind_inputs
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.ranks import with_ranks
@@ -142,7 +144,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
 
     Args:
         path: The `.onnx` file.
-        options: The dimensions to fix, and the layout of images.
+        options: The dimensions to fix, the inputs to bind, and the layout of images.
 
     Raises:
         ConversionError: There is no such file, it is not an ONNX model, it is cut short, or its weights cannot be read.
@@ -184,7 +186,7 @@ def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes
     _free_negative_dims(proto)
     proto = unfuse(proto)
     _check_operators(proto, place)
-    proto = fix_shapes(to_plain_outputs(proto), options.shapes)
+    proto = fold_branches(fix_shapes(bind_inputs(to_plain_outputs(proto), options.bind), options.shapes))
     if options.layout == "nhwc":
         proto = to_channels_last(proto)
     inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError
 
@@ -21,11 +21,13 @@ class SourceOptions(NamedTuple):
         shapes: For each input named, its dimensions; None keeps one free.
         opset: The version of ONNX's operator set to write, or None for the source's own.
         layout: The order of the axes of images at both ends: `onnx` for the source's own, `nhwc` for channels last.
+        bind: For each input named, the value that it always has: a number, or one for each element.
     """
 
     shapes: Mapping[str, Shape] = {}
     opset: int | None = None
     layout: str = "onnx"
+    bind: Mapping[str, Any] = {}
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:

@@ -1,0 +1,104 @@
+"""Turn inputs of a model into constants: `--bind rate=16000`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from edge_infer.errors import InputError, did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_NAMED = {"true": 1.0, "false": 0.0}
+
+
+def parse_bindings(given: Sequence[str]) -> dict[str, list[float]]:
+    """Read values as the command line has them.
+
+    Args:
+        given: `NAME=16000`, or `NAME=1,2,3` for each element of the input.
+
+    Raises:
+        InputError: One is written otherwise, or an input is given twice.
+
+    >>> parse_bindings(["rate=16000"])
+    {'rate': [16000.0]}
+    """
+    bindings: dict[str, list[float]] = {}
+    for text in given:
+        name, sign, values = text.rpartition("=")
+        try:
+            numbers = [_NAMED[word] if word in _NAMED else float(word) for word in values.split(",")]
+        except ValueError:
+            numbers = []
+        if not sign or not name or not numbers:
+            raise InputError(
+                f"Value {text!r} cannot be read, expected NAME=16000",
+                hint="one number for the whole input, or one for each element, with commas between",
+                got=text,
+            )
+        if name in bindings:
+            raise InputError(f"Input `{name}` is given two values", hint="give one --bind for each input", tensor=name)
+        bindings[name] = numbers
+    return bindings
+
+
+def bind_inputs(model: onnx.ModelProto, bindings: Mapping[str, Any]) -> onnx.ModelProto:
+    """Return a copy that has these values stored instead of the inputs.
+
+    Args:
+        model: The model, initializers not among its inputs.
+        bindings: For each input named, a number for all its elements, or an array of them.
+
+    Raises:
+        InputError: There is no such input, it would be the last, a value does not fit its type, or the count of values
+            does not fit its shape.
+    """
+    if not bindings:
+        return model
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    inputs = {value.name: value for value in bound.graph.input}
+    for name, given in bindings.items():
+        if name not in inputs:
+            raise InputError(
+                f"The model has no input `{name}`; it has {listed(list(inputs))}",
+                hint=did_you_mean(name, list(inputs)),
+                allowed=list(inputs),
+            )
+        bound.graph.initializer.append(_constant(inputs[name], np.asarray(given)))
+        bound.graph.input.remove(inputs[name])
+    if not bound.graph.input:
+        raise InputError("--bind leaves the model without an input", hint="leave one of them free")
+    return bound
+
+
+def _constant(value: onnx.ValueInfoProto, given: np.ndarray) -> onnx.TensorProto:
+    tensor = value.type.tensor_type
+    if tensor.elem_type == onnx.TensorProto.STRING:
+        raise InputError(f"Input `{value.name}` is a text, which --bind does not take", tensor=value.name)
+    dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]
+    if given.size == 1 and None not in dims:
+        given = np.broadcast_to(given.reshape(()), [dim or 0 for dim in dims])
+    elif dims.count(None) == 1 and len(dims) == 1:
+        given = given.reshape(-1)
+    else:
+        shape = [-1 if dim is None and dims.count(None) == 1 else dim for dim in dims]
+        try:
+            given = given.reshape([1 if dim is None else dim for dim in shape])
+        except ValueError:
+            raise InputError(
+                f"Input `{value.name}` is given {given.size} values, which do not fit its shape "
+                f"{'x'.join('?' if dim is None else str(dim) for dim in dims) or '(a scalar)'}",
+                hint="one number for the whole input, or one for each element; fix free dimensions by --shape",
+                tensor=value.name,
+            ) from None
+    dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    stored = np.array(given).astype(dtype)
+    if not np.array_equal(stored.astype(np.float64), np.asarray(given, np.float64)) and dtype.kind in "iub":
+        raise InputError(f"Input `{value.name}` is {dtype}, which does not hold every value given", tensor=value.name)
+    return numpy_helper.from_array(stored, value.name)

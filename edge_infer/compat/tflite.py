@@ -89,6 +89,8 @@ class Interpreter:
         self._tables = read_tables(content)
         try:
             self._model = LiteRTWebBackend().open(content)
+            if self._model.has_hidden_state:  # natively it stays from one `invoke` to the next
+                self._keep_state()
         except UnsupportedModel as error:
             raise ValueError(error.message) from error
         _warn_of_threads(num_threads, self._model.placement.threads)
@@ -210,10 +212,15 @@ class Interpreter:
         if self._call is not None:
             return
         try:
-            self._call = self._model.bind({name: self._shapes[number] for number, name in self._inputs.items()})
+            shapes = {name: self._shapes[number] for number, name in self._inputs.items()}
+            self._call = self._model.bind(shapes)
             # The shapes of outputs with free dimensions are known after a run.
             if any(not self._specs[name].is_fixed for name in self._outputs.values()):
                 self._run()
+                if self._model.has_hidden_state:
+                    self._call.close()
+                    self._keep_state()
+                    self._call = self._model.bind(shapes)
         except EdgeInferError as error:
             raise RuntimeError(error.message) from error
         for number, name in self._outputs.items():
@@ -295,8 +302,15 @@ class Interpreter:
         )
 
     def reset_all_variables(self) -> None:
-        """Not in a page."""
-        raise NotImplementedError("`reset_all_variables` cannot work in a page: LiteRT.js has no such call")
+        """Do what it does natively to the models that LiteRT.js loads: nothing.
+
+        It resets variable tensors, which LiteRT.js refuses, and no resource variables (VAR_HANDLE).
+        """
+
+    def _keep_state(self) -> None:
+        first = self._model
+        self._model = first.keeping_state()
+        first.close()
 
     def _release(self) -> None:
         if self._call is not None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import edge_infer
 from edge_infer.cli import cli
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedError, UnsupportedModel
-from tests.support import zoo
+from tests.support import stateful_tflite, zoo
 from tests.support.browser.pages import without_jspi
 
 if TYPE_CHECKING:
@@ -231,6 +231,10 @@ def test_an_empty_batch_is_refused_before_the_engine_sees_it(page: BrowserPage) 
 
 
 def run_model(python: PagePython, model: bytes, code: str, **names: Any) -> Any:
+    return run_file(python, tflite(model), code, **names)
+
+
+def run_file(python: PagePython, file: bytes, code: str, **names: Any) -> Any:
     setup = """
 import base64
 from pathlib import Path
@@ -239,7 +243,7 @@ from edge_infer import Tensor
 Path("model.tflite").write_bytes(base64.b64decode(model_text))
 session = await edge_infer.load_async("model.tflite")
 """
-    return python.run(setup + code.strip(), model_text=base64.b64encode(tflite(model)).decode(), **names)
+    return python.run(setup + code.strip(), model_text=base64.b64encode(file).decode(), **names)
 
 
 def test_python_runs_it_synchronously_without_jspi(python: PagePython, server: str, digits_bundle: Path) -> None:
@@ -362,3 +366,23 @@ def test_many_shapes_and_sessions_with_two_threads_do_not_wait_for_threads_that_
     )
 
     assert shapes == [batch for batch in (1, 2, 3, 4) for _ in range(4)]
+
+
+def test_hidden_state_starts_over_in_each_run_and_stays_in_a_stream(page: BrowserPage, python: PagePython) -> None:
+    """LiteRT.js has resource variables; it refuses variable tensors."""
+    body = """
+        const session = engine.createSession(model);
+        const [left, right] = [session.keepingState(), session.keepingState()];
+        const sum = (one, value) => one.run({ x: { data: Float32Array.of(value), shape: [1] } }).y.data[0];
+        return [1, 2, 2].flatMap((value) => [sum(session, value), sum(left, value), sum(right, 10 * value)]);
+    """
+    assert on_engine(page, stateful_tflite.in_resource(), body) == [11, 11, 20, 12, 13, 40, 12, 15, 60]
+
+    code = """
+with session.stream() as stream, session.prepare() as call:
+    forms = (session.run, call, stream.step)
+    found = [[float(form({"x": [value]})["y"][0]) for value in (1.0, 2.0, 2.0)] for form in forms]
+[session.has_hidden_state, *found]
+"""
+    found = run_file(python, stateful_tflite.in_resource(), code)
+    assert found == [True, [11, 12, 12], [11, 12, 12], [11, 13, 15]]

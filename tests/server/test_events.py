@@ -19,6 +19,7 @@ from edge_infer.server.ingestion.infer_steps import parse_plan
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.tensor import TensorSpec
+from tests.support import stateful_tflite
 from tests.support.server.client import Client
 from tests.support.server.gate import Gate, wait_until_queued
 from tests.support.wait import wait_until
@@ -62,7 +63,11 @@ def tensor(name: str, data: list[Any], shape: list[int]) -> dict[str, Any]:
 
 def ask(send: Client, x: dict[str, Any], more: dict[str, Any] | None = None, **parameters: Any) -> list[Any]:
     document = {"inputs": [x, tensor("total_in", [0, 0], [1, 2])], "parameters": parameters, **(more or {})}
-    answer = send("/v2/models/sum/infer_stream", "POST", json.dumps(document).encode())
+    return steps(send, "sum", document)
+
+
+def steps(send: Client, name: str, document: dict[str, Any]) -> list[Any]:
+    answer = send(f"/v2/models/{name}/infer_stream", "POST", json.dumps(document).encode())
     assert answer.status == 200, answer.body
     assert answer.headers["content-type"] == "text/event-stream"
     events = []
@@ -93,6 +98,36 @@ def test_steps_of_many_clients_do_not_mix(send: Client) -> None:
         )
         for i, events in enumerate(found):
             assert events[19][1]["outputs"][0]["data"] == [20 * i, -20 * i]
+
+
+def test_each_stream_has_hidden_state_of_its_own_and_requests_have_none(tmp_path: Path) -> None:
+    (tmp_path / "variable.tflite").write_bytes(stateful_tflite.in_variable_tensor())
+    (tmp_path / "resource.tflite").write_bytes(stateful_tflite.in_resource())
+    firsts = {"variable": 0, "resource": 10}
+    with (
+        ServerThread(create_app({name: tmp_path / f"{name}.tflite" for name in firsts})) as server,
+        ThreadPoolExecutor(6) as threads,
+    ):
+        send = Client(server.url)
+
+        def total(document: dict[str, Any]) -> float:
+            return float(document["outputs"][0]["data"][0])
+
+        def stream(name: str, value: int) -> list[float]:
+            x = tensor("x", [value] * 8, [8, 1, 1, 1] if name == "variable" else [8, 1])
+            events = steps(send, name, {"inputs": [x], "parameters": {"sequence": "x"}})
+            return [total(event) for _, event in events[:-1]]
+
+        def once(name: str) -> float:
+            body = {"inputs": [tensor("x", [1], [1, 1, 1] if name == "variable" else [1])]}
+            answer = send(f"/v2/models/{name}/infer", "POST", json.dumps(body).encode())
+            return total(json.loads(answer.body))
+
+        for name, first in firsts.items():
+            streams = [threads.submit(stream, name, value) for value in range(1, 5)]
+            assert [once(name) for _ in range(8)] == [first + 1] * 8
+            for value, running in enumerate(streams, 1):
+                assert running.result() == [first + value * (step + 1) for step in range(8)]
 
 
 def test_a_step_that_fails_is_an_event_and_the_server_goes_on(send: Client) -> None:

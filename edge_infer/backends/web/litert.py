@@ -80,6 +80,11 @@ class LiteRTWebModel(PageModel):
     # Each set of shapes is a compiled model, with a copy of the weights.
     max_calls = 2
 
+    def keeping_state(self) -> LiteRTWebModel:
+        """Make a second model whose state stays from run to run; see `Runnable.keeping_state`."""
+        with translated:
+            return LiteRTWebModel(self._js_session.keepingState(), self.placement.threads, self.placement.providers)
+
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
     ) -> dict[str, Any]:

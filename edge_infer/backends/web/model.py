@@ -30,6 +30,7 @@ class PageModel(Runnable):
         specs = json.loads(js_session.describe())
         self.inputs = tuple(TensorSpec(**spec) for spec in specs["inputs"])
         self.outputs = tuple(TensorSpec(**spec) for spec in specs["outputs"])
+        self.has_hidden_state = bool(specs.get("hasHiddenState"))
         self.placement = Placement("wasm", threads, providers)
         self._calls: dict[Plan, Crossing] = {}
 

@@ -72,7 +72,7 @@ def _run_each(session: Session, batch: Batch, *, is_logged: bool = False) -> lis
     results: list[Result] = []
     for request in batch.requests:
         try:
-            outputs = session.run(request.inputs, request.outputs)
+            outputs = (request.run or session.run)(request.inputs, request.outputs)
             _check(session, outputs, batch.refuses_nan)
             results.append(outputs)
         except EdgeInferError as error:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.server.scheduling.request import Step
+    from edge_infer.tensors.tensor import Array
 
 log = logging.getLogger(__name__)
 #: The most steps of one request.
@@ -219,6 +221,18 @@ class EventEndpoint:
         call: HttpCall,
         send: Send,
     ) -> None:
+        if not model.session.has_hidden_state:
+            await self._steps(model, plan, call, send, None)
+            return
+        # Each request has a stream of its own, whose state starts anew; only the worker's thread uses it.
+        stream = await asyncio.to_thread(model.session.stream, {})
+        try:
+            await self._steps(model, plan, call, send, lambda inputs, wanted: _chosen(stream.step(inputs), wanted))
+        finally:
+            # A step that came too late may still run: closing waits for it, off the event loop.
+            asyncio.get_running_loop().run_in_executor(None, stream.close)
+
+    async def _steps(self, model: LoadedModel, plan: Plan, call: HttpCall, send: Send, run: Step | None) -> None:
         is_gone = call.is_gone
         inputs = dict(plan.request.inputs)
         wanted = plan.request.outputs
@@ -230,7 +244,7 @@ class EventEndpoint:
             start = perf_counter()
             current = {name: value[step] if name in plan.sequence else value for name, value in inputs.items()}
             asked = plan.request._replace(inputs=current, outputs=needed)
-            answer = await ask(call, asked, is_gone, start)
+            answer = await ask(call, asked, is_gone, start, run)
             written_at = perf_counter()
             to_write = (model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant)
             if takes_long(plan.request, answer, is_raw=False):
@@ -258,6 +272,10 @@ class EventEndpoint:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _chosen(results: dict[str, Array], wanted: Sequence[str] | None) -> dict[str, Array]:
+    return results if wanted is None else {name: results[name] for name in wanted}
 
 
 def _event(kind: bytes, data: bytes) -> dict[str, Any]:

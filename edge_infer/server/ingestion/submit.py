@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.ingestion.admission import Call
     from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.server.scheduling.request import Step
 
 #: The key of all requests of a model whose batches are of one.
 _ONE_BY_ONE = "one by one"
@@ -28,6 +29,7 @@ def submit(
     finish: Callable[[Answer | EdgeInferError], None],
     is_gone: Callable[[], bool] | None = None,
     start: float | None = None,
+    run: Step | None = None,
 ) -> None:
     """Queue a request; `finish` is called once, on the event loop.
 
@@ -37,6 +39,7 @@ def submit(
         finish: Takes the answer or the error.
         is_gone: Tells whether the client left.
         start: When it came; None for when the call did.
+        run: Runs it alone instead of the model's session.
 
     Raises:
         QueueFull: There is no room.
@@ -48,6 +51,8 @@ def submit(
     rows, key = batch_key(asked.inputs, asked.outputs) if model.has_rows else (1, None)
     if model.batcher.max_batch_size == 1:
         rows, key = rows or 1, _ONE_BY_ONE
+    if run is not None:
+        rows, key = 1, None
     timeout_s = asked.timeout_s or head.timeout_s
     request = Request(
         asked.inputs,
@@ -60,6 +65,7 @@ def submit(
         deadline=start + timeout_s if timeout_s else inf,
         is_gone=is_gone,
         tenant=call.tenant,
+        run=run,
     )
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer
@@ -83,7 +89,11 @@ def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None
 
 
 async def ask(
-    call: Call, asked: InferRequest, is_gone: Callable[[], bool] | None = None, start: float | None = None
+    call: Call,
+    asked: InferRequest,
+    is_gone: Callable[[], bool] | None = None,
+    start: float | None = None,
+    run: Step | None = None,
 ) -> Answer:
     """Run a request in one of the model's next batches.
 
@@ -92,6 +102,7 @@ async def ask(
         asked: Its inputs and the wanted outputs.
         is_gone: Tells whether the client left.
         start: When it came; None for when the call did.
+        run: Runs it alone instead of the model's session.
 
     Raises:
         QueueFull: There is no room.
@@ -104,7 +115,7 @@ async def ask(
         if not future.done():
             future.set_result(result)
 
-    submit(call, asked, finish, is_gone, start)
+    submit(call, asked, finish, is_gone, start, run)
     result = await future
     if isinstance(result, EdgeInferError):
         raise result

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from edge_infer.errors import EdgeInferError
     from edge_infer.tensors.tensor import Array
 
+    #: Runs inputs for the outputs that are wanted, None for all: a step of a stream.
+    Step = Callable[[Mapping[str, Array], Sequence[str] | None], dict[str, Array]]
+
 log = logging.getLogger(__name__)
 #: Priorities run from 1, the most urgent, to 255; 0 asks for the default, as in Triton's schedule policy extension.
 HIGHEST_PRIORITY = 1
@@ -64,6 +67,7 @@ class Request:
         finish: Called once with the answer or the error.
         is_gone: Tells whether the client left; asked when a batch is formed.
         tenant: Who asks.
+        run: Runs it alone instead of the model's session: a step of a stream with hidden state.
 
     Attributes:
         is_answered: Whether it has its answer or its error.
@@ -81,6 +85,7 @@ class Request:
         "outputs",
         "priority",
         "rows",
+        "run",
         "tenant",
         "turn",
     )
@@ -98,6 +103,7 @@ class Request:
         deadline: float = inf,
         is_gone: Callable[[], bool] | None = None,
         tenant: Tenant = ANYONE,
+        run: Step | None = None,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -110,6 +116,7 @@ class Request:
         self.is_answered = False
         self.is_gone = is_gone
         self.tenant = tenant
+        self.run = run
         self.turn = arrived
 
     def answer(self, result: Answer | EdgeInferError) -> None:

@@ -231,7 +231,8 @@ export class LiteRtProgram {
       held.objects.push(loaded);
       const options = { environment: { liteRtEnvironment: environment, webGpuDevice: null }, accelerator: "wasm" };
       const settings = { ...options, cpuOptions: { numThreads: taken + 1 }, gpuOptions: {}, webNNOptions: {} };
-      this.compiled = heap.guard(() => module.compileModel(environment, loaded, settings), "to load the model", "unsupported_model");
+      this.compile = () => heap.guard(() => module.compileModel(environment, loaded, settings), "to load the model", "unsupported_model");
+      this.compiled = this.compile();
       held.objects.push(this.compiled);
       const signature = loaded.getSignature(0);
       this.inputNames = endNames(/** @type {string[]} */ (listOf(signature.inputNames())), "input");
@@ -258,6 +259,15 @@ export class LiteRtProgram {
       return buffer;
     };
     return this.heap.guard(() => this.inputNames.map((_, i) => create(i)), "to make room for inputs", "execution_error");
+  }
+
+  /** Compile the model again, so that its variables have their first values: LiteRT.js cannot reset them. */
+  startOver() {
+    const { objects } = this.held;
+    objects.splice(objects.indexOf(this.compiled), 1);
+    this.compiled.delete();
+    this.compiled = this.compile();
+    objects.push(this.compiled);
   }
 
   /**

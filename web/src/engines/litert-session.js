@@ -18,6 +18,7 @@ import { TfliteFile } from "./tflite-file.js";
 /** @typedef {import("../tensors.js").NumberArray} NumberArray */
 /** @typedef {import("./litert-heap.js").LiteRtHeap} LiteRtHeap */
 /** @typedef {import("./litert-heap.js").CppBuffer} CppBuffer */
+/** @typedef {{program: LiteRtProgram, call: LiteRtCall | undefined, users: number, hasRun: boolean}} Entry */
 
 // Models compiled for shapes that a session keeps: each has its own copy of the weights.
 const MAX_PROGRAMS = 2;
@@ -28,12 +29,16 @@ export class LiteRtSession {
    * @param {LiteRtHeap} heap
    * @param {Uint8Array} model The bytes of a `.tflite` file.
    * @param {number} threads
+   * @param {boolean} [keepsState] Whether hidden state stays from run to run; each run starts it over unless given.
    * @throws {InferError} `unsupported_model`: the engine cannot load it.
    */
-  constructor(heap, model, threads) {
+  constructor(heap, model, threads, keepsState = false) {
     this.heap = heap;
     this.threads = threads;
     this.file = new TfliteFile(model);
+    /** Whether the model keeps values of its own that no output shows. */
+    this.hasHiddenState = this.file.hasState;
+    this.keepsState = keepsState;
     const first = new LiteRtProgram(heap, model, threads);
     try {
       const describe = (/** @type {"input" | "output"} */ side, /** @type {string[]} */ names) =>
@@ -46,13 +51,13 @@ export class LiteRtSession {
       first.close();
       throw error;
     }
-    /** @type {Map<string, {program: LiteRtProgram, call: LiteRtCall | undefined, users: number}>} */
+    /** @type {Map<string, Entry>} */
     this.programs = new Map();
     this.isClosed = false;
     if (this.isFixed) {
       this.programs.set(this.keyOf(this.inputs.map((spec) => /** @type {number[]} */ (spec.shape))), entryOf(first));
-      // The file is not needed to compile for other shapes: there are none.
-      this.file.bytes = new Uint8Array();
+      // The file is not needed to compile for other shapes: there are none. Another stream needs it.
+      this.file.bytes = this.hasHiddenState ? model.slice() : new Uint8Array();
     } else {
       first.close();
       this.file = new TfliteFile(model.slice());
@@ -66,7 +71,13 @@ export class LiteRtSession {
 
   /** @returns {string} The specs as JSON: one crossing for a caller in another language. */
   describe() {
-    return JSON.stringify({ inputs: this.inputs, outputs: this.outputs });
+    const state = this.hasHiddenState ? { hasHiddenState: true } : {};
+    return JSON.stringify({ inputs: this.inputs, outputs: this.outputs, ...state });
+  }
+
+  /** @returns {LiteRtSession} A second one whose hidden state starts anew and stays from run to run. */
+  keepingState() {
+    return new LiteRtSession(this.heap, this.file.bytes, this.threads, true);
   }
 
   /**
@@ -119,6 +130,11 @@ export class LiteRtSession {
     if (this.isClosed) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     const key = this.keyOf(shapes);
     const known = this.programs.get(key);
+    if (this.keepsState && !known && this.programs.size > 0) {
+      throw new InferError(`The inputs of a stream have the shapes ${[...this.programs.keys()][0]}, now ${key}`, "input_error", {
+        hint: "open another stream: the model keeps its state for one set of shapes",
+      });
+    }
     // The oldest first, so that a new one finds its threads and its memory.
     for (const [old, { program, call, users }] of this.programs) {
       if (known || this.programs.size < MAX_PROGRAMS) break;
@@ -163,9 +179,9 @@ export class LiteRtSession {
   }
 }
 
-/** @param {LiteRtProgram} program @returns {{program: LiteRtProgram, call: LiteRtCall | undefined, users: number}} */
+/** @param {LiteRtProgram} program @returns {Entry} */
 function entryOf(program) {
-  return { program, call: undefined, users: 0 };
+  return { program, call: undefined, users: 0, hasRun: false };
 }
 
 /**
@@ -189,7 +205,7 @@ function specOf(heap, { model }, side, name, index) {
 export class LiteRtCall {
   /**
    * @param {LiteRtSession} session
-   * @param {{program: LiteRtProgram, users: number}} entry
+   * @param {Entry} entry
    * @param {number[][]} shapes In the order of the inputs.
    * @param {string[]} outputs
    */
@@ -251,6 +267,8 @@ export class LiteRtCall {
       throw new InferError("The call is closed", "input_error", { hint: "prepare it again" });
     }
     for (const [index, bytes] of this.slots) this.write(index, bytes);
+    if (this.session.hasHiddenState && !this.session.keepsState && this.entry.hasRun) this.entry.program.startOver();
+    this.entry.hasRun = true;
     const given = this.entry.program.run(this.buffers);
     try {
       heap.guard(() => this.places.forEach((place, i) => this.keep(i, given[place])), "to read an output", "execution_error");

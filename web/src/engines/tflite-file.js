@@ -10,9 +10,13 @@
 import { InferError } from "../errors.js";
 
 const IDENTIFIER = "TFL3";
-const MODEL = { subgraphs: 2, signatures: 7 };
+const MODEL = { operatorCodes: 1, subgraphs: 2, signatures: 7 };
+const OPERATOR_CODE = { old: 0, now: 3 };
 const SUBGRAPH = { tensors: 0, inputs: 1 };
-const TENSOR = { shape: 0, name: 3, shapeSignature: 7 };
+const TENSOR = { shape: 0, name: 3, isVariable: 5, shapeSignature: 7 };
+// BuiltinOperator of the schema: the kernels that may write to variable tensors (CUSTOM may be any), and the resources.
+const WITH_VARIABLE_TENSORS = [16, 24, 27, 32, 35, 44, 46, 52];
+const VAR_HANDLE = 142;
 const SIGNATURE = { inputs: 0, subgraph: 4 };
 const TENSOR_MAP = { name: 0, tensor: 1 };
 
@@ -81,6 +85,20 @@ export class TfliteFile {
       found.set(endNames([this.text(tensor, TENSOR.name)], "input", i)[0], tensor);
     }
     return found;
+  }
+
+  /** @returns {boolean} Whether the model keeps values of its own from one run to the next: variables. */
+  get hasState() {
+    return this.whole(() => {
+      const model = this.follow(0);
+      const codes = this.tables(model, MODEL.operatorCodes).map((table) =>
+        Math.max(this.byte(table, OPERATOR_CODE.old), this.number(table, OPERATOR_CODE.now)),
+      );
+      if (codes.includes(VAR_HANDLE)) return true;
+      if (!codes.some((code) => WITH_VARIABLE_TENSORS.includes(code))) return false;
+      const subgraphs = this.tables(model, MODEL.subgraphs);
+      return subgraphs.some((graph) => this.tables(graph, SUBGRAPH.tensors).some((one) => this.byte(one, TENSOR.isVariable) !== 0));
+    });
   }
 
   /**
@@ -160,6 +178,18 @@ export class TfliteFile {
   item(vector, index) {
     if (index >= this.length(vector)) throw new RangeError("index");
     return this.follow(vector + 4 + 4 * index);
+  }
+
+  /** @param {number} table @param {number} number @returns {number[]} The tables of a vector of tables. */
+  tables(table, number) {
+    const vector = this.vector(table, number);
+    return Array.from({ length: this.length(vector) }, (_, i) => this.item(vector, i));
+  }
+
+  /** @param {number} table @param {number} number @returns {number} */
+  byte(table, number) {
+    const place = this.field(table, number);
+    return place === 0 ? 0 : this.view.getUint8(place);
   }
 
   /** @param {number} table @param {number} number @returns {number} */

@@ -33,6 +33,7 @@ from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, sai
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.selection import choose
 from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
 
 if TYPE_CHECKING:
@@ -223,6 +224,10 @@ class _Run:
         """Write the file of each variant; return what was made, with its size."""
         self.model, cleaned = self.model.release()
         del self.reference  # its session holds another copy of the weights
+        pairs = [State(output, given) for output, given in find_pairs(cleaned).items()]
+        if pairs:
+            named = ", ".join(f"{pair.output} -> {pair.input}" for pair in pairs)
+            self._reporter.talk(step("Found", "state:", f"{named}; stream() feeds it back"))
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
             self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
@@ -263,7 +268,7 @@ class _Run:
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
-                state=[State()] if self.model.format == "tflite" and hidden_state(encoded.data) else (),
+                state=[State()] if self.model.format == "tflite" and hidden_state(encoded.data) else pairs,
             )
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""

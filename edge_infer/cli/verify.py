@@ -106,7 +106,7 @@ def verify(
 
     With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
-    Exits with 1 where an output of a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 40 dB,
+    Exits with 1 where an output of a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 50 dB,
     int8 below 20 dB (warned below 30) or more than one step from the exact engine, another clear top-1 answer, or a
     slice of which nothing is left. Probabilities near 0 are compared absolutely.
 

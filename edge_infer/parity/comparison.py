@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FP32_MAX_ERR = 1e-4
 FP32_MIN_SQNR_DB = 100.0
 #: Half precision keeps 66 dB in one operator; a deep network of them keeps less.
-FP16_MIN_SQNR_DB = 40.0
+FP16_MIN_SQNR_DB = 50.0
 INTEGER_GOOD_SQNR_DB = 30.0
 INTEGER_MIN_SQNR_DB = 20.0
 #: An integer model may round a close call of its own argmax to the other side, once in twenty.

@@ -9,6 +9,7 @@ several such forms of a value the last counts: an engine can then still join a c
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import BackendUnavailable, UnsupportedModel
@@ -169,7 +170,8 @@ def _difference(parity: Parity, precision: str, pair: tuple[Runs, Runs], is_same
     if is_same_file and precision not in ("fp32", "fp16"):
         steps = steps_apart(*pair)
         return f"{steps:.1f} quantization steps apart" if steps > _MAX_STEPS else ""
-    verdict = judge(parity._replace(top1=1.0), precision)  # the best class of an inner value means nothing
+    # The best class of an inner value means nothing, nor that it lies between 0 and 1.
+    verdict = judge(parity._replace(top1=1.0, probability_err=inf), precision)
     return "" if verdict.word == "ok" else verdict.reason
 
 

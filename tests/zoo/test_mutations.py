@@ -163,7 +163,7 @@ def test_a_variant_that_nobody_changed_passes(detector: Path, precision: str) ->
         pytest.param(
             precision,
             change,
-            marks=[pytest.mark.xfail(reason=UNNOTICED[precision, change.__name__], raises=AssertionError)]
+            marks=[pytest.mark.xfail(reason=UNNOTICED[precision, change.__name__], raises=AssertionError, strict=False)]
             if (precision, change.__name__) in UNNOTICED
             else [],
         )

@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
         if parser.should_upgrade():
             if method == b"CONNECT":
                 self._refuse(InputError("The server is not a proxy", hint="GET or POST, not CONNECT"))
-            return  # `_take_upgrade` goes on
+            return  # `_parse` goes on
         self._phase = _BODY
         self.body.begin()
         self.since, self.patience = self.shared.now, self.shared.body_s
@@ -384,10 +384,11 @@ class Connection(asyncio.Protocol):
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""
         self._line.popleft()
-        if not keep_alive or self.transport.is_closing():
+        if not keep_alive or self.shared.is_stopping or self.transport.is_closing():
             self.close()
             return
         if not self._line:
+            self._begun = None
             self.read_on()
             if self._phase == _NOTHING:
                 self.since, self.patience = self.shared.now, self.shared.keep_alive_s

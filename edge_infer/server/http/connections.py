@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from email.utils import formatdate
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 _SWEEP_S = 1.0
 #: How often a stopping server looks whether all connections are closed.
 _POLL_S = 0.01
+#: How long it waits for those that it cut.
+_ABORT_S = 1.0
 
 
 class Swept(Protocol):
@@ -117,4 +120,6 @@ class Connections:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)
+        with suppress(TimeoutError):  # an aborted connection of TLS takes some turns of the loop
+            async with asyncio.timeout(_ABORT_S):
+                await self.wait()

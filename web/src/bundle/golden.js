@@ -8,7 +8,7 @@ import { DTYPES, arrayOver } from "../tensors.js";
 /** @typedef {{inputs: Record<string, Tensor>, outputs: Record<string, Tensor>}} Example */
 
 const FP32_MAX_ERR = 1e-4;
-const MIN_SQNR_DB = /** @type {Record<string, number>} */ ({ fp32: 100, fp16: 40 });
+const MIN_SQNR_DB = /** @type {Record<string, number>} */ ({ fp32: 100, fp16: 50 });
 const PROBABILITY_MAX_ERR = /** @type {Record<string, number>} */ ({ fp32: 1e-4, fp16: 1e-3 });
 const INTEGER_PROBABILITY_MAX_ERR = 1e-2;
 const INTEGER_MAX_STEPS = 25;

@@ -42,6 +42,15 @@ def wrong_shape():
 def too_many():
     return Net(), (torch.zeros(1, 3, 8, 8), torch.zeros(1))
 
+class Chooses(torch.nn.Module):
+    def forward(self, x):
+        if float(x.mean()) > .5:
+            return x * 2
+        return -x
+
+def chooses():
+    return Chooses(), (torch.zeros(2, 3),)
+
 def raises():
     raise OSError("no weights")
 
@@ -116,12 +125,31 @@ def test_the_older_exporter_takes_what_the_newer_does_not(in_folder: str, monkey
 
 
 @pytest.mark.torch
+def test_an_export_with_other_numbers_than_torch_is_refused(in_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = needs_torch()
+    export = torch.onnx.export
+
+    def halving(module: Any, *arguments: Any, **options: Any) -> Any:
+        class Halved(torch.nn.Module):  # type: ignore[misc, name-defined]
+            def forward(self, image: Any) -> Any:
+                return module(image) / 2
+
+        return export(Halved(), *arguments, **options)
+
+    monkeypatch.setattr(torch.onnx, "export", halving)
+
+    with pytest.raises(ConversionError, match="differs from torch in output 0 on the example inputs"):
+        open_source(f"torch{in_folder}:net")
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("function", "said"),
     [
         ("no_example", "returned a torch module without example inputs"),
         ("wrong_shape", "does not run on its example inputs"),
         ("too_many", "returned 2 example inputs, `forward` takes 1"),
+        ("chooses", r"what its example inputs decided at .*torch.*\.py:\d+: Converting a tensor to a Python float"),
         ("raises", "raised OSError: no weights"),
         ("text", "returned str, expected a torch module"),
     ],

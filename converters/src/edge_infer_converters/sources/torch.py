@@ -18,7 +18,7 @@ from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 OPSET = 20
@@ -39,7 +39,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         opset: The operator set to write, or None for one that suits.
 
     Raises:
-        ConversionError: There are no example inputs, the module does not run on them, or neither exporter takes it.
+        ConversionError: There are no example inputs, the module does not run on them, neither exporter takes it, its
+            export would keep a decision of the example inputs, or computes something else.
     """
     try:
         import onnxscript  # noqa: F401  torch.onnx needs it and says so late
@@ -87,12 +88,79 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         except Exception as newer:  # the exporters raise whatever their parts raise
             axes = {name: {0: "batch"} for name in (*(n for n, v in examples.items() if v.ndim), *names)}
             try:
-                torch.onnx.export(module, (), str(path), kwargs=examples, dynamo=False, dynamic_axes=axes, **common)
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always", torch.jit.TracerWarning)
+                    torch.onnx.export(module, (), str(path), kwargs=examples, dynamo=False, dynamic_axes=axes, **common)
             except Exception as older:
                 raise ConversionError(
                     f"torch cannot export `{where}`: {first_line(newer)}; the older exporter: {first_line(older)}",
                     hint="torch.export.export(model, args) says more",
                 ) from newer
+            _refuse_baked([one for one in said if one.category is torch.jit.TracerWarning], where)
+    _compare(module, examples, path, where)
+
+
+def _refuse_baked(said: Sequence[warnings.WarningMessage], where: str) -> None:
+    """Refuse a trace in which a decision or a value of the example inputs became a constant, with its place."""
+    for one in said:
+        message = str(one.message).strip().splitlines()[0].partition(". ")[0]
+        raise ConversionError(
+            f"Exporting `{where}` would keep what its example inputs decided at {one.filename}:{one.lineno}: {message}",
+            hint="write the choice with torch.where or torch.cond",
+        )
+
+
+def _compare(module: Any, examples: Mapping[str, Any], path: Path, where: str) -> None:
+    """Run the module and its export on several inputs, of other values and another batch, and refuse other numbers."""
+    import numpy as np
+    import onnxruntime
+    import torch
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    taken = {one.name for one in session.get_inputs()}
+    for label, call in _trials(examples).items():
+        try:
+            with torch.no_grad():
+                outputs = _flat(module(**call))
+        except Exception:  # the module itself has no answer there, such as for another batch
+            continue
+        try:
+            found = session.run(None, {name: value.numpy() for name, value in call.items() if name in taken})
+        except Exception as error:  # onnxruntime has many classes of its own
+            raise ConversionError(f"The export of `{where}` does not run on {label}: {first_line(error)}") from error
+        for index, (ours, theirs) in enumerate(zip(found, outputs, strict=True)):
+            expected = theirs.numpy()
+            scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
+            if ours.shape != expected.shape or not np.allclose(ours, expected, 1e-3, 1e-3 * scale, equal_nan=True):
+                raise ConversionError(
+                    f"The export of `{where}` differs from torch in output {index} on {label}",
+                    hint="torch.export.export(model, args) says what it cannot follow",
+                )
+
+
+def _flat(result: Any) -> list[Any]:
+    """Return the tensors of an answer in the order in which they are exported."""
+    if isinstance(result, dict):
+        return [one for value in result.values() for one in _flat(value)]
+    if isinstance(result, (tuple, list)):
+        return [one for value in result for one in _flat(value)]
+    return [result]
+
+
+def _trials(examples: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return inputs to compare on: the examples, floats of other signs and sizes, and a batch of three."""
+    import torch
+
+    floats = {n: v for n, v in examples.items() if v.is_floating_point()}
+    trials = {"the example inputs": dict(examples)}
+    if floats:
+        trials["zeros"] = {**examples, **{n: torch.zeros_like(v) for n, v in floats.items()}}
+        trials["ones"] = {**examples, **{n: torch.ones_like(v) for n, v in floats.items()}}
+        trials["the negated example inputs"] = {**examples, **{n: -v for n, v in floats.items()}}
+    batched = {n: v for n, v in examples.items() if v.ndim}
+    if batched:
+        trials["a batch of three"] = {**examples, **{n: torch.cat([v, v, v])[:3] for n, v in batched.items()}}
+    return trials
 
 
 def _named(module: Any, given: Any, where: str) -> Mapping[str, Any]:

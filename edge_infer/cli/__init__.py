@@ -144,6 +144,33 @@ def _crashed(command: str, name: str) -> EdgeInferError:
     )
 
 
+# The names that other tools give to what our options do.
+_OTHER_NAMES = {
+    "--precision int8": ("--quantize", "--quantise", "--quant", "--int8", "--optimize"),
+    "--precision fp16": ("--half", "--fp16", "--float16"),
+    "--precision": ("--dtype", "--type", "--bits"),
+    "--device cuda": ("--gpu", "--cuda", "--use-gpu"),
+    "--device": ("--accelerator",),
+    "--backend": ("--engine", "--provider", "--providers", "--runtime", "--ep"),
+    "--output": ("--out", "--outfile", "--output-dir", "--out-dir", "--dest"),
+    "--calibration": ("--data", "--dataset", "--representative-dataset", "--calib"),
+    "--eval": ("--validation", "--val", "--test-data", "--evaluate"),
+    "--shape": ("--imgsz", "--input-shape", "--input-shapes", "--batch", "--size"),
+    "--labels": ("--classes", "--names", "--class-names"),
+    "--force": ("--overwrite", "--yes", "--exist-ok"),
+    "--input": ("--data", "--image", "--file"),
+    "--threads": ("--num-threads", "--num_threads", "--cpus"),
+    "--json": ("--output-json", "--as-json"),
+}
+
+
+def _meant(error: click.NoSuchOption) -> list[str]:
+    """Return what our options call what an unknown option means in other tools."""
+    known = {flag for one in error.ctx.command.params for flag in one.opts} if error.ctx else set()
+    name = error.option_name.partition("=")[0].lower()
+    return [ours for ours, others in _OTHER_NAMES.items() if name in others and ours.partition(" ")[0] in known][:1]
+
+
 def main_here() -> None:
     """Run the command line in this process: exit with 0 when done, 1 when the job failed, 2 on wrong usage."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
@@ -159,6 +186,8 @@ def main_here() -> None:
         output.talk("Interrupted")
         sys.exit(130)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error.possibilities = _meant(error) or error.possibilities
         error.show()
         sys.exit(error.exit_code)
     except Exception as error:

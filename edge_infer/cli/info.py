@@ -10,6 +10,7 @@ import click
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output, tflite_info
+from edge_infer.formats.onnx import read_contents
 from edge_infer.runtime.load import load
 
 
@@ -19,8 +20,9 @@ from edge_infer.runtime.load import load
 def info(source: str, as_json: bool) -> None:
     """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality.
 
-    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. Of a .tflite file it shows the operators, what
-    the weights are stored in, and an estimate of the memory that it needs beside them.
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. Of a .onnx file it shows the opsets and the
+    operators, of a .tflite file also what the weights are stored in, and an estimate of the memory that it needs beside
+    them.
     """
     if source.endswith(".tflite") and Path(source).is_file():
         tflite_info.show(Path(source), as_json=as_json)
@@ -31,6 +33,9 @@ def info(source: str, as_json: bool) -> None:
     if not inputs:
         with load(bundle) as session:
             inputs, outputs = session.inputs, session.outputs
+    contents = None
+    if source.endswith(".onnx") and Path(source).is_file():
+        contents = read_contents(Path(source).read_bytes())  # the engine or the bundle has refused what is no model
     quality = _quality(source)
     rows: list[dict[str, Any]] = []
     for variant in manifest.variants:
@@ -56,6 +61,7 @@ def info(source: str, as_json: bool) -> None:
                 "inputs": [spec.to_json() for spec in inputs],
                 "outputs": [spec.to_json() for spec in outputs],
                 "variants": rows,
+                **({} if contents is None else contents._asdict()),
                 "examples": len(bundle.examples()),
                 "labels": bundle.labels(),
                 "files": [entry.to_json() for entry in manifest.files.values()],
@@ -71,6 +77,9 @@ def info(source: str, as_json: bool) -> None:
         output.data(f"labels  {len(bundle.labels())}: {', '.join(bundle.labels()[:10])}")
     if manifest.examples:
         output.data(f"golden  {len(bundle.examples())} examples")
+    if contents is not None:
+        output.data("opset   " + ", ".join(f"{domain} {version}" for domain, version in contents.opsets.items()))
+        output.data("nodes   " + ", ".join(f"{name} {count}" for name, count in contents.operators.items()))
     output.data("")
     output.table(
         ["variant", "size", "targets", "sqnr dB", "file"],

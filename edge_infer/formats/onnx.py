@@ -144,3 +144,50 @@ def read_metadata(model: bytes) -> ModelMetadata:
                 elif part == 10:
                     graph_description = text_of(inner)
     return ModelMetadata(texts[2], graph_name, texts[4], texts[6], graph_description, version, custom)
+
+
+class Contents(Record):
+    """What a model is made of.
+
+    Attributes:
+        opsets: The version of each domain that it imports; `ai.onnx` is the default one.
+        operators: How many nodes each operator has, subgraphs and functions included, the most frequent first.
+    """
+
+    opsets: dict[str, int]
+    operators: dict[str, int]
+
+
+def read_contents(model: bytes) -> Contents:
+    """Read a model's opsets and count its operators.
+
+    Raises:
+        ValueError: The bytes are not an ONNX model.
+
+    >>> "Conv" in read_contents(open("examples/digits/digits.onnx", "rb").read()).operators
+    True
+    """
+    opsets = {}
+    for number, value in fields(memoryview(model)):
+        if number == 8 and isinstance(value, memoryview):
+            entry = dict(fields(value))
+            version = entry.get(2, 0)
+            opsets[text_of(entry.get(1, 0)) or "ai.onnx"] = version if isinstance(version, int) else 0
+    counts: dict[str, int] = {}
+    for name in _operators(memoryview(model), "model", _MAX_DEPTH):
+        counts[name] = counts.get(name, 0) + 1
+    return Contents(opsets, dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))))
+
+
+def _operators(message: memoryview, kind: str, depth: int) -> Iterator[str]:
+    """Give the operator of each node, with its domain where that is not the default one."""
+    if not depth:
+        raise ValueError(f"not a protobuf message: {_MAX_DEPTH} messages in one another")
+    if kind == "node":
+        parts = dict(fields(message))
+        domain, operator = text_of(parts.get(7, 0)), text_of(parts.get(4, 0))
+        yield operator if domain in ("", "ai.onnx") else f"{domain}.{operator}"
+    for number, value in fields(message):
+        part = _PARTS[kind].get(number)
+        if part in ("graph", "function", "node", "attribute") and not isinstance(value, int):
+            yield from _operators(value, part, depth - 1)

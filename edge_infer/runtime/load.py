@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from edge_infer.platform import host
-from edge_infer.runtime.options import LoadOptions
+from edge_infer.runtime.options import LoadOptions, from_environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ def load(
         source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, the URL of a model
             on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
             model of a signed store, `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
-        device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`.
-        backend: The engine to use; None to choose.
+        device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`. `auto` is what the
+            environment's `EDGE_INFER_DEVICE` names, where it is set.
+        backend: The engine to use; None for the environment's `EDGE_INFER_BACKEND`, where it is set, else to choose.
         variant: The id of the variant to use, such as `onnx/int8`; None to choose.
         threads: The threads that one operator may use; None for what was measured, else as many as this process may.
         latency_budget_ms: The time that a call may take: of the variants that were measured within it on this machine,
@@ -77,6 +78,7 @@ def load(
 
 def load_with(source: str | os.PathLike[str] | Bundle, asked: LoadOptions) -> Session:
     """Load a model as `load` does, whose options are one record."""
+    asked = from_environment(asked)
     with _head_start(source, asked) or _Nothing():
         from edge_infer.runtime.loader import opened
 
@@ -106,7 +108,7 @@ async def load_async(
         return await host.run_in_thread(lambda: load_with(source, asked))
     from edge_infer.runtime.loader import opened
 
-    return await opened(source, asked, may_wait=True)
+    return await opened(source, from_environment(asked), may_wait=True)
 
 
 class _Nothing:

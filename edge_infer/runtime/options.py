@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from edge_infer.platform.records import Record
 
 TYPE_CHECKING = False
@@ -26,3 +28,16 @@ class LoadOptions(Record):
 
 
 DEFAULTS = LoadOptions()
+
+
+def from_environment(asked: LoadOptions) -> LoadOptions:
+    """Return options with the backend and the device of the environment where the caller leaves them open.
+
+    `EDGE_INFER_BACKEND` and `EDGE_INFER_DEVICE` name them. Settings of one engine (`options`) and a stated backend or
+    device outrank them.
+    """
+    if asked.options is not None:
+        return asked
+    backend = asked.backend or os.environ.get("EDGE_INFER_BACKEND") or None
+    device = os.environ.get("EDGE_INFER_DEVICE") or "auto" if asked.device == "auto" else asked.device
+    return asked._replace(backend=backend, device=device)

@@ -163,10 +163,17 @@ def check_device(device: str) -> str:
     if kind not in DEVICES:
         raise InputError(
             f"Device `{device}` is not known; choose from {listed(list(DEVICES))}",
-            hint=did_you_mean(kind, list(DEVICES)),
+            hint=_device_meant(kind),
             allowed=list(DEVICES),
         )
     return "wasm" if kind == "cpu" and host.in_browser() else device
+
+
+def _device_meant(kind: str) -> str:
+    """Return what to write for a device that is not known: a GPU is `cuda` natively and `webgpu` in a page."""
+    if kind.lower() in ("gpu", "nvidia"):
+        return "write webgpu" if host.in_browser() else "write cuda; in a page webgpu"
+    return did_you_mean(kind, list(DEVICES)) or "edge-infer backends"
 
 
 def worth_measuring(manifest: Manifest, asked: LoadOptions) -> list[Choice]:

@@ -92,6 +92,11 @@ class Session:
 
             self._lock = Lock()
 
+    @property
+    def labels(self) -> list[str]:
+        """The class names of the bundle; an empty list where it has none."""
+        return self.bundle.labels()
+
     # -- running --
 
     def run(

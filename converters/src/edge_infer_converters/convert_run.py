@@ -10,6 +10,7 @@ from edge_infer.bundle.manifest import State, Variant
 from edge_infer.errors import (
     AccuracyError,
     ConversionError,
+    InputError,
     UnsupportedModel,
     listed,
 )
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
 MAX_CALIBRATION_CALLS = 512
 
 
+# A bundle is a folder: an output of these names is meant as one file, which `convert` does not write.
+_MODEL_SUFFIXES = (".onnx", ".ort", ".tflite", ".pt", ".pt2", ".h5", ".keras")
+
+
 def convert(
     model: FilePath,
     output: FilePath,
@@ -73,6 +78,9 @@ def convert(
     reporter = reporter or LogReporter()
     recipe.budget.check(has_evaluation=evaluation is not None)
     version = checked_version(version)
+    if Path(output).suffix.lower() in _MODEL_SUFFIXES:
+        folder = Path(output).with_suffix(".bundle")
+        raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
     with BundleWriter(output, force=force) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))

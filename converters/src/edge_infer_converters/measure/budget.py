@@ -31,6 +31,12 @@ class Budget:
     max_latency_ratio: float | None = None
 
     def __post_init__(self) -> None:
+        if self.max_loss is not None and not 0 <= self.max_loss < 1:
+            raise InputError(
+                f"Loss {self.max_loss} is not a share, expected 0 or more and less than 1",
+                hint="write 0.01 or '1%' for 1 %",
+                got=self.max_loss,
+            )
         if self.max_latency_ratio is not None and not 0 < self.max_latency_ratio < float("inf"):
             raise InputError(
                 f"Latency ratio {self.max_latency_ratio} cannot be reached, expected a number above 0",
@@ -76,15 +82,19 @@ def parse_share(text: str) -> float:
     """Read `1%` or `0.01` as 0.01.
 
     Raises:
-        InputError: It is neither, or not between 0 and 1.
+        InputError: It is neither, or not a share from 0 to less than 1: 1 means 100 %.
 
     >>> parse_share("2.5%")
     0.025
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
-    if not 0 <= share <= 1:
-        raise InputError(f"Loss {text!r} is not a share, expected 0% to 100%", hint="write 1% or 0.01", got=text)
+    if share == 1:
+        raise InputError(f"Loss {text!r} means 100 %, which any file keeps", hint="write 1% or 0.01 for 1 %", got=text)
+    if not 0 <= share < 1:
+        raise InputError(
+            f"Loss {text!r} is not a share, expected 0% or more and less than 100%", hint="write 1% or 0.01", got=text
+        )
     return round(share, 12)
 
 

@@ -47,7 +47,9 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
         if one.variant.id != source_id and one.quality.verdict.word == "fail":
             kept = replace(one, is_kept=False)
         elif one.variant.id != source_id and limit is not None and one.nbytes > limit:
-            reason = f"it has {one.nbytes / 1000:.1f} kB, at most {limit / 1000:.1f} kB are asked for"
+            asked = (recipe.budget.max_size or 0) / 1000
+            beside = f"; the best found has {limit / 1000:.1f} kB" if missed else ""
+            reason = f"it has {one.nbytes / 1000:.1f} kB, at most {asked:.1f} kB are asked for{beside}"
             kept = replace(one, is_kept=False, quality=replace(one.quality, verdict=Verdict("fail", reason)))
         chosen.append(kept)
     return chosen, missed

@@ -230,11 +230,24 @@ class Reference:
         return dict(zip(self.outputs, results, strict=True))
 
 
+_KINDS = {
+    ".pt": "a file of PyTorch",
+    ".pth": "a file of PyTorch",
+    ".h5": "a file of Keras",
+    ".keras": "a file of Keras",
+    ".safetensors": "weights without a graph",
+    ".pb": "a file of TensorFlow",
+}
+
+
 def _parse(path: Path) -> onnx.ModelProto:
     if path.suffix in (".tflite", ".pt", ".pth", ".h5", ".keras", ".safetensors", ".pb"):
+        if not path.is_file():
+            raise ConversionError(f"There is no file `{path}`", hint="name an .onnx, .ort, .pt2 or .tflite file")
         raise ConversionError(
-            f"`{path}` is not an ONNX model; `convert` reads .onnx and .pt2",
-            hint="export it to ONNX first, or make it in Python: edge-infer convert module:function",
+            f"`{path}` is {_KINDS.get(path.suffix, 'not an ONNX model')}, which `convert` does not read as a file; "
+            "expected .onnx, .ort, .pt2 or .tflite",
+            hint="edge-infer convert module:function, where `function` of module.py loads it and returns the model",
         )
     try:
         if path.is_file() and path.stat().st_size > MAX_BYTES:

@@ -187,7 +187,8 @@ def main_here() -> None:
         sys.exit(130)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            error.possibilities = _meant(error) or error.possibilities
+            meant = _meant(error) or error.possibilities
+            error = click.NoSuchOption(error.option_name, possibilities=meant, ctx=error.ctx)
         error.show()
         sys.exit(error.exit_code)
     except Exception as error:

@@ -45,6 +45,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
     try:
         import onnxscript  # noqa: F401  torch.onnx needs it and says so late
         import torch
+        from torch.jit import TracerWarning  # type: ignore[attr-defined]
     except ImportError as error:
         raise ConversionError(
             f"Exporting from torch needs {error.name}, which is not installed",
@@ -89,14 +90,14 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
             axes = {name: {0: "batch"} for name in (*(n for n, v in examples.items() if v.ndim), *names)}
             try:
                 with warnings.catch_warnings(record=True) as said:
-                    warnings.simplefilter("always", torch.jit.TracerWarning)
+                    warnings.simplefilter("always", TracerWarning)
                     torch.onnx.export(module, (), str(path), kwargs=examples, dynamo=False, dynamic_axes=axes, **common)
             except Exception as older:
                 raise ConversionError(
                     f"torch cannot export `{where}`: {first_line(newer)}; the older exporter: {first_line(older)}",
                     hint="torch.export.export(model, args) says more",
                 ) from newer
-            _refuse_baked([one for one in said if one.category is torch.jit.TracerWarning], where)
+            _refuse_baked([one for one in said if one.category is TracerWarning], where)
     _compare(module, examples, path, where)
 
 

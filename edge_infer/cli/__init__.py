@@ -187,8 +187,9 @@ def main_here() -> None:
         sys.exit(130)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            meant = _meant(error) or error.possibilities
-            error = click.NoSuchOption(error.option_name, possibilities=meant, ctx=error.ctx)
+            meant = _meant(error)
+            if meant:
+                error = click.UsageError(f"{error.message} Did you mean {' or '.join(meant)}?", error.ctx)
         error.show()
         sys.exit(error.exit_code)
     except Exception as error:

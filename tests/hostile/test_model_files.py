@@ -172,7 +172,9 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
 def test_another_format_is_named_as_such(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
 
-    with pytest.raises(ConversionError, match=r"is not an ONNX model; `convert` reads \.onnx and \.pt2"):
+    with pytest.raises(
+        ConversionError, match=r"`convert` does not read as a file; expected \.onnx, \.ort, \.pt2 or \.tflite"
+    ):
         convert(tmp_path / name, tmp_path / "out.bundle")
 
 

@@ -303,6 +303,8 @@ def _lost_slice(name: str, references: list[Any], results: list[Any], whole: _Su
         sizes = {shape[axis] for shape in shapes}
         if len(sizes) > 1 or not 2 <= max(sizes) <= _MAX_SLICES:
             continue
+        if max(sizes) ** 2 > sum(one.size for one in references):  # places, such as anchors: one value has no scale
+            continue
         others = tuple(other for other in range(len(shapes[0])) if other != axis)
         found = sum(((one.astype(float) / whole.unit) ** 2).sum(axis=others) for one in references)
         scales = numpy.sqrt(found[found > 0])

@@ -262,3 +262,13 @@ def test_lists_and_arrays_have_the_same_measures(monkeypatch: pytest.MonkeyPatch
 
     for one, other in zip(compare([runs[0]], [runs[1]]), by_numpy, strict=True):
         assert one == other or one == pytest.approx(other, rel=1e-9)
+
+
+def test_places_are_no_slices() -> None:
+    """One score of each of 900 anchors: that one of them is off says nothing about the others."""
+    want = np.random.default_rng(0).normal(-5, 3, (1, 900, 1)).astype(np.float32)
+    want[0, 7] = 0.1
+    got = want.copy()
+    got[0, 7] = -0.2
+
+    assert verdict_of(want, got) == "ok"

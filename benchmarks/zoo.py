@@ -19,14 +19,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -43,7 +40,7 @@ from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from tests.support import limited, real_models
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tests.support.limited import Finished
 
@@ -249,21 +246,9 @@ def _is_same(path: Path, bundle: Path, place: Path) -> bool | None:
         return False
     if _digests(again) != first:
         return False
-    with load_on_all():
+    with limited.load_on_all():
         done = command("convert", path, "-o", again, "--json", "--force")
     return done.code == 0 and _digests(again) == first
-
-
-@contextmanager
-def load_on_all() -> Iterator[None]:
-    """Keep all processors busy."""
-    burners = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(multiprocessing.cpu_count())]
-    try:
-        yield
-    finally:
-        for one in burners:
-            one.kill()
-            one.wait()
 
 
 def _peer(path: Path, bundle: Path, place: Path, samples: Path) -> str:

@@ -62,11 +62,7 @@ class Row(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         """Describe this for machines."""
-        each = {
-            name: {**one._asdict(), "probability_err": _finite(one.probability_err)}
-            for name, one in self.outputs.items()
-        }
-        return {**self._asdict(), "outputs": each}
+        return {**self._asdict(), "outputs": {name: one._asdict() for name, one in self.outputs.items()}}
 
 
 @click.command()
@@ -296,10 +292,6 @@ def _figures(parity: Parity | None) -> tuple[str, str, str, str]:
     largest = f"{parity.steps:.0f} steps" if parity.steps else _number(parity.max_err, ".1e")
     sqnr_db = "exact" if parity.sqnr_db == math.inf and not parity.steps else _number(parity.sqnr_db, ".1f")
     return largest, sqnr_db, _number(parity.cosine, ".6f"), _number(parity.top1, ".3f")
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _number(value: float, style: str) -> str:

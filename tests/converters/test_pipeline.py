@@ -20,6 +20,7 @@ from edge_infer.errors import AccuracyError, BundleError, ConversionError, Input
 from edge_infer.parity import comparison
 from edge_infer_converters import Recipe, convert
 from edge_infer_converters.bundle_writer import BundleWriter
+from edge_infer_converters.measure.budget import Budget
 from edge_infer_converters.measure.crash_test import crashing
 from edge_infer_converters.writers.tflite.formulas import Formula
 from edge_infer_converters.writers.tflite.rules import RULES
@@ -475,3 +476,31 @@ def test_a_file_that_is_wrong_for_two_samples_gets_a_batch_of_one(
     (one,) = made.variants
     assert one.quality.verdict.word == "ok"
     assert one.variant.inputs == (TensorSpec("x", "float32", [1, 4]),)
+
+
+def blind_detector() -> bytes:
+    """Boxes up to 640 and scores up to 1 in one output, joined by an addition: int8 has one step for all of it."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(0, 0.3, (10, 16, 1)).astype(np.float32),
+        "scale": np.array([640.0] * 4 + [1.0] * 6, np.float32).reshape(1, 10, 1),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"]),
+        helper.make_node("Sigmoid", ["h"], ["s"]),
+        helper.make_node("Mul", ["s", "scale"], ["y"]),
+    ]
+    return zoo.model(nodes, [zoo.value("x", [1, 16, 200])], [zoo.value("y", [1, 10, 200])], weights)
+
+
+@pytest.mark.parametrize("budget", [Budget(), Budget(min_sqnr_db=25.0)], ids=["no budget", "an SQNR"])
+def test_a_detector_that_int8_makes_blind_fails_whatever_sqnr_was_asked_for(tmp_path: Path, budget: Budget) -> None:
+    (tmp_path / "net.onnx").write_bytes(blind_detector())
+    recipe = Recipe(formats=("onnx",), precisions=("fp32", "int8"), keep_all=True, budget=budget)
+
+    made = convert(tmp_path / "net.onnx", tmp_path / "net.bundle", recipe=recipe)
+
+    (quality,) = [one.quality for one in made.variants if one.variant.precision == "int8"]
+    assert quality.parity.sqnr_db > 25
+    assert quality.verdict.word == "fail"
+    assert "nothing is left of `y[:, " in quality.verdict.reason

@@ -122,9 +122,8 @@ def test_the_command_line_verifies_the_bundle() -> None:
 
     rows = {f"{row['backend']} {row['variant']}": row["verdict"] for row in json.loads(run.stdout)["rows"]}
     assert set(rows) == {f"{entry['backend']} {entry['variant']}" for entry in expected()}
-    failed = [name for name, verdict in rows.items() if verdict == "fail"]
-    # Computed in float16 the fp16 variant has 57 dB; float16 that is only stored must have 60.
-    assert failed == (["onnxruntime onnx/fp16"] if MACHINE == "pi5" else [])
+    # A Pi 5 computes the fp16 variant in float16: 57 dB, above the limit of 50.
+    assert [name for name, verdict in rows.items() if verdict == "fail"] == []
 
 
 @pytest.mark.skipif(not Path("/proc/sys/kernel/arch").exists(), reason="Linux before 6.1 does not say what it runs on")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from contextlib import contextmanager
 from http.client import HTTPResponse
@@ -12,6 +13,8 @@ import pytest
 import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
@@ -19,6 +22,7 @@ from edge_infer.server.http.listener import listen, url_of
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, row
+from tests.support.server.streams import answer, raw, stream
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -99,6 +103,24 @@ class Kept:
 
     def __getattr__(self, name: str) -> Any:
         return (lambda: None) if name == "close" else getattr(self.file, name)
+
+
+def test_streams_and_refused_handshakes_are_those_of_any_asgi_server(ports: tuple[int, int]) -> None:
+    for port in ports:
+        url = f"http://127.0.0.1:{port}"
+        with stream(url) as connection:
+            connection.send(raw(1, 2.0))
+            assert answer(connection.recv(30)) == (1, None, row(2.0))
+            connection.send("a text")
+            with pytest.raises(ConnectionClosed) as closed:
+                connection.recv(30)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1003
+        for path, code in (("/v2/models/none/stream", "model_not_found"), ("/nothing", "not_found")):
+            with pytest.raises(InvalidStatus) as refused:
+                connect(f"ws://127.0.0.1:{port}{path}")
+            assert refused.value.response.status_code == 404
+            assert json.loads(bytes(refused.value.response.body or b""))["code"] == code
 
 
 def answers(port: int, methods: list[str], pieces: list[bytes]) -> list[tuple[int, dict[str, str], bytes]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 _GB = 10**9
@@ -89,3 +92,15 @@ def run(
             used.ru_maxrss * 1024,
             is_late,
         )
+
+
+@contextmanager
+def load_on_all() -> Iterator[None]:
+    """Keep all processors busy."""
+    burners = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(multiprocessing.cpu_count())]
+    try:
+        yield
+    finally:
+        for one in burners:
+            one.kill()
+            one.wait()

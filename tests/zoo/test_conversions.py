@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
-import sys
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import limited, real_models
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 ZOO = real_models.folder()
@@ -35,18 +28,6 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def load_on_all() -> Iterator[None]:
-    """Keep all processors busy."""
-    burners = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(multiprocessing.cpu_count())]
-    try:
-        yield
-    finally:
-        for one in burners:
-            one.kill()
-            one.wait()
-
-
 def converted(path: Path, bundle: Path) -> dict[str, str]:
     """Convert a model; return the digest of each file of the bundle but `quality.json`, which holds timings."""
     command = (*real_models.EDGE_INFER, "convert", os.fspath(path), "-o", os.fspath(bundle), "--no-cache")
@@ -62,7 +43,7 @@ def test_a_conversion_gives_the_same_bytes_each_time(name: str, tmp_path: Path) 
     first = converted(ZOO / name, tmp_path / "first")
 
     assert converted(ZOO / name, tmp_path / "second") == first
-    with load_on_all():
+    with limited.load_on_all():
         assert converted(ZOO / name, tmp_path / "third") == first
 
 

@@ -112,8 +112,8 @@ def measure_quality(
     beyond = _beyond(budget, variant, figures, metric, loss)
     if beyond is not None:
         verdict = beyond if verdict.word != "fail" else verdict
-    elif verdict.word == "fail" and budget.decides and isfinite(figures.max_err):
-        verdict = measures.Verdict("warn", verdict.reason)  # the user's budget outranks the usual limits
+    elif verdict.word == "fail" and _outranks(budget, figures, metric):
+        verdict = measures.Verdict("warn", verdict.reason)
     return Quality(
         figures,
         verdict,
@@ -148,6 +148,14 @@ def describe_machine() -> dict[str, str]:
     processor = read_processor()
     cpu = " ".join([processor.model or platform.processor() or platform.machine(), *processor.features])
     return {"cpu": cpu, "python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _outranks(budget: Budget, figures: measures.Parity, metric: Metric) -> bool:
+    """Tell whether the budget, which is kept, outranks the usual limits.
+
+    A cosine and an SQNR do not see a lost slice, for which the limit on slices is there; a metric on labels does.
+    """
+    return budget.decides and isfinite(figures.max_err) and not (figures.lost and metric.name == "cosine")
 
 
 def _beyond(

@@ -170,7 +170,7 @@ def _plain_gemm_biases(graph: onnx.GraphProto) -> None:
             continue
         bias, width = numpy_helper.to_array(constants[node.input[2]]), constants[node.input[1]].dims[-1]
         if bias.shape == (width,) or bias.ndim > 2 or (bias.ndim == 2 and bias.shape[0] != 1):
-            continue  # one value for each sample is no bias of a channel
+            continue  # one value for each sample is not the bias of a channel
         row = numpy_helper.from_array(np.broadcast_to(bias.reshape(-1), (width,)).copy(), fresh(f"{node.input[2]}/row"))
         graph.initializer.append(row)
         node.input[2] = row.name

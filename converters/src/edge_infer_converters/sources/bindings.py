@@ -55,8 +55,8 @@ def bind_inputs(model: onnx.ModelProto, bindings: Mapping[str, Any]) -> onnx.Mod
         bindings: For each input named, a number for all its elements, or an array of them.
 
     Raises:
-        InputError: There is no such input, it would be the last, a value does not fit its type, or the count of values
-            does not fit its shape.
+        InputError: An input is unknown, all inputs are bound, a value does not fit the input's type, or the count of
+            values does not fit its shape.
     """
     if not bindings:
         return model

@@ -230,7 +230,8 @@ class Reference:
         return dict(zip(self.outputs, results, strict=True))
 
 
-_KINDS = {
+#: Files of other tools, by suffix.
+_OTHER_FILES = {
     ".pt": "a file of PyTorch",
     ".pth": "a file of PyTorch",
     ".h5": "a file of Keras",
@@ -241,12 +242,12 @@ _KINDS = {
 
 
 def _parse(path: Path) -> onnx.ModelProto:
-    if path.suffix in (".tflite", ".pt", ".pth", ".h5", ".keras", ".safetensors", ".pb"):
+    other = _OTHER_FILES.get(path.suffix)
+    if other is not None:
         if not path.is_file():
             raise ConversionError(f"There is no file `{path}`", hint="name an .onnx, .ort, .pt2 or .tflite file")
         raise ConversionError(
-            f"`{path}` is {_KINDS.get(path.suffix, 'not an ONNX model')}, which `convert` does not read as a file; "
-            "expected .onnx, .ort, .pt2 or .tflite",
+            f"`{path}` is {other}, which `convert` does not read as a file; expected .onnx, .ort, .pt2 or .tflite",
             hint="edge-infer convert module:function, where `function` of module.py loads it and returns the model",
         )
     try:

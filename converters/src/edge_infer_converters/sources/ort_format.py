@@ -34,7 +34,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
     """Read an `.ort` file; `sources.onnx.take` tells what it refuses beside the errors here.
 
     Raises:
-        ConversionError: There is no such file, it is not in ORT format, or it is cut short.
+        ConversionError: The file does not exist, is not in ORT format, or is cut short.
     """
     place = Path(path)
     try:

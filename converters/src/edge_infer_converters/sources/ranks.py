@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def with_ranks(model: onnx.ModelProto, inputs: Sequence[TensorSpec], name: str) -> onnx.ModelProto:
     """Return the model with a shape for each tensor that it gives: the model itself where none is missing.
 
-    A model that does not run on random inputs is returned as it is.
+    A model that does not run on random inputs is returned unchanged.
 
     Args:
         model: A valid model.

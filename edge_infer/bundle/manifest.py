@@ -29,6 +29,7 @@ PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
 _RESERVED = ("pipeline", "chain")
 _RESERVED_IN_VARIANT = ("generate", "stream")
+_PARITY = ("sqnr_db", "max_err", "top1", "equal", "steps", "lost_slices")
 _HEX = r"[0-9a-f]{64}"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _VARIANT_ID = r"[a-z0-9]+/[a-z0-9][a-z0-9._-]{0,63}"
@@ -94,9 +95,13 @@ class Variant:
         inputs: Its input specs where they differ from the bundle's, else None.
         outputs: Likewise its output specs.
         state: What a stream carries from step to step.
+        parity: By output, how far from the source it may be; see `edge_infer.parity.verdict`.
     """
 
-    __slots__ = ("external", "file", "format", "id", "inputs", "options", "outputs", "precision", "state", "targets")
+    __slots__ = (
+        *("external", "file", "format", "id", "inputs", "options", "outputs", "parity", "precision", "state"),
+        "targets",
+    )
 
     def __init__(
         self,
@@ -111,6 +116,7 @@ class Variant:
         inputs: Sequence[TensorSpec] | None = None,
         outputs: Sequence[TensorSpec] | None = None,
         state: Sequence[State] = (),
+        parity: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         self.id = id
         self.format = format
@@ -122,6 +128,7 @@ class Variant:
         self.inputs = None if inputs is None else tuple(inputs)
         self.outputs = None if outputs is None else tuple(outputs)
         self.state = tuple(state)
+        self.parity = {output: dict(figures) for output, figures in (parity or {}).items()}
 
     def __repr__(self) -> str:
         return f"Variant({self.id!r}, {self.file!r})"
@@ -145,6 +152,8 @@ class Variant:
             entry["outputs"] = [spec.to_json() for spec in self.outputs]
         if self.state:
             entry["state"] = [state.to_json() for state in self.state]
+        if self.parity:
+            entry["parity"] = self.parity
         return entry
 
 
@@ -335,7 +344,16 @@ def _parse_variant(entry: Any, where: str, files: Mapping[str, FileEntry]) -> Va
         inputs=parse_specs(entry["inputs"], f"{where}.inputs") if "inputs" in entry else None,
         outputs=parse_specs(entry["outputs"], f"{where}.outputs") if "outputs" in entry else None,
         state=[_parse_state(state, f"{where}.state") for state in _list(entry, "state", where, optional=True)],
+        parity=_parse_parity(entry.get("parity", {}), f"{where}.parity"),
     )
+
+
+def _parse_parity(entry: Any, where: str) -> dict[str, dict[str, float]]:
+    for output, figures in _object(entry, where).items():
+        for key, value in _object(figures, f"{where}.{output}").items():
+            if key in _PARITY and (isinstance(value, bool) or not isinstance(value, (int, float)) or value != value):
+                raise ManifestError(f"{where}.{output}.{key} is {value!r}, expected a number", got=value)
+    return {output: {key: figures[key] for key in _PARITY if key in figures} for output, figures in entry.items()}
 
 
 def _parse_state(entry: Any, where: str) -> State:

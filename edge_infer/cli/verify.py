@@ -14,8 +14,9 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
-from edge_infer.parity.comparison import compare_outputs, judge_outputs, worst_of
+from edge_infer.parity.comparison import Verdict, compare_outputs, worst_of
 from edge_infer.parity.quantization_steps import steps_apart
+from edge_infer.parity.verdict import Limits, changed_since, judge_variant
 from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import check_device, exact_engine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from edge_infer.bundle.manifest import Variant
     from edge_infer.cli.bisect import Bisection
     from edge_infer.formats.safetensors import Example
-    from edge_infer.parity.comparison import Parity, Verdict
+    from edge_infer.parity.comparison import Parity
     from edge_infer.tensors.tensor import Tensor
 
     Outputs = list[dict[str, Tensor]]
@@ -88,6 +89,11 @@ class Row(NamedTuple):
     metavar="NAME",
     help="With --bisect: an engine or a variant to compare with, whether the variant disagrees or not.",
 )
+@click.option("--atol", type=float, metavar="ERROR", help="Each value may be off by so much, and by --rtol beside it.")
+@click.option("--rtol", type=float, metavar="SHARE", help="Each value may be off by this share of the source's.")
+@click.option("--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="The least SQNR of each output.")
+@click.option("--min-cosine", type=float, metavar="COSINE", help="The least cosine of each output.")
+@click.option("--min-top1", type=float, metavar="SHARE", help="The least share of the same clear best classes.")
 @options.as_json
 def verify(
     source: str,
@@ -96,6 +102,11 @@ def verify(
     device: str,
     is_bisected: bool,
     against: str | None,
+    atol: float | None,
+    rtol: float | None,
+    min_sqnr_db: float | None,
+    min_cosine: float | None,
+    min_top1: float | None,
     as_json: bool,
 ) -> None:
     """Run a bundle's golden examples on every engine and compare with the fp32 source.
@@ -104,7 +115,9 @@ def verify(
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
     Exits with 1 where an output of a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 50 dB,
     int8 below 20 dB (warned below 30) or more than one step from the exact engine, another clear top-1 answer, or a
-    slice of which nothing is left. Probabilities near 0 are compared absolutely.
+    slice of which nothing is left. Probabilities near 0 are compared absolutely. A variant that was converted to less,
+    or whose source is not that near to itself, is compared with what its manifest says of it; an integer variant also
+    where it had more. --atol, --rtol, --min-sqnr, --min-cosine and --min-top1 outrank all these, which then only warn.
 
     --bisect gives the inner values of ONNX variants out, and names the first node whose output differs: from native
     ONNX Runtime for another engine, else from the fp32 variant.
@@ -112,11 +125,14 @@ def verify(
     \b
     edge-infer verify digits.bundle
     edge-infer verify digits.bundle --variant onnx/int8 --bisect --against onnx/fp32
+    edge-infer verify digits.bundle --min-cosine 0.99
     edge-infer verify digits.bundle --backend ort-web --backend litert-web --json
     edge-infer verify digits.bundle --backend ort-web --device webgpu
     """  # noqa: D301  click reads the \b
     if against is not None and not is_bisected:
         raise click.UsageError("--against needs --bisect")
+    limits = Limits(atol, rtol, min_sqnr_db, min_cosine, min_top1)
+    limits.check()
     device = check_device(device)
     with suppress(ImportError):
         import numpy  # noqa: F401  with it outputs are compared fast, and slice by slice
@@ -132,7 +148,8 @@ def verify(
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if get_backend(name).page_devices else _run_here
-            rows += work(bundle, name, device, fitting, examples, lambda advance=advance: advance(1))  # type: ignore[misc]
+            judge = Judge(bundle, name, examples, limits)
+            rows += work(judge, device, fitting, lambda advance=advance: advance(1))  # type: ignore[misc]
     failed = [row for row in rows if row.verdict == "fail"]
     found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})
     if as_json:
@@ -211,64 +228,88 @@ def _bisected(
     return found, refused
 
 
-def _run_here(
-    bundle: Bundle, name: str, device: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
-) -> list[Row]:
+class Judge:
+    """Judges what an engine gives for a bundle's golden examples.
+
+    Args:
+        bundle: The bundle.
+        engine: The engine's name.
+        examples: The golden examples.
+        limits: What the user asks for.
+    """
+
+    def __init__(self, bundle: Bundle, engine: str, examples: list[Example], limits: Limits) -> None:
+        self.bundle = bundle
+        self.engine = engine
+        self.examples = examples
+        self._references = [outputs for _, outputs in examples]
+        self._limits = limits
+
+    def row(self, variant: Variant, version: str, results: Outputs) -> Row:
+        """Judge the outputs of a variant."""
+        outputs = compare_outputs(self._references, results)
+        verdict = judge_variant(outputs, variant)
+        steps = None
+        exact = exact_engine(variant.format)
+        is_integer = variant.precision not in ("fp32", "fp16")
+        if is_integer and exact not in ("", self.engine) and get_backend(exact).availability().ready:
+            steps = self._steps_from(exact, variant, results)
+            if steps > _MAX_STEPS and verdict.word != "fail":
+                verdict = Verdict("fail", f"{steps:.1f} quantization steps from {exact}, expected at most 1")
+        elif verdict.word == "ok" and exact == self.engine and (change := changed_since(outputs, variant)):
+            verdict = Verdict("warn", change)
+        if self._limits.is_set:
+            verdict = self._limits.judge(outputs, self._references, results, verdict)
+        parity = worst_of(outputs.values())
+        return Row(variant.id, self.engine, version, *parity[:3], steps, verdict.word, verdict.reason, outputs)
+
+    def failure(self, variant: Variant, error: EdgeInferError, word: str = "fail") -> Row:
+        """Describe a variant that cannot run."""
+        return Row(variant.id, self.engine, "", math.nan, math.nan, math.nan, None, word, error.message)
+
+    def _steps_from(self, exact: str, variant: Variant, results: Outputs) -> float:
+        with load(
+            self.bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor"
+        ) as session:
+            return steps_apart([session.run(inputs) for inputs, _ in self.examples], results)
+
+
+def _run_here(judge: Judge, device: str, variants: list[Variant], done: Callable[[], None]) -> list[Row]:
     rows = []
     for variant in variants:
         try:
-            with load(bundle, backend=name, variant=variant.id, device=device, strict=True, arrays="tensor") as session:
-                results = [session.run(inputs) for inputs, _ in examples]
-            rows.append(_judged(bundle, variant, name, get_backend(name).version(), examples, results))
+            with load(
+                judge.bundle, backend=judge.engine, variant=variant.id, device=device, strict=True, arrays="tensor"
+            ) as session:
+                results = [session.run(inputs) for inputs, _ in judge.examples]
+            rows.append(judge.row(variant, get_backend(judge.engine).version(), results))
         except EdgeInferError as error:
-            rows.append(_failed(variant, name, error))
+            rows.append(judge.failure(variant, error))
         done()
     return rows
 
 
-def _run_in_page(
-    bundle: Bundle, name: str, device: str, variants: list[Variant], examples: list[Example], done: Callable[[], None]
-) -> list[Row]:
+def _run_in_page(judge: Judge, device: str, variants: list[Variant], done: Callable[[], None]) -> list[Row]:
     from edge_infer.server.app import create_app
     from edge_infer.server.http.in_thread import ServerThread
     from edge_infer.tools.browser.page import PagePython
 
     rows = []
-    model = bundle.manifest.name
-    models = {} if is_url(bundle.location) else {model: bundle.location}
+    model, location = judge.bundle.manifest.name, judge.bundle.location
+    models = {} if is_url(location) else {model: location}
     with ServerThread(create_app(models)) as server, PagePython(server.url, webgpu=device == "webgpu") as page:
-        url = f"{server.url}/models/{model}" if models else bundle.location
+        url = f"{server.url}/models/{model}" if models else location
         for variant in variants:
             try:
-                engine, results = page.run_examples(url, name, variant.id, device)
-                rows.append(_judged(bundle, variant, name, engine, examples, results))
+                engine, results = page.run_examples(url, judge.engine, variant.id, device)
+                rows.append(judge.row(variant, engine, results))
             except UnsupportedModel as error:
                 # What the GPU of this machine cannot compute, it does not compute wrongly.
-                rows.append(_failed(variant, name, error, "skip" if device == "webgpu" else "fail"))
+                rows.append(judge.failure(variant, error, "skip" if device == "webgpu" else "fail"))
             except EdgeInferError as error:
-                rows.append(_failed(variant, name, error))
+                rows.append(judge.failure(variant, error))
             done()
     return rows
-
-
-def _judged(bundle: Bundle, variant: Variant, name: str, engine: str, examples: list[Example], results: Outputs) -> Row:
-    outputs = compare_outputs([outputs for _, outputs in examples], results)
-    parity = worst_of(outputs.values())
-    verdict: Verdict = judge_outputs(outputs, variant.precision)
-    steps = None
-    exact = exact_engine(variant.format)
-    is_integer = variant.precision not in ("fp32", "fp16")
-    if is_integer and exact not in ("", name) and get_backend(exact).availability().ready:
-        with load(bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor") as session:
-            steps = steps_apart([session.run(inputs) for inputs, _ in examples], results)
-        if steps > _MAX_STEPS and verdict.word != "fail":
-            reason = f"{steps:.1f} quantization steps from {exact}, expected at most 1"
-            return Row(variant.id, name, engine, *parity[:3], steps, "fail", reason, outputs)
-    return Row(variant.id, name, engine, *parity[:3], steps, verdict.word, verdict.reason, outputs)
-
-
-def _failed(variant: Variant, name: str, error: EdgeInferError, word: str = "fail") -> Row:
-    return Row(variant.id, name, "", math.nan, math.nan, math.nan, None, word, error.message)
 
 
 def _show(rows: list[Row]) -> None:

@@ -62,6 +62,7 @@ class Parity(NamedTuple):
         probability_err: The largest absolute error of an output whose reference lies between 0 and 1; infinite where
             one does not.
         lost: The worst slice of which nothing is left, such as `y[:, 7]`; empty where there is none.
+        lost_slices: How many such slices there are.
     """
 
     max_err: float
@@ -73,6 +74,7 @@ class Parity(NamedTuple):
     steps: float = 0.0
     probability_err: float = inf
     lost: str = ""
+    lost_slices: int = 0
 
 
 class Verdict(NamedTuple):
@@ -108,6 +110,7 @@ def worst_of(parities: Iterable[Parity]) -> Parity:
         max((one.steps for one in every), default=0.0),
         max((one.probability_err for one in every), default=inf),
         next((one.lost for one in every if one.lost), ""),
+        sum(one.lost_slices for one in every),
     )
 
 
@@ -117,21 +120,6 @@ def compare_outputs(references: Sequence[Mapping[str, Any]], results: Sequence[M
     return {
         name: _compare_output(name, [r.get(name) for r in references], [r.get(name) for r in results]) for name in names
     }
-
-
-def judge_outputs(parities: Mapping[str, Parity], precision: str) -> Verdict:
-    """Judge each output by itself, and return the worst verdict, with the output's name where there are several."""
-    worst = Verdict("ok", "")
-    if not any(parity.values for parity in parities.values()):
-        return judge(Parity(0.0, inf, 1.0, 1.0, 0), precision)
-    for name, parity in parities.items():
-        if not parity.values:
-            continue
-        verdict = judge(parity, precision)
-        if ("ok", "warn", "fail").index(verdict.word) > ("ok", "warn", "fail").index(worst.word):
-            reason = f"`{name}`: {verdict.reason}" if len(parities) > 1 else verdict.reason
-            worst = Verdict(verdict.word, reason)
-    return worst
 
 
 def judge(parity: Parity, precision: str) -> Verdict:
@@ -220,7 +208,7 @@ class _Sums:
         self.product += wanted * got
         self.largest = max(self.largest, abs(error))
 
-    def parity(self, values: int, top1: float, *, is_probability: bool, lost: str = "") -> Parity:
+    def parity(self, values: int, top1: float, *, is_probability: bool, lost: tuple[str, int] = ("", 0)) -> Parity:
         """Return the measures of the output."""
         rms = sqrt(self.signal / self.count) if self.count else 0.0
         scale = sqrt(self.signal * self.power)
@@ -233,7 +221,7 @@ class _Sums:
             self.product / scale if scale else float(self.noise == 0),
             0.0,
             self.largest * self.unit if is_probability else inf,
-            lost,
+            *lost,
         )
 
 
@@ -287,17 +275,19 @@ def _compare_arrays(name: str, references: list[Any], results: list[Any]) -> Par
             sums.largest = max(sums.largest, float(abs(error).max(initial=0)))
     is_probability = all(bool(((want >= 0) & (want <= 1)).all()) for want, _, _ in pairs)
     top1 = _top1_of_arrays(references, results, sums.largest * unit)
-    lost = _lost_slice(name, [want for want, _, _ in pairs], [got for _, got, _ in pairs], sums) if sums.noise else ""
+    lost = ("", 0)
+    if sums.noise:
+        lost = _lost_slices(name, [want for want, _, _ in pairs], [got for _, got, _ in pairs], sums)
     return sums.parity(values, top1, is_probability=is_probability, lost=lost)
 
 
-def _lost_slice(name: str, references: list[Any], results: list[Any], whole: _Sums) -> str:
-    """Name the worst slice of an output of which nothing is left, along the axis on which scales differ most."""
+def _lost_slices(name: str, references: list[Any], results: list[Any], whole: _Sums) -> tuple[str, int]:
+    """Name the worst slice of which nothing is left, along the axis on which scales differ most, and count them all."""
     import numpy
 
     shapes = [one.shape for one in references]
     if len(shapes[0]) < 3:  # rows of classes and embeddings are judged as a whole
-        return ""
+        return "", 0
     chosen, widest, energies = 0, _SLICE_SPREAD, None
     for axis in range(1, len(shapes[0])):
         sizes = {shape[axis] for shape in shapes}
@@ -315,7 +305,7 @@ def _lost_slice(name: str, references: list[Any], results: list[Any], whole: _Su
         if spread > widest:
             chosen, widest, energies = axis, spread, found
     if energies is None:
-        return ""
+        return "", 0
     others = tuple(other for other in range(len(shapes[0])) if other != chosen)
     noise = sum(
         (((want.astype(float) - got) / whole.unit) ** 2).sum(axis=others)
@@ -329,9 +319,9 @@ def _lost_slice(name: str, references: list[Any], results: list[Any], whole: _Su
     ratio = noise / numpy.maximum(energies, 1e-300)
     lost = counts & (ratio > 10 ** (-SLICE_MIN_SQNR_DB / 10))
     if not lost.any():
-        return ""
+        return "", 0
     index = int(numpy.argmax(numpy.where(lost, ratio, 0)))
-    return f"{name}[{':, ' * chosen}{index}]"
+    return f"{name}[{':, ' * chosen}{index}]", int(lost.sum())
 
 
 def to_array(value: Any) -> Any:

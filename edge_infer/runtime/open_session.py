@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from edge_infer.backends.base import Runnable
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.bundle.manifest import Variant
     from edge_infer.runtime.options import LoadOptions
     from edge_infer.runtime.selection import Choice
 
@@ -66,7 +67,7 @@ async def open_session(
     runnable = _with_fallback(runnable, asked.fallback, asked.latency_budget_ms)
     session = Session(bundle, choice, runnable, asked, fallbacks)
     if asked.self_test:
-        await _self_test(session, choice.variant.precision, may_wait=may_wait)
+        await _self_test(session, choice.variant, may_wait=may_wait)
     return session
 
 
@@ -160,7 +161,7 @@ def _check_specs(bundle: Bundle, choice: Choice, runnable: Runnable) -> None:
             )
 
 
-async def _self_test(session: Session, precision: str, *, may_wait: bool) -> None:
+async def _self_test(session: Session, variant: Variant, *, may_wait: bool) -> None:
     """Close the session and raise if it does not give the golden outputs of its bundle."""
     examples = session.bundle.examples()
     try:
@@ -175,9 +176,10 @@ async def _self_test(session: Session, precision: str, *, may_wait: bool) -> Non
             raise ExecutionError(
                 f"Self-test failed: the golden examples do not fit the model: {error.message}"
             ) from error
-        from edge_infer.parity.comparison import compare_outputs, judge_outputs
+        from edge_infer.parity.comparison import compare_outputs
+        from edge_infer.parity.verdict import judge_variant
 
-        verdict = judge_outputs(compare_outputs([outputs for _, outputs in examples], results), precision)
+        verdict = judge_variant(compare_outputs([outputs for _, outputs in examples], results), variant)
         if verdict.word == "fail":
             raise ExecutionError(
                 f"Self-test failed: {session!r} against its golden examples: {verdict.reason}",

@@ -16,7 +16,8 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.quality import measured_quality
 from edge_infer.errors import EdgeInferError, InputError, UnsupportedModel
-from edge_infer.parity.comparison import FP32_MIN_SQNR_DB, compare_outputs, judge_outputs, worst_of
+from edge_infer.parity.comparison import FP32_MIN_SQNR_DB, compare_outputs, worst_of
+from edge_infer.parity.verdict import judge_variant
 from edge_infer.platform import host
 from edge_infer.runtime.measurements import Measurement, remember
 from edge_infer.runtime.open_session import open_session
@@ -205,7 +206,7 @@ def _measure(
                 if examples:
                     outputs = compare_outputs([outputs for _, outputs in examples], results)
                     sqnr_db = worst_of(outputs.values()).sqnr_db
-                    verdict = judge_outputs(outputs, way.variant.precision).word
+                    verdict = judge_variant(outputs, way.variant).word
                 sqnr_db = quality.get(way.variant.id, sqnr_db)
                 calls = _block_size(session, feeds)
             except EdgeInferError as error:

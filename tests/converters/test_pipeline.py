@@ -504,3 +504,49 @@ def test_a_detector_that_int8_makes_blind_fails_whatever_sqnr_was_asked_for(tmp_
     assert quality.parity.sqnr_db > 25
     assert quality.verdict.word == "fail"
     assert "nothing is left of `y[:, " in quality.verdict.reason
+
+
+def test_no_variant_must_be_nearer_to_the_source_than_the_source_is(tmp_path: Path) -> None:
+    """The model gives the small rest of large numbers: a rounding of its input shows in the fourth digit."""
+    nodes = [helper.make_node("Sub", ["x", "large"], ["y"])]
+    net = zoo.model(
+        nodes, [zoo.value("x", [1, 16])], [zoo.value("y", [1, 16])], {"large": np.full((1, 16), 4096, np.float32)}
+    )
+    (tmp_path / "net.onnx").write_bytes(net)
+    data = tmp_path / "data.npz"
+    np.savez(data, x=4096 + np.random.default_rng(0).uniform(-1, 1, (4, 16)).astype(np.float32))
+
+    convert(tmp_path / "net.onnx", tmp_path / "net.bundle", calibration=data, evaluation=data)
+
+    source = Bundle.open(tmp_path / "net.bundle").manifest.variant("onnx/fp32")
+    assert source.parity["y"]["sqnr_db"] < comparison.FP32_MIN_SQNR_DB
+    assert verified(tmp_path / "net.bundle")["onnx/fp32"] == "ok"
+
+
+def test_verify_keeps_to_the_budget_of_the_conversion(tmp_path: Path, write_model: WriteModel) -> None:
+    data = mlp_data(tmp_path / "data.npz")
+    recipe = Recipe(formats=("onnx",), precisions=("fp32", "int8"), budget=Budget(min_sqnr_db=5.0))
+    model = zoo.mlp()
+    bundle = tmp_path / "mlp.bundle"
+
+    made = convert(write_model(model, "mlp.onnx"), bundle, recipe=recipe, calibration=data, evaluation=data)
+
+    (quality,) = [one.quality for one in made.variants if one.variant.precision == "int8"]
+    (known,) = Bundle.open(bundle).manifest.variant("onnx/int8").parity.values()
+    assert known["sqnr_db"] == pytest.approx(quality.parity.sqnr_db, abs=3)
+    assert verified(bundle)["onnx/int8"] in ("ok", "warn")
+    rewritten = json.loads((bundle / "manifest.json").read_text())
+    (figures,) = rewritten["variants"][1]["parity"].values()
+    figures["sqnr_db"] += 3  # as if the file had been another one
+    (bundle / "manifest.json").write_text(json.dumps(rewritten))
+    assert verified(bundle)["onnx/int8"] == "warn"
+
+
+def verified(bundle: Path) -> dict[str, str]:
+    """Return the verdict of each variant on its exact engine."""
+    from click.testing import CliRunner
+
+    from edge_infer import cli
+
+    done = CliRunner().invoke(cli.cli, ["verify", str(bundle), "--json"])
+    return {row["variant"]: row["verdict"] for row in json.loads(done.stdout)["rows"]}

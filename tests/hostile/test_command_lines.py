@@ -83,6 +83,9 @@ info notes.txt | notes.txt | .onnx, .ort, .tflite
 info none.bundle | none.bundle | edge-infer convert
 verify m.onnx | m.onnx | edge-infer convert
 verify none.bundle | none.bundle | edge-infer convert
+verify m.bundle --atol -1 | --atol is -1 | 0 or more
+verify m.bundle --min-cosine 95 | --min-cosine is 95 | at most 1
+verify m.bundle --min-top1 95% | '95%' | float
 bench m.onnx --device tpu | tpu | cuda
 bench m.onnx --rounds 0 | 0 | 1<=x<=100
 bench m.onnx --fail-above 10% | --fail-above | --compare

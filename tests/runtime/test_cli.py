@@ -334,6 +334,20 @@ def test_verify_fails_where_a_number_differs(write_bundle: WriteBundle) -> None:
     assert "1 disagree" in done.stderr
 
 
+def test_the_limits_of_the_user_set_the_exit_code(write_bundle: WriteBundle) -> None:
+    row, other = Tensor.from_list([[0.5, 2.0, 1.0]], "float32"), Tensor.from_list([[0.5, 2.0, 1.001]], "float32")
+    golden = write_examples([({"x": row}, {"y": other})])
+    bundle = write_bundle({"onnx/fp32": zoo.identity()}, extra={GOLDEN: golden}, examples=GOLDEN)
+
+    kept = edge_infer("verify", bundle, "--atol", "0.01")
+    missed = edge_infer("verify", bundle, "--rtol", "1e-6", "--min-cosine", "0.9")
+
+    assert kept.returncode == 0
+    assert "warn: max err" in kept.stdout
+    assert missed.returncode == 1
+    assert "1 of 3 values are off by more than 0 + 1e-06 x the source's" in missed.stdout
+
+
 def test_verify_fails_where_a_file_was_damaged(bundle: Path) -> None:
     path = bundle / "onnx/model_fp32.onnx"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")

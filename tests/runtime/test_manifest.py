@@ -33,6 +33,7 @@ def document() -> dict[str, Any]:
                 "targets": ["any"],
                 "options": {"onnxruntime": {"session.x64quantprecision": "1"}},
                 "state": [{"kind": "hidden"}, {"kind": "pair", "out": "h_out", "in": "h_in"}],
+                "parity": {"logits": {"sqnr_db": 28.61, "max_err": 0.12, "top1": 0.97}, "mask": {}},
             }
         ],
         "files": [
@@ -96,6 +97,10 @@ LIES = [
     ("variants.0.options", {"onnxruntime": {"a": 1}}, "expected a string"),
     ("variants.0.options", {"onnxruntime": []}, "expected an object"),
     ("variants.0.external", ["onnx/data"], "is not in `files`"),
+    ("variants.0.parity", [], "expected an object"),
+    ("variants.0.parity", {"y": 28.6}, "expected an object"),
+    ("variants.0.parity", {"y": {"sqnr_db": "28.6"}}, "expected a number"),
+    ("variants.0.parity", {"y": {"steps": True}}, "expected a number"),
     ("variants.0.generate", {}, "reserved for a later version"),
     ("variants.0.state", [{"kind": "warm"}], "choose from `hidden`"),
     ("variants.0.state", [{"kind": "pair", "out": "h"}], "`in` is nothing, expected text"),

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge_infer import Tensor
-from edge_infer.parity.comparison import Parity, compare, compare_outputs, judge, judge_outputs
+from edge_infer import InputError, Tensor
+from edge_infer.bundle.manifest import Variant
+from edge_infer.parity.comparison import Parity, compare, compare_outputs, judge
 from edge_infer.parity.quantization_steps import steps_apart
+from edge_infer.parity.verdict import Limits, changed_since, judge_outputs, judge_variant, to_manifest
 
 
 def outputs(*rows: Any, dtype: str = "float32") -> list[dict[str, Tensor]]:
@@ -272,3 +274,131 @@ def test_places_are_no_slices() -> None:
     got[0, 7] = -0.2
 
     assert verdict_of(want, got) == "ok"
+
+
+def noisy(want: np.ndarray[Any, Any], sqnr_db: float, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Add noise of this energy."""
+    noise = np.random.default_rng(seed).normal(size=want.shape)
+    noise *= np.linalg.norm(want) / np.linalg.norm(noise) * 10 ** (-sqnr_db / 20)
+    result: np.ndarray[Any, Any] = (want + noise).astype(np.float32)
+    return result
+
+
+def variant_of(precision: str, **figures: float) -> Variant:
+    return Variant(f"onnx/{precision}", "onnx", precision, "onnx/model.onnx", parity={"y": figures})
+
+
+VALUES = np.random.default_rng(1).normal(size=(4, 25, 10)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("precision", "known", "sqnr_db", "word"),
+    [
+        ("int8", {"sqnr_db": 15.0}, 14.0, "warn"),  # converted to less than the limits
+        ("int8", {"sqnr_db": 15.0}, 8.0, "fail"),
+        ("int8", {"sqnr_db": 33.0}, 28.0, "warn"),  # the limits alone
+        ("int8", {"sqnr_db": 33.0}, 25.0, "fail"),  # another engine may have twice the error, not more
+        ("int8", {"sqnr_db": 60.0}, 32.0, "ok"),  # two engines may be a step apart
+        ("int8", {}, 29.0, "fail"),  # it was equal
+        ("fp32", {"sqnr_db": 60.0, "max_err": 5e-3}, 58.0, "warn"),  # the source's own error
+        ("fp32", {"sqnr_db": 60.0, "max_err": 5e-3}, 50.0, "fail"),
+        ("fp32", {"sqnr_db": 60.0, "max_err": 5e-3}, 130.0, "ok"),
+        ("fp16", {"sqnr_db": 40.0}, 38.0, "warn"),
+        ("fp16", {"sqnr_db": 40.0}, 30.0, "fail"),
+        ("fp16", {"sqnr_db": 90.0}, 55.0, "ok"),  # a floor holds nothing to it
+    ],
+)
+def test_a_variant_is_judged_by_what_its_manifest_knows(
+    precision: str, known: dict[str, float], sqnr_db: float, word: str
+) -> None:
+    outputs = compare_outputs([{"y": VALUES}], [{"y": noisy(VALUES, sqnr_db)}])
+
+    assert judge_variant(outputs, variant_of(precision, **known)).word == word
+
+
+def test_what_a_manifest_keeps_of_an_output_is_read_again() -> None:
+    found = compare_outputs([{"y": detections()}], [{"y": rounded(detections(), 640 / 255)}])
+    known = to_manifest(found)
+
+    assert set(known["y"]) == {"sqnr_db", "max_err", "lost_slices"}
+    assert judge_outputs(found, "int8").word == "fail"
+    assert judge_variant(found, Variant("onnx/int8", "onnx", "int8", "", parity=known)).word == "warn"
+
+
+def test_one_more_lost_slice_fails_where_some_were_lost_at_the_conversion() -> None:
+    want = detections()
+    blind = want.copy()
+    blind[:, 6] = 0
+    known = to_manifest(compare_outputs([{"y": want}], [{"y": blind}]))
+    worse = blind.copy()
+    worse[:, 7] = 0
+
+    for got, word in ((blind, "warn"), (worse, "fail")):
+        outputs = compare_outputs([{"y": want}], [{"y": got}])
+        assert judge_variant(outputs, Variant("onnx/int8", "onnx", "int8", "", parity=known)).word == word
+
+
+def test_a_value_that_is_not_finite_fails_whatever_is_known() -> None:
+    got = VALUES.copy()
+    got[0, 0, 0] = np.nan
+    outputs = compare_outputs([{"y": VALUES}], [{"y": got}])
+
+    assert judge_variant(outputs, variant_of("int8", sqnr_db=-40.0)).word == "fail"
+    assert (
+        Limits(min_sqnr_db=-99).judge(outputs, [{"y": VALUES}], [{"y": got}], judge(outputs["y"], "int8")).word
+        == "fail"
+    )
+
+
+def test_on_the_engine_that_measured_it_a_small_change_of_an_integer_variant_is_told() -> None:
+    outputs = compare_outputs([{"y": VALUES}], [{"y": noisy(VALUES, 39.3)}])
+
+    assert "39.8 dB when it was converted" in changed_since(outputs, variant_of("int8", sqnr_db=39.8))
+    assert changed_since(outputs, variant_of("int8", sqnr_db=39.4)) == ""
+    assert changed_since(outputs, variant_of("fp16", sqnr_db=50.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "word"),
+    [
+        (Limits(atol=1.0), "warn"),
+        (Limits(atol=1e-3), "fail"),
+        (Limits(rtol=100.0), "fail"),  # a value near 0
+        (Limits(atol=0.6, rtol=0.5), "warn"),
+        (Limits(min_sqnr_db=14), "warn"),
+        (Limits(min_sqnr_db=16), "fail"),
+        (Limits(min_cosine=0.98), "warn"),
+        (Limits(min_cosine=0.99), "fail"),
+        (Limits(min_top1=0.5), "warn"),
+    ],
+)
+def test_the_limits_of_the_user_outrank_the_usual_ones(limits: Limits, word: str) -> None:
+    want = VALUES.copy()
+    want[0, 0, 0] = 0
+    got = noisy(want, 15)
+    outputs = compare_outputs([{"y": want}], [{"y": got}])
+
+    usual = judge_outputs(outputs, "int8")
+    verdict = limits.judge(outputs, [{"y": want}], [{"y": got}], usual)
+
+    assert usual.word == "fail"
+    assert verdict.word == word
+
+
+def test_a_share_of_rankings_is_a_limit() -> None:
+    want = np.eye(4, dtype=np.float32)
+    got = want[[1, 0, 2, 3]] * np.float32(0.9)
+    outputs = {"y": Parity(0.1, 10.0, 0.5, 1.0, 16)}
+
+    for least, word in ((0.4, "ok"), (0.6, "fail")):
+        usual = judge(outputs["y"]._replace(top1=1.0, sqnr_db=40.0), "int8")
+        assert Limits(min_top1=least).judge(outputs, [{"y": want}], [{"y": got}], usual).word == word
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [Limits(atol=-1), Limits(rtol=math.inf), Limits(min_cosine=1.5), Limits(min_top1=0), Limits(min_sqnr_db=math.nan)],
+)
+def test_limits_that_mean_nothing_are_refused(limits: Limits) -> None:
+    with pytest.raises(InputError, match="expected"):
+        limits.check()

@@ -30,12 +30,6 @@ ZOO = real_models.folder()
 MODEL = "ultraface_rfb320.onnx"
 _WIDTH = 320
 _PRECISIONS = ("fp32", "fp16", "int8")
-#: A change whose error is smaller than what the precision may have.
-UNNOTICED = {
-    ("int8", "a_weight"): "39.3 dB are left of the 39.8 that int8 has",
-    ("int8", "moved_boxes"): "36.4 dB are left of the 39.8 that int8 has: 3 px are less than its own largest error",
-}
-
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models"),
@@ -78,11 +72,12 @@ def drawn_face(seed: int) -> Image:
     return ((image - 127) / 128).transpose(2, 0, 1).astype(np.float32)
 
 
-def verified(bundle: Path, precision: str) -> str:
-    """Return the verdict of a variant on onnxruntime."""
+def verified(bundle: Path, precision: str) -> tuple[str, str]:
+    """Return the verdict of a variant on onnxruntime, and its reason."""
     command = ("verify", os.fspath(bundle), "--variant", f"onnx/{precision}", "--backend", "onnxruntime", "--json")
     done = limited.run((*real_models.EDGE_INFER, *command), seconds=120)
-    return str(json.loads(done.out)["rows"][0]["verdict"])
+    (row,) = json.loads(done.out)["rows"]
+    return row["verdict"], row["reason"]
 
 
 def changed(bundle: Path, precision: str, change: Callable[[onnx.GraphProto], None], target: Path) -> Path:
@@ -153,24 +148,18 @@ def moved_boxes(graph: onnx.GraphProto) -> None:
 
 @pytest.mark.parametrize("precision", _PRECISIONS)
 def test_a_variant_that_nobody_changed_passes(detector: Path, precision: str) -> None:
-    assert verified(detector, precision) in ("ok", "warn")
+    word, reason = verified(detector, precision)
+
+    assert word in ("ok", "warn")
+    assert "when it was converted" not in reason
 
 
-@pytest.mark.parametrize(
-    ("precision", "change"),
-    [
-        pytest.param(
-            precision,
-            change,
-            marks=[pytest.mark.xfail(reason=UNNOTICED[precision, change.__name__], raises=AssertionError, strict=False)]
-            if (precision, change.__name__) in UNNOTICED
-            else [],
-        )
-        for precision in _PRECISIONS
-        for change in (a_weight, swapped_scores, no_faces, moved_boxes)
-    ],
-)
+@pytest.mark.parametrize("precision", _PRECISIONS)
+@pytest.mark.parametrize("change", [a_weight, swapped_scores, no_faces, moved_boxes])
 def test_verify_notices_a_change(
     detector: Path, precision: str, change: Callable[[onnx.GraphProto], None], tmp_path: Path
 ) -> None:
-    assert verified(changed(detector, precision, change, tmp_path / "changed.bundle"), precision) == "fail"
+    word, reason = verified(changed(detector, precision, change, tmp_path / "changed.bundle"), precision)
+
+    # What is less than the error of int8 itself does not fail; that the numbers are others is told.
+    assert word == "fail" or (precision == "int8" and "dB when it was converted" in reason)

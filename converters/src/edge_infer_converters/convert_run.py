@@ -26,6 +26,7 @@ from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure.batch_check import is_right_for_two
 from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
+from edge_infer_converters.measure.own_error import MAX_BYTES, own_error
 from edge_infer_converters.measure.variants import Bench
 from edge_infer_converters.report import html, quality_json
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
@@ -39,11 +40,12 @@ from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
     from edge_infer.errors import EdgeInferError
+    from edge_infer.parity.comparison import Parity
     from edge_infer_converters.measure.metrics import Metric
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
@@ -95,18 +97,16 @@ def convert(
         metric = choose_metric(recipe.budget, data, outputs, reporter)
 
         run.golden = golden.count(data.calls, outputs, run.model.nbytes, recipe.goldens)
+        run.measure_own_error(data.calls[: run.golden], outputs[: run.golden])
         proofs = golden.examples(data.calls[: run.golden], outputs[: run.golden])
         writer.add(EXAMPLES_NAME, safetensors.write_examples(proofs))
         if labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
-        drafted = [variant for variant, _ in made]
-        revision = run.write_manifest(drafted)  # engines load the variants by it
+        run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
         measured = run.measure(made, data, outputs, metric)
-        kept = [one.variant for one in measured if one.is_kept]
-        if kept != drafted:
-            revision = run.write_manifest(kept)
+        revision = run.write_manifest([one.variant for one in measured if one.is_kept])
 
         result = Conversion(
             writer.path,
@@ -162,6 +162,7 @@ class _Run:
         self._source_id = f"{model.format}/{model.precision}"
         self._graph: FloatGraph | None = None
         self.golden = 1  # how many of the first calls are golden examples
+        self._own: dict[str, Parity] = {}  # the source's own error, by output
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None
@@ -215,6 +216,17 @@ class _Run:
         if not is_right_for_two(self._graph, data.calls, self.reference.run):
             self._reporter.warn("TFLite is right for one sample at a time only: its batch is fixed to 1", "")
             self._graph = self.model.graph_for_one(self._recipe.targets)
+
+    def measure_own_error(
+        self, calls: Sequence[Mapping[str, np.ndarray]], outputs: Sequence[Mapping[str, np.ndarray]]
+    ) -> None:
+        """Measure the source against itself: no variant must be nearer to it than that."""
+
+        def load_optimised() -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
+            return self.model.reference(optimised=True).run
+
+        loads_again = self.model.nbytes <= MAX_BYTES
+        self._own = own_error(self.reference.run, load_optimised if loads_again else None, calls, outputs)
 
     def describe(self, labels: bytes | None) -> None:
         """Let the TFLite files say what they are."""
@@ -300,12 +312,13 @@ class _Run:
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         judge = self._judge(outputs, metric)
-        measured, failed = Bench(self._writer.folder, data, judge, self._reporter).run(made)
+        measured, failed = Bench(self._writer.folder, data, judge, self._own, self._reporter).run(made)
         for variant, error in failed:
             self._leave_out(variant.id, error)
             self._writer.drop(variant.file)
         measured, self.missed = choose(measured, self._source_id, self._recipe)
         for one in measured:
+            one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
             verdict = one.quality.verdict
             if not one.is_kept:
                 hint = "calibrate on real data, or keep it by --keep-all" if data.is_random else "--keep-all keeps it"

@@ -50,12 +50,13 @@ def run_tflite(data: bytes, calls: Sequence[Mapping[str, np.ndarray]]) -> list[d
         raise ConversionError(f"LiteRT does not run a trial: {' '.join(str(error).split())}") from error
 
 
-def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
-    """Load a model into ONNX Runtime with one thread and no optimisation.
+def make_session(model: bytes, name: str, *, optimised: bool = False) -> onnxruntime.InferenceSession:
+    """Load a model into ONNX Runtime with one thread and, unless asked for, no optimisation.
 
     Args:
         model: The bytes of the `.onnx` file.
         name: What to call it in an error.
+        optimised: Whether the engine may join and replace nodes.
 
     Raises:
         UnsupportedModel: ONNX Runtime refuses it.
@@ -63,7 +64,8 @@ def make_session(model: bytes, name: str) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.use_deterministic_compute = True
     options.log_severity_level = 4

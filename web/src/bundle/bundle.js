@@ -16,6 +16,7 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {string} id
  * @property {string} format
  * @property {string} precision
+ * @property {Record<string, import("./golden.js").Known>} [parity] By output, how far from the source it may be.
  * @property {string} file
  * @property {string[]} [targets]
  * @property {string[]} [external]

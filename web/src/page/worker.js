@@ -203,7 +203,7 @@ async function start(opener, bundle, number, { wanted, selfTest, trial, storage,
   if (trial) await (await storeModel(trial)).begin(revision);
   const session = await opener.open(model, variant);
   try {
-    if ((selfTest || trial) && examples?.length) await requireGolden(session, examples, variant.precision);
+    if ((selfTest || trial) && examples?.length) await requireGolden(session, examples, variant);
     signal?.throwIfAborted();
   } catch (error) {
     await session.close();

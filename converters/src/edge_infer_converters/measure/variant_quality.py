@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_infer.parity import comparison as measures
+from edge_infer.parity.verdict import judge_outputs, to_manifest
 from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.data.reference_outputs import decibels, noise
+from edge_infer_converters.measure.own_error import at_precision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,6 +43,7 @@ class Quality:
         score: The metric on all calls.
         loss: Its relative drop against the source's.
         worst: The calls whose outputs are farthest from the source's, with their SQNR in dB, the worst first.
+        known: What the manifest keeps of it, for engines elsewhere to be judged by.
     """
 
     parity: measures.Parity
@@ -52,6 +55,7 @@ class Quality:
     score: float
     loss: float
     worst: tuple[tuple[int, float], ...] = ()
+    known: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
@@ -78,6 +82,7 @@ def measure_quality(
     golden: int,
     metric: Metric,
     budget: Budget,
+    own: Mapping[str, measures.Parity],
 ) -> Quality:
     """Run a variant of a bundle and compare it with the source.
 
@@ -89,6 +94,7 @@ def measure_quality(
         golden: How many of the first calls are the bundle's golden examples.
         metric: The user's metric, over the same inputs.
         budget: What the variant must keep.
+        own: The source's own error, by output.
 
     Raises:
         BackendError: The engine cannot load or run the variant.
@@ -106,7 +112,8 @@ def measure_quality(
     # answers one may: it is reported, and decides nothing.
     decisive = measures.compare_outputs(references[:golden], results[:golden])
     judged = {name: one._replace(top1=decisive[name].top1) for name, one in outputs.items() if name in decisive}
-    verdict = measures.judge_outputs(judged or outputs, variant.precision)
+    floor = at_precision(own, variant.precision)
+    verdict = judge_outputs(judged or outputs, variant.precision, floor, tightens=False)
     score = metric.score(results)
     loss = metric.loss(score)
     beyond = _beyond(budget, variant, figures, metric, loss)
@@ -124,6 +131,7 @@ def measure_quality(
         score,
         loss,
         _worst(references, results),
+        to_manifest(_known(variant.precision, verdict, decisive, floor)),
     )
 
 
@@ -148,6 +156,21 @@ def describe_machine() -> dict[str, str]:
     processor = read_processor()
     cpu = " ".join([processor.model or platform.processor() or platform.machine(), *processor.features])
     return {"cpu": cpu, "python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+def _known(
+    precision: str,
+    verdict: measures.Verdict,
+    measured: Mapping[str, measures.Parity],
+    floor: Mapping[str, measures.Parity],
+) -> Mapping[str, measures.Parity]:
+    """Return what the manifest keeps: of an integer variant its figures, else the floor where a limit is beyond it."""
+    if verdict.word == "fail":
+        return {}
+    if precision not in ("fp32", "fp16"):
+        return measured
+    is_needed = "fail" in {judge_outputs(figures, precision).word for figures in (measured, floor) if figures}
+    return floor if is_needed else {}
 
 
 def _outranks(budget: Budget, figures: measures.Parity, metric: Metric) -> bool:

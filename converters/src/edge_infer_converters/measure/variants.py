@@ -14,10 +14,11 @@ from edge_infer_converters.measure.variant_quality import measure_quality
 from edge_infer_converters.report.reporter import decibels, step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from edge_infer.bundle.manifest import Variant
+    from edge_infer.parity.comparison import Parity
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.judge import Judge
     from edge_infer_converters.measure.latency import Latency
@@ -62,14 +63,18 @@ class Bench:
         folder: The bundle's folder, its manifest written.
         data: The inputs to measure on.
         judge: The source's outputs, the metric and the budget.
+        own: The source's own error, by output.
         reporter: The receiver of progress and warnings.
     """
 
-    def __init__(self, folder: Path, data: CalibrationSet, judge: Judge, reporter: Reporter) -> None:
+    def __init__(
+        self, folder: Path, data: CalibrationSet, judge: Judge, own: Mapping[str, Parity], reporter: Reporter
+    ) -> None:
         self._folder = folder
         self._data = data
         self._judge = judge
         self._golden = judge.golden
+        self._own = own
         self._reporter = reporter
 
     def run(
@@ -92,7 +97,8 @@ class Bench:
                 if variant.id in fatal:
                     raise ExecutionError(f"{exact_engine(variant.format)} crashes on it")
                 quality = measure_quality(
-                    self._folder, variant, self._data, judge.references, self._golden, judge.metric, judge.budget
+                    *(self._folder, variant, self._data, judge.references, self._golden),
+                    *(judge.metric, judge.budget, self._own),
                 )
             except BackendError as error:
                 failed.append((variant, error))

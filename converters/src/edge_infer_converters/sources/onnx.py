@@ -105,9 +105,9 @@ class SourceModel(Source):
         """How many nodes it has, in words."""
         return f"{len(self.proto.graph.node)} nodes"
 
-    def reference(self) -> Reference:
-        """Load the model into ONNX Runtime, without optimisation."""
-        return Reference(self)
+    def reference(self, *, optimised: bool = False) -> Reference:
+        """Load the model into ONNX Runtime."""
+        return Reference(self, optimised=optimised)
 
     def nan_weights(self) -> list[str]:
         """Name the weights that hold NaN."""
@@ -206,13 +206,17 @@ def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes
 class Reference:
     """The source model on ONNX Runtime as it was written: one thread, no optimisation, so always the same numbers.
 
+    Args:
+        model: The model.
+        optimised: Whether the engine may join and replace nodes.
+
     Raises:
         UnsupportedModel: ONNX Runtime cannot load the model.
     """
 
-    def __init__(self, model: SourceModel) -> None:
+    def __init__(self, model: SourceModel, *, optimised: bool = False) -> None:
         self.outputs = [spec.name for spec in model.outputs]
-        self._session = make_session(model.proto.SerializeToString(), model.name)
+        self._session = make_session(model.proto.SerializeToString(), model.name, optimised=optimised)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once.

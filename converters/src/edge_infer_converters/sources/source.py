@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Reference(Protocol):
-    """The model on its engine, without optimisation: every variant is compared with it."""
+    """The model on its engine: without optimisation, every variant is compared with it."""
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once."""
@@ -50,8 +50,8 @@ class Source(ABC):
         """The number of its nodes or operators, in words."""
 
     @abstractmethod
-    def reference(self) -> Reference:
-        """Load the model into its engine."""
+    def reference(self, *, optimised: bool = False) -> Reference:
+        """Load the model into its engine, as it was written or as the engine optimises it."""
 
     @abstractmethod
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:

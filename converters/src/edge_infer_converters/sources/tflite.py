@@ -74,9 +74,9 @@ class TFLiteSource(Source):
         """How many operators it has, in words."""
         return f"{len(self.file.operators)} operators"
 
-    def reference(self) -> Reference:
-        """Load the model into LiteRT, without accelerators."""
-        return Reference(self)
+    def reference(self, *, optimised: bool = False) -> Reference:
+        """Load the model into LiteRT, without accelerators or with its usual one."""
+        return Reference(self, optimised=optimised)
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
         """Return the graph of the file, or why it can only be kept as it is."""
@@ -133,18 +133,24 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
 class Reference:
     """The source model on LiteRT as it was written: one thread and no accelerator.
 
+    Args:
+        model: The model.
+        optimised: Whether LiteRT's usual accelerator, XNNPACK, takes part.
+
     Raises:
         UnsupportedModel: LiteRT cannot load the model.
     """
 
-    def __init__(self, model: TFLiteSource) -> None:
+    def __init__(self, model: TFLiteSource, *, optimised: bool = False) -> None:
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
         def make() -> Interpreter:
             return Interpreter(
                 model_content=model.data,
                 num_threads=1,
-                experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+                experimental_op_resolver_type=OpResolverType.AUTO
+                if optimised
+                else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
             )
 
         self._make = make

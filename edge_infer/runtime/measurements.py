@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 #: A larger file is not ours: a row takes some 200 bytes, a bundle has tens of them.
 _MAX_BYTES = 2**20
 _IN_PAGE: dict[str, tuple[Measurement, ...]] = {}
@@ -37,6 +37,9 @@ class Measurement(Record):
         spread: Half the distance of the quartiles over the median, of the rounds.
         sqnr_db: How near the outputs are to the fp32 source, in dB, at most 100; None where nothing tells.
         verdict: Of the golden examples: `ok`, `warn`, `fail`, or `unknown` where there are none.
+        vs_rule: The time over that of the way that the rules choose, at the upper end of the interval that holds the
+            median of the rounds' ratios with 95 %: below 1 it is faster for sure. 1 of that way itself; None where the
+            two were not measured side by side.
     """
 
     variant: str
@@ -48,6 +51,7 @@ class Measurement(Record):
     spread: float
     sqnr_db: float | None
     verdict: str
+    vs_rule: float | None = None
 
 
 def remembered(name: str, revision: str) -> tuple[Measurement, ...]:
@@ -185,7 +189,8 @@ def _parse(row: Any) -> Measurement:
     texts = ("variant", "backend", "version", "device", "verdict")
     if not isinstance(row, dict) or set(row) != set(Measurement._fields):
         raise ValueError("a row has other fields than expected")
-    numbers = [row["ms"], row["spread"], row["threads"], *([] if row["sqnr_db"] is None else [row["sqnr_db"]])]
+    optional = [row[name] for name in ("sqnr_db", "vs_rule") if row[name] is not None]
+    numbers = [row["ms"], row["spread"], row["threads"], *optional]
     if not all(isinstance(row[field], str) for field in texts):
         raise ValueError("a row has a name that is not a text")
     if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):

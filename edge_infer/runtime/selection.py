@@ -237,8 +237,11 @@ def best_measured(manifest: Manifest, asked: LoadOptions, measured: Sequence[Mea
         row = _fastest([row for row in within if _quality(row) == best])
         why = f"budget: the best quality of {len(within)} ways within {latency_budget_ms:g} ms: {row.ms:.3g} ms"
     else:
-        row = _fastest(fitting)
+        sure = [row for row in fitting if row.vs_rule is None or row.vs_rule <= 1]
+        row = _fastest(sure or fitting)
         why = f"measured: the fastest of {len(fitting)} ways that keep the quality: {row.ms:.3g} ms"
+        if row.vs_rule == 1 and min(one.ms for one in fitting) < row.ms:
+            why = f"measured: too noisy to tell a faster way from the rule's choice: {row.ms:.3g} ms"
         if latency_budget_ms is not None:
             why = f"budget: nothing within {latency_budget_ms:g} ms, the fastest takes {row.ms:.3g} ms"
     if variant is not None:

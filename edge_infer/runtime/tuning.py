@@ -114,11 +114,12 @@ def tune(
     asked = LoadOptions(device, backend, variant)
     ways = list(_ways(worth_measuring(bundle.manifest, asked), threads))
     quality = measured_quality(bundle)
+    rule = next(choices(bundle.manifest, asked))
     rows: list[Measurement] = []
     failed: list[Failed] = []
     groups = _groups(bundle, ways)
     for group in groups:
-        found, not_found = _measure(bundle, group, max_time_s / len(groups), quality, progress)
+        found, not_found = _measure(bundle, group, rule, max_time_s / len(groups), quality, progress)
         rows += found
         failed += not_found
     if not rows:
@@ -183,6 +184,7 @@ def _groups(bundle: Bundle, ways: list[Choice]) -> list[list[Choice]]:
 def _measure(
     bundle: Bundle,
     ways: Sequence[Choice],
+    rule: Choice,
     max_time_s: float,
     quality: Mapping[str, float],
     progress: Callable[[str], None] | None,
@@ -214,6 +216,7 @@ def _measure(
             else:
                 started.append((way, session, feeds, sqnr_db, verdict, calls))
         times = _rounds([(session, feeds, calls) for _, session, feeds, _, _, calls in started], max_time_s)
+    base = _times_of(rule, [(way, verdict) for way, _, _, _, verdict, _ in started], times)
     rows = []
     for (way, _, _, sqnr_db, verdict, _), taken in zip(started, times, strict=True):
         ms, spread = median_and_spread(taken)
@@ -228,6 +231,7 @@ def _measure(
                 spread,
                 None if sqnr_db is None else round(min(sqnr_db, FP32_MIN_SQNR_DB), 2),
                 verdict,
+                None if base is None else 1.0 if taken is base else upper_ratio(taken, base),
             )
         )
     return rows, failed
@@ -268,6 +272,27 @@ def _rounds(
         if was_collecting:
             gc.enable()
     return times
+
+
+def _times_of(rule: Choice, started: Sequence[tuple[Choice, str]], times: Sequence[list[float]]) -> list[float] | None:
+    """Return the rounds of the way that the rules choose, on most threads; None where it is not here, or fails."""
+    found: dict[int, list[float]] = {}
+    for (way, verdict), taken in zip(started, times, strict=True):
+        is_it = (way.variant.id, way.backend, way.device) == (rule.variant.id, rule.backend, rule.device)
+        if is_it and verdict != "fail" and rule.threads in (None, way.threads):
+            found[way.threads or 0] = taken
+    return found[max(found)] if found else None
+
+
+def upper_ratio(times: Sequence[float], base: Sequence[float]) -> float:
+    """Return the upper end of the interval that holds the median of paired ratios with at least 95 %.
+
+    The interval is that of the order statistics (the sign test); with five rounds it is their whole range, 94 %.
+    """
+    ratios = sorted(one / other for one, other in zip(times, base, strict=True))
+    count = len(ratios)
+    place = max(0, int(count / 2 - 0.98 * count**0.5))
+    return ratios[count - 1 - place]
 
 
 def median_and_spread(times: Sequence[float]) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from edge_infer_converters.engine import fast_session
 from edge_infer_converters.measure import saturation
 from edge_infer_converters.measure.latency import Latency, compare
 from edge_infer_converters.measure.saturation import Saturation
+from edge_infer_converters.measure.speed import Speed, estimated
 from edge_infer_converters.measure.variant_quality import Quality
 from edge_infer_converters.measure.variants import ConvertedVariant
 from edge_infer_converters.search.selection import choose
@@ -33,17 +34,13 @@ def work(times: int) -> float:
     return sum(float(np.sin(np.full(2000, 0.1)).sum()) for _ in range(times))
 
 
-def measured(
-    id_: str, precision: str, latency: Latency | None, targets: tuple[str, ...] = ("any",)
-) -> ConvertedVariant:
+def measured(id_: str, precision: str, speed: Speed | None, targets: tuple[str, ...] = ("any",)) -> ConvertedVariant:
     quality = Quality(Parity(0.01, 40.0, 1.0, 1.0, 100), Verdict("ok", ""), None, "onnxruntime", 32, "cosine", 1.0, 0.0)
-    return ConvertedVariant(
-        Variant(id_, "onnx", precision, f"{id_}.onnx", targets=targets), 100, quality, True, latency
-    )
+    return ConvertedVariant(Variant(id_, "onnx", precision, f"{id_}.onnx", targets=targets), 100, quality, True, speed)
 
 
-SLOW = Latency("onnx/fp32", 1.57, 1.5, 1.6, 0.2, 31)
-FAST = Latency("onnx/fp32", 0.8, 0.7, 0.9, 0.2, 31)
+SLOW = Speed("onnx/fp32", 1.57, True, "cost model")
+FAST = Speed("onnx/fp32", 0.8, False, "cost model")
 
 
 def test_the_ratio_is_that_of_the_work() -> None:
@@ -60,12 +57,16 @@ def test_equal_work_is_not_called_slow() -> None:
 
 
 def test_microseconds_are_nothing_to_lose() -> None:
-    assert SLOW.is_slow
-    assert not SLOW._replace(ms=0.1).is_slow
+    slow = Latency("onnx/fp32", 1.57, 1.5, 1.6, 0.2, 31)
+
+    assert slow.is_slow
+    assert not slow._replace(ms=0.1).is_slow
+    assert estimated("onnx/fp32", 1e7, 2e7).is_slow
+    assert not estimated("onnx/fp32", 1e5, 2e5).is_slow
 
 
 @pytest.mark.parametrize(
-    ("precision", "latency", "targets", "word", "is_kept"),
+    ("precision", "speed", "targets", "word", "is_kept"),
     [
         ("int8", SLOW, ("any",), "fail", False),
         ("int8", FAST, ("any",), "ok", True),
@@ -75,12 +76,12 @@ def test_microseconds_are_nothing_to_lose() -> None:
     ],
 )
 def test_int8_that_is_slower_is_refused_and_of_smaller_files_it_is_said(
-    precision: str, latency: Latency | None, targets: tuple[str, ...], word: str, is_kept: bool
+    precision: str, speed: Speed | None, targets: tuple[str, ...], word: str, is_kept: bool
 ) -> None:
-    (one,), _ = choose([measured("onnx/one", precision, latency, targets)], "onnx/fp32", Recipe())
+    (one,), _ = choose([measured("onnx/one", precision, speed, targets)], "onnx/fp32", Recipe())
 
     assert (one.quality.verdict.word, one.is_kept) == (word, is_kept)
-    assert ("1.57x of onnx/fp32 (1.50 to 1.60)" in one.quality.verdict.reason) == (word != "ok")
+    assert ("1.57x of onnx/fp32 (cost model)" in one.quality.verdict.reason) == (word != "ok")
 
 
 def test_keep_all_keeps_what_is_slow() -> None:
@@ -142,7 +143,7 @@ def test_the_gap_is_what_precise_mode_keeps() -> None:
 
 
 def test_values_of_16_bits_are_slow_on_cpus_and_stay() -> None:
-    slow = Latency("tflite/fp32", 16.0, 15.0, 17.0, 2.0, 10)
+    slow = Speed("tflite/fp32", 16.0, True, "cost model")
 
     (one,), _ = choose([measured("tflite/int8x16", "int8", slow, ("pi",))], "onnx/fp32", Recipe())
 

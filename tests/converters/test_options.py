@@ -223,7 +223,8 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
     assert {one.command_flag: one.default for one in OPTIONS} == {
         "--target": "any", "--name": None, "--model-version": "1", "--calibration": None, "--calibrate": "minmax",
         "--eval": None, "--labels": None, "--precision": None, "--max-loss": None, "--min-sqnr": None,
-        "--max-size": None, "--max-latency-ratio": None, "--metric": None, "--format": None, "--shape": None,
+        "--max-size": None, "--max-latency-ratio": None, "--measured": None, "--metric": None, "--format": None,
+        "--shape": None,
         "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False, "--opset": None,
         "--report": None, "--prune-dead-channels": False, "--goldens": None, "--keep-all": False,
         "--cache/--no-cache": True, "--force": False,

@@ -215,6 +215,17 @@ def test_of_ways_that_are_as_fast_the_nearest_to_the_source_is_taken_then_that_w
     assert (choice.variant.id, choice.threads) == ("onnx/fp32", 1)
 
 
+def test_a_way_that_may_be_no_faster_does_not_take_the_place_of_the_rules_choice() -> None:
+    rule = row("onnx/int8", 1.0, sqnr_db=38.0)._replace(vs_rule=1.0)
+    unsure = row("tflite/fp32", 0.8)._replace(vs_rule=1.02)
+
+    kept, taken = first([rule, unsure]), first([rule, unsure._replace(vs_rule=0.9)])
+
+    assert (kept.variant.id, taken.variant.id) == ("onnx/int8", "tflite/fp32")
+    assert "too noisy" in (kept.why or "")
+    assert "the fastest of 2 ways" in (taken.why or "")
+
+
 def test_within_a_budget_the_best_quality_is_taken_and_the_fastest_of_it() -> None:
     choice = first(MEASURED, 2.5)
 

@@ -19,6 +19,7 @@ from edge_infer.errors import InputError, UnsupportedModel
 from edge_infer.formats.safetensors import write_examples
 from edge_infer.platform.host import available_cpus
 from edge_infer.runtime.measurements import Measurement, file_of, remember, remembered
+from edge_infer.runtime.tuning import upper_ratio
 from edge_infer.tensors.arrays import to_tensor
 from tests.support import zoo
 
@@ -195,6 +196,25 @@ def test_a_load_that_measures_nothing_loads_nothing_that_measures(bundle: Path) 
 ROW = Measurement("onnx/int8", "onnxruntime", "1.2.3", "cpu", 1, 0.5, 0.01, None, "unknown")
 
 
+def test_the_interval_of_paired_rounds_holds_their_median() -> None:
+    base = [1.0] * 9
+
+    assert upper_ratio([0.8, 0.9, 0.7, 0.8, 0.8, 0.9, 0.8, 0.8, 0.8], base) == 0.9
+    assert upper_ratio([0.8, 1.2, 0.7, 1.1, 0.8, 1.3, 0.8, 0.8, 0.8], base) > 1
+    assert upper_ratio([0.8, 0.9, 1.1, 0.8, 0.9], base[:5]) == 1.1, "five rounds must all be below 1"
+
+
+def test_the_rules_choice_is_what_others_are_paired_with(write_bundle: WriteBundle, cache: Path) -> None:
+    bundle = write_bundle({"onnx/fp32": zoo.mlp(), "onnx/mixed": zoo.mlp()})
+
+    rows = edge_infer.tune(bundle, max_time_s=0.05, threads=[1], backend="onnxruntime", save=False).rows
+
+    with edge_infer.load(bundle, backend="onnxruntime") as session:
+        by_rule = session.report().variant
+    assert {row.variant for row in rows if row.vs_rule == 1.0} == {by_rule}
+    assert all(row.vs_rule is not None and row.vs_rule > 0 for row in rows)
+
+
 def test_what_is_remembered_comes_back(cache: Path) -> None:
     path = remember("digits", "ab" * 32, [ROW])
 
@@ -246,13 +266,13 @@ def test_a_way_that_no_longer_works_is_forgotten(cache: Path) -> None:
         b"{}",
         b"{" * 100_000,
         b"9" * (2**20 + 1),
-        json.dumps({"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{"variant": "onnx/int8"}]}).encode(),
+        json.dumps({"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{"variant": "onnx/int8"}]}).encode(),
         json.dumps(
-            {"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": "fast"}]}
+            {"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": "fast"}]}
         ).encode(),
-        json.dumps({"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": -1}]}).encode(),
+        json.dumps({"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": -1}]}).encode(),
         json.dumps(
-            {"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "threads": 10**9}]}
+            {"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "threads": 10**9}]}
         ).encode(),
     ],
     ids=["empty", "zeros", "list", "object", "deep", "large", "fields", "text", "negative", "threads"],

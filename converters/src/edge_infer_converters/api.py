@@ -37,6 +37,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     min_sqnr: float | None = None,
     max_size: str | int | None = None,
     max_latency_ratio: float | None = None,
+    measured: FilePath | None = None,
     metric: str | None = None,
     format: str | None = None,  # noqa: A002  the command's word
     shape: Mapping[str, Shape] | None = None,
@@ -62,7 +63,7 @@ def convert(  # noqa: D417  the options are described in their declaration
         {options}
         reporter: The receiver of progress and warnings. Default: the log.
         recipe: An object in place of all options that say what to make: all but `name`, `version`, `calibration`,
-            `evaluation`, `labels`, `report` and `force`.
+            `evaluation`, `labels`, `measured`, `report` and `force`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -93,6 +94,7 @@ def convert(  # noqa: D417  the options are described in their declaration
         calibration=calibration,
         evaluation=evaluation,
         labels=labels,
+        measured=measured,
         force=force,
         report=report,
         reporter=reporter,

@@ -27,6 +27,7 @@ from edge_infer_converters.measure.batch_check import is_right_for_two
 from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
 from edge_infer_converters.measure.own_error import MAX_BYTES, own_error
+from edge_infer_converters.measure.speed import read_device_times
 from edge_infer_converters.measure.variants import Bench
 from edge_infer_converters.report import html, quality_json
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from edge_infer.errors import EdgeInferError
     from edge_infer.parity.comparison import Parity
     from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.sources.source import Source
@@ -72,6 +74,7 @@ def convert(
     calibration: FilePath | None = None,
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
+    measured: FilePath | None = None,
     force: bool = False,
     report: FilePath | None = None,
     reporter: Reporter | None = None,
@@ -80,6 +83,7 @@ def convert(
     reporter = reporter or LogReporter()
     recipe.budget.check(has_evaluation=evaluation is not None)
     version = checked_version(version)
+    times = read_device_times(measured) if measured is not None else None
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
         folder = Path(output).with_suffix(".bundle")
         raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
@@ -88,7 +92,7 @@ def convert(
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         if broken := origin.nan_weights():
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
-        run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter)
+        run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter, times)
         del origin  # a copy of the weights
         run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
@@ -105,15 +109,15 @@ def convert(
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
-        measured = run.measure(made, data, outputs, metric)
-        revision = run.write_manifest([one.variant for one in measured if one.is_kept])
+        variants = run.measure(made, data, outputs, metric)
+        revision = run.write_manifest([one.variant for one in variants if one.is_kept])
 
         result = Conversion(
             writer.path,
             run.name,
             revision,
             writer.size,
-            tuple(measured),
+            tuple(variants),
             run.not_made,
             str(data),
             metric.name
@@ -122,7 +126,7 @@ def convert(
             tuple(weight.label for weight in run.mixed.guilty) if run.mixed else (),
             run.missed,
         )
-        writer.write_quality(quality_json.document(result, data, ranges, run.mixed))
+        writer.write_quality(quality_json.document(result, data, ranges, run.mixed, times))
         writer.commit()
     if report is not None:
         html.save(report, html.write(result, run.mixed, data))
@@ -146,6 +150,7 @@ class _Run:
         recipe: Recipe,
         writer: BundleWriter,
         reporter: Reporter,
+        times: DeviceTimes | None,
     ) -> None:
         self.model = model
         self.name = name
@@ -158,6 +163,7 @@ class _Run:
         self._recipe = recipe
         self._writer = writer
         self._reporter = reporter
+        self._times = times
         # The source itself: without it there is nothing to compare with, so it is always kept.
         self._source_id = f"{model.format}/{model.precision}"
         self._graph: FloatGraph | None = None
@@ -267,7 +273,7 @@ class _Run:
                     encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
                 elif plan.precision == "mixed":
                     self._graph = None
-                    job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached)
+                    job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached, times=self._times)
                     encoded = self._search(job, ranges)
                 elif plan.id == "onnx/int8-dynamic" and self._recipe.budget.is_set:
                     encoded = self._search_dynamic(DynamicSearch(cleaned, *judges))
@@ -312,7 +318,7 @@ class _Run:
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         judge = self._judge(outputs, metric)
-        measured, failed = Bench(self._writer.folder, data, judge, self._own, self._reporter).run(made)
+        measured, failed = Bench(self._writer.folder, data, judge, self._own, self._times, self._reporter).run(made)
         for variant, error in failed:
             self._leave_out(variant.id, error)
             self._writer.drop(variant.file)

@@ -118,9 +118,10 @@ OPTIONS = (
     _recipe(
         "max_latency_ratio",
         "float | None",
-        "The longest time of a call against fp32 on this CPU: 1.0 for no slower.",
+        "The longest time of a call against fp32, by --measured or else by the cost model: 1.0 for no slower.",
         unit="RATIO",
     ),
+    _file("measured", "Times of the device, as `edge-infer tune BUNDLE --json` prints them there."),
     _recipe(
         "metric",
         "str | None",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import BackendError, ExecutionError
@@ -10,6 +10,7 @@ from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.measure import latency, saturation
 from edge_infer_converters.measure.crash_test import crashing
+from edge_infer_converters.measure.speed import speeds
 from edge_infer_converters.measure.variant_quality import measure_quality
 from edge_infer_converters.report.reporter import decibels, step
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.judge import Judge
     from edge_infer_converters.measure.latency import Latency
+    from edge_infer_converters.measure.speed import DeviceTimes, Speed
     from edge_infer_converters.measure.variant_quality import Quality
     from edge_infer_converters.report.reporter import Reporter
 
@@ -35,7 +37,8 @@ class ConvertedVariant:
         nbytes: The size of its file.
         quality: How good it is.
         is_kept: Whether it is in the bundle; one that is not good enough is left out.
-        latency: How long it takes against the fp32 variant, or None where there is none to compare with.
+        speed: What decides whether it is too slow, or None where nothing tells.
+        latency: How long it took here against the fp32 variant, or None where there is none to compare with.
         saturation: What int8 loses on CPUs without VNNI, or None where it does not compute in int8.
     """
 
@@ -43,6 +46,7 @@ class ConvertedVariant:
     nbytes: int
     quality: Quality
     is_kept: bool
+    speed: Speed | None = None
     latency: Latency | None = None
     saturation: saturation.Saturation | None = None
 
@@ -51,6 +55,7 @@ class ConvertedVariant:
         return {
             "size": self.nbytes,
             **self.quality.to_json(),
+            "speed": self.speed.to_json() if self.speed else None,
             "latency": self.latency.to_json() if self.latency else None,
             "saturation": self.saturation.to_json() if self.saturation else None,
         }
@@ -64,17 +69,25 @@ class Bench:
         data: The inputs to measure on.
         judge: The source's outputs, the metric and the budget.
         own: The source's own error, by output.
+        times: Times of the device, or None.
         reporter: The receiver of progress and warnings.
     """
 
     def __init__(
-        self, folder: Path, data: CalibrationSet, judge: Judge, own: Mapping[str, Parity], reporter: Reporter
+        self,
+        folder: Path,
+        data: CalibrationSet,
+        judge: Judge,
+        own: Mapping[str, Parity],
+        times: DeviceTimes | None,
+        reporter: Reporter,
     ) -> None:
         self._folder = folder
         self._data = data
         self._judge = judge
         self._golden = judge.golden
         self._own = own
+        self._times = times
         self._reporter = reporter
 
     def run(
@@ -109,11 +122,20 @@ class Bench:
         return self._timed(measured), failed
 
     def _timed(self, measured: Sequence[ConvertedVariant]) -> list[ConvertedVariant]:
+        variants, call = [one.variant for one in measured], self._data.calls[0]
         with self._reporter.progress("Timing each variant against fp32", None):
-            times = latency.measure(self._folder, [one.variant for one in measured], self._data.calls[0])
+            times = latency.measure(self._folder, variants, call)
+        shapes = {name: array.shape for name, array in call.items()}
+        known = speeds(self._folder, variants, shapes, self._times)
+        for id_, taken in times.items():
+            if taken.is_slow and not (known[id_].is_slow if id_ in known else False):
+                self._reporter.warn(f"{id_} is slower than float here: {taken}", "--measured, with times of the device")
         return [
-            ConvertedVariant(
-                one.variant, one.nbytes, one.quality, True, times.get(one.variant.id), self._saturation(one.variant)
+            replace(
+                one,
+                speed=known.get(one.variant.id),
+                latency=times.get(one.variant.id),
+                saturation=self._saturation(one.variant),
             )
             for one in measured
         ]

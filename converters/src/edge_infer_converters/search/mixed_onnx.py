@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.engine import fast_session, make_session
-from edge_infer_converters.measure import latency
+from edge_infer_converters.engine import make_session
+from edge_infer_converters.measure.cost_model import cost_of
+from edge_infer_converters.measure.speed import estimated
 from edge_infer_converters.passes.weight_only import engine_options, prepare, rewrite, weights_of
 from edge_infer_converters.report.reporter import decibels as spelled
 from edge_infer_converters.report.reporter import step
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.judge import Judge
+    from edge_infer_converters.measure.speed import DeviceTimes, Speed
     from edge_infer_converters.passes.weight import Weight
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.search.bit_allocation import Move
@@ -109,6 +110,7 @@ class MixedSearch:
         judge: Compares their outputs with the source's, within the budget.
         reporter: The receiver of progress and warnings.
         is_cached: Whether figures are kept for the next search, and taken from earlier ones.
+        times: Times of the device, or None.
     """
 
     def __init__(
@@ -119,7 +121,9 @@ class MixedSearch:
         reporter: Reporter,
         *,
         is_cached: bool = False,
+        times: DeviceTimes | None = None,
     ) -> None:
+        self._times = times
         self._is_cached = is_cached
         self._model = prepare(cleaned)
         self._nbytes = len(onnx_target.write(cleaned))
@@ -144,13 +148,11 @@ class MixedSearch:
         found = self._run(ranking)
         limit = self._budget.max_latency_ratio
         packed = any(w.kind == "matrix" and found.trial.choice.get(w.name) == "int4" for w in self._weights)
-        if limit is None or not packed or (timed := self._time(found)).ratio <= limit:
+        speed = self._speed(found) if limit is not None and packed else None
+        if limit is None or speed is None or speed.ratio <= limit:
             return found
-        self._reporter.talk(
-            step(
-                "Timed", "onnx/mixed  ", f"{timed}, at most {limit:g}x is asked for: matrices in int4 are what is slow"
-            )
-        )
+        said = f"takes {speed}, at most {limit:g}x is asked for: matrices in int4 are what is slow"
+        self._reporter.talk(step("Gave up", "onnx/mixed  ", said))
         self._weights = tuple(_without_packed(weight) for weight in self._weights)
         return self._run(ranking)
 
@@ -192,12 +194,14 @@ class MixedSearch:
         words = metric, str(self._judge.golden), str(self._judge.metric.base), labels
         return TrialCache(key_of(onnx_target.write(self._model), calls, *words))
 
-    def _time(self, found: MixedModel) -> latency.Latency:
-        """Time a file against the float model."""
-        call = dict(self._calls[0])
-        settings = (found.options or {}).get("onnxruntime", {})
-        sides = [fast_session(onnx_target.write(self._model)), fast_session(found.data, settings=settings)]
-        return latency.compare("onnx/fp32", *(partial(side.run, None, call) for side in sides))
+    def _speed(self, found: MixedModel) -> Speed | None:
+        """Compare a file with the float model: by the device's times, else by the cost model."""
+        measured = self._times.speed("onnx/mixed", "onnx/fp32") if self._times is not None else None
+        if measured is not None:
+            return measured
+        shapes = {name: array.shape for name, array in self._calls[0].items()}
+        base, cost = (cost_of(data, "onnx", shapes) for data in (onnx_target.write(self._model), found.data))
+        return estimated("onnx/fp32", base, cost) if base and cost else None
 
     @property
     def _is_size_only(self) -> bool:

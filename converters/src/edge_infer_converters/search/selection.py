@@ -30,7 +30,7 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
     """
     if recipe.keep_all:
         return list(measured), ""
-    good = [one for one in measured if _timed(one, recipe).quality.verdict.word != "fail"]
+    good = [one for one in measured if _with_speed(one, recipe).quality.verdict.word != "fail"]
     limit = recipe.budget.max_size
     missed = ""
     if limit is not None and good and all(one.nbytes > limit for one in good):
@@ -42,7 +42,7 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
         limit = best.nbytes
     chosen: list[ConvertedVariant] = []
     for found in measured:
-        one = found if found.variant.id == source_id else _timed(found, recipe)
+        one = found if found.variant.id == source_id else _with_speed(found, recipe)
         kept = one
         if one.variant.id != source_id and one.quality.verdict.word == "fail":
             kept = replace(one, is_kept=False)
@@ -55,24 +55,24 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
     return chosen, missed
 
 
-def _timed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
-    """Return a variant with its verdict after its latency: int8 is there to be faster, fewer bits to be smaller.
+def _with_speed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
+    """Return a variant with its verdict after its speed: int8 is there to be faster, fewer bits to be smaller.
 
     An int8 variant that is clearly slower than float is refused; of the others, int8x16 among them, it is said. Half
-    precision is not for CPUs, and is measured there only against a limit.
+    precision is not for CPUs, and only a limit decides there. No timing of this machine takes part.
     """
-    latency, verdict = one.latency, one.quality.verdict
-    if latency is None or verdict.word == "fail":
+    speed, verdict = one.speed, one.quality.verdict
+    if speed is None or verdict.word == "fail":
         return one
     limit = recipe.budget.max_latency_ratio
     if limit is not None:
-        if latency.ratio <= limit:
+        if speed.ratio <= limit:
             return one
-        verdict = Verdict("fail", f"it takes {latency}, at most {limit:g}x is asked for")
-    elif not latency.is_slow or not {"any", "pi"}.intersection(one.variant.targets):
+        verdict = Verdict("fail", f"it takes {speed}, at most {limit:g}x is asked for")
+    elif not speed.is_slow or not {"any", "pi"}.intersection(one.variant.targets):
         return one
     elif one.variant.precision == "int8" and one.variant.id != "tflite/int8x16":  # that is asked for by name only
-        verdict = Verdict("fail", f"it is slower than float: {latency}")
+        verdict = Verdict("fail", f"it is slower than float: {speed}")
     elif verdict.word == "ok":
-        verdict = Verdict("warn", f"it is slower than float: {latency}")
+        verdict = Verdict("warn", f"it is slower than float: {speed}")
     return replace(one, quality=replace(one.quality, verdict=verdict))

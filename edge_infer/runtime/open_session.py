@@ -104,7 +104,7 @@ def _check_placement(choice: Choice, runnable: Runnable, *, strict: bool) -> Non
         runnable.close()
         raise BackendUnavailable(
             f"Device `{choice.device}` is not used: {'; '.join(placement.fallbacks) or f'runs on {placement.device}'}",
-            hint="edge-infer backends",
+            hint="leave `strict` out" if host.in_browser() else "edge-infer backends",
             expected=choice.device,
             got=placement.device,
         )

@@ -118,7 +118,9 @@ def choices(
         if not readable:
             continue
         state = reasons[name] = engine.availability()
-        if state.ready and kind in ("auto", *state.devices):
+        # A page's engine goes on with wasm where the browser lacks the GPU, and its placement says why.
+        spare = engine.page_devices if host.in_browser() else ()
+        if state.ready and kind in ("auto", *state.devices, *spare):
             for place in _by_itself(state) if device == "auto" else (device,):
                 for candidate in _ordered(readable, place, variant is not None):
                     choice = Choice(candidate, name, place, asked.threads, _why(candidate, place, variant, readable))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import edge_infer
 from edge_infer.cli import cli
-from edge_infer.errors import UnsupportedError
+from edge_infer.errors import BackendUnavailable, UnsupportedError
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
@@ -287,6 +287,35 @@ report = session.report()
     assert found[2] == "wasm"
     assert "the GPU was lost (destroyed)" in found[3]
     assert "going on with wasm" in found[4]
+
+
+def test_python_in_a_browser_without_webgpu_goes_on_with_wasm_or_strictly_raises(
+    open_page: Callable[..., BrowserPage], server: str, expected: list[float]
+) -> None:
+    python = PagePython(open_page(f"{server}/blank.html"))
+
+    found = python.run(
+        """
+import js, warnings
+js.Object.defineProperty(js.navigator, "gpu", js.JSON.parse("{}"))
+import edge_infer
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    session = await edge_infer.load_async(url, device="webgpu", variant="onnx/fp32")
+report = session.report()
+logits = session.run({"x": [[i % 7 / 7 for i in range(64)]]})["logits"].tolist()[0]
+[report.device, report.fallbacks[0], str(said[0].message), logits]
+""",
+        url=f"{server}/models/mlp",
+    )
+    with pytest.raises(BackendUnavailable, match="Device `webgpu` is not used: webgpu: ") as caught:
+        python.run("""await edge_infer.load_async(url, device="webgpu", strict=True)\n0""", url=f"{server}/models/mlp")
+
+    assert caught.value.hint == "leave `strict` out"
+    assert found[0] == "wasm"
+    assert found[1].startswith("webgpu: ")
+    assert found[1] in found[2]
+    assert found[3] == pytest.approx(expected, abs=1e-4)
 
 
 def test_verify_runs_on_webgpu_and_passes_over_what_the_adapter_lacks(bundle: Path) -> None:

@@ -11,5 +11,6 @@ export function memoryPlace() {
     write: async (name, _offset, bytes) => void files.set(name, bytes),
     remove: async (name) => void files.delete(name),
     names: async () => [...files.keys()],
+    size: async (name) => files.get(name)?.length ?? 0,
   };
 }

@@ -12,6 +12,7 @@
  *   drop what came after.
  * @property {(name: string) => Promise<void>} remove
  * @property {() => Promise<string[]>} names
+ * @property {(name: string) => Promise<number>} size How many bytes it has; 0 where nothing was written.
  */
 
 /** @typedef {{truncate: (size: number) => void, write: (bytes: Uint8Array, options: {at: number}) => number,
@@ -74,6 +75,10 @@ async function openFiles() {
       for await (const name of folder.keys()) names.push(name);
       return names;
     },
+    async size(name) {
+      const handle = await folder.getFileHandle(name).catch(ifMissing);
+      return handle ? (await handle.getFile()).size : 0;
+    },
   };
 }
 
@@ -127,6 +132,11 @@ async function openCache() {
     async names() {
       return [...new Set((await cache.keys()).map(({ url }) => url.split("/").at(-2) ?? ""))];
     },
+    async size(name) {
+      const found = await Promise.all((await pieces(name)).map((offset) => cache.match(address(name, offset))));
+      const blobs = await Promise.all(found.map((piece) => piece?.blob()));
+      return blobs.reduce((sum, blob) => sum + (blob?.size ?? 0), 0);
+    },
   };
 }
 
@@ -147,5 +157,6 @@ function openMemory() {
       files.delete(name);
     },
     names: async () => [...files.keys()],
+    size: async (name) => files.get(name)?.length ?? 0,
   };
 }

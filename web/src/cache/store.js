@@ -15,7 +15,7 @@ import { goodBytes, transfer } from "../fetch/transfer.js";
 /**
  * @typedef {object} Kept
  * @property {string} model The name of the bundle that it belongs to; of a model of a store, its address.
- * @property {number} bytes
+ * @property {number} bytes How many of its bytes are kept: fewer than it has where the download was cut, or the room was too small.
  * @property {string} used When it was last loaded, as ISO 8601.
  */
 
@@ -97,7 +97,9 @@ export class Store {
     const names = new Set(await this.place.names());
     const there = Object.entries(index).filter(([name]) => names.has(name));
     there.sort(([, one], [, other]) => other.used - one.used);
-    return there.map(([, { model, size, used }]) => ({ model, bytes: size, used: new Date(used).toISOString() }));
+    return Promise.all(
+      there.map(async ([name, { model, used }]) => ({ model, bytes: await this.place.size(name), used: new Date(used).toISOString() })),
+    );
   }
 
   /** Remove everything. */

@@ -7,6 +7,8 @@ export const MISSING_HINT =
   "install the page's files: `make setup` in a checkout, `pip install 'edge-infer[web]'`, or with npm " +
   '`npx edge-infer-files public/edge-infer` and { root: "/edge-infer/" }';
 
+const POLICY_HINT = "let the page's Content-Security-Policy say `script-src 'self' 'wasm-unsafe-eval'`";
+
 /**
  * @typedef {object} Pinned An engine's version, the only one whose files fit.
  * @property {string} name
@@ -56,7 +58,7 @@ export async function compileWasm(pinned, url, bytes, onProgress) {
     }
     const said = error instanceof Error ? error.message : String(error);
     throw new InferError(`The engine's file ${url} cannot be compiled: ${said}`, "backend_unavailable", {
-      hint: "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
+      hint: /security policy|\bCSP\b|unsafe-eval/i.test(said) ? POLICY_HINT : "a browser of 2021 or later is needed, with WebAssembly SIMD and threads",
       cause: error,
     });
   }

@@ -1,8 +1,12 @@
-/** Download files with progress, a limit for servers that stall, and errors that say which file is missing. */
+/** Download files with progress, a limit for servers that stall, new tries after a cut, and errors that say which file is missing. */
 
 import { InferError } from "../errors.js";
 
 const STALL_MS = 30_000;
+/** How often a connection that was cut is tried again without a new piece in between, after growing pauses. */
+export const RETRIES = 3;
+export const PAUSE_MS = 250;
+export const ENDED_EARLY = "the answer ended early";
 
 /** The connection ended or stood still: worth another try. */
 export class Cut extends Error {}
@@ -67,7 +71,7 @@ export class StallTimer {
 /** @typedef {(progress: Progress) => void} OnProgress */
 
 /**
- * Fetch a URL, and report every piece that arrives.
+ * Fetch a URL, and report every piece that arrives. Where its size is known, a body that is cut goes on over a new connection.
  *
  * @param {URL | string} url
  * @param {object} options
@@ -87,36 +91,43 @@ export class StallTimer {
 export async function download(url, { phase, total = 0, onProgress, hint = "", headers, type, fetcher = fetch, signal, stallMs, onCut }) {
   const place = new URL(url, globalThis.location?.href);
   if (place.protocol === "file:") return new Response(await readFile(place));
-  const timer = new StallTimer(signal, stallMs);
-  let response;
-  try {
-    response = await timer.wait(() => fetcher(place, { credentials: "same-origin", headers, signal: timer.signal }));
-  } catch (cause) {
-    signal?.throwIfAborted();
-    const why = cause instanceof Cut ? `: ${cause.message}` : "";
-    throw new InferError(`${place} cannot be reached${why}`, "fetch_error", {
-      hint: "is the server running? `edge-infer serve`",
-      details: { url: place.href },
-      cause,
-    });
-  }
-  if (!response.ok || !response.body) {
-    const details = { url: place.href, status: response.status };
-    const todo = response.status === 401 && phase === "model" ? "load(url, { apiKey: KEY })" : hint;
-    throw new InferError(`${place} answers with status ${response.status}`, "fetch_error", { hint: todo, details });
-  }
+  const asked = { phase, hint, headers, fetcher, signal, stallMs };
+  /** @type {Body | undefined} */
+  let body = await request(place, 0, asked);
+  const { response } = body;
   const file = place.pathname.split("/").pop() ?? "";
-  const reader = response.body.getReader();
   let loaded = 0;
+  /** @returns {Promise<Uint8Array | undefined>} The next piece; undefined at the end. */
+  const next = async () => {
+    for (let failures = 0; ; ) {
+      try {
+        body ??= await request(place, loaded, asked);
+        const { value, done } = await body.read();
+        if (done && loaded < total && mayBeCut(body.response, body.at - body.from)) throw new Cut(ENDED_EARLY);
+        if (done) return undefined;
+        // A server without ranges sends it from its start.
+        const piece = value.subarray(Math.max(0, loaded - body.at));
+        body.at += value.byteLength;
+        if (piece.byteLength > 0) return piece;
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (!(error instanceof Cut) || total === 0 || failures === RETRIES) throw error;
+        failures += 1;
+        await body?.cancel().catch(() => {}); // a stream that was cut cannot be cancelled, and need not be
+        body = undefined;
+        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * failures));
+      }
+    }
+  };
   // Pulled, so that a reader that takes its time is not taken for a server that stands still.
   const counted = new ReadableStream({
     async pull(controller) {
       try {
-        const { value, done } = await timer.read(reader);
-        if (done) return controller.close();
-        loaded += value.byteLength;
+        const piece = await next();
+        if (!piece) return controller.close();
+        loaded += piece.byteLength;
         onProgress?.({ phase, file, loaded, total: total || Math.max(loaded, announced(response)) });
-        controller.enqueue(value);
+        controller.enqueue(piece);
       } catch (cause) {
         signal?.throwIfAborted();
         if (!(cause instanceof Cut)) throw cause;
@@ -129,9 +140,67 @@ export async function download(url, { phase, total = 0, onProgress, hint = "", h
         throw error;
       }
     },
-    cancel: (reason) => reader.cancel(reason),
+    cancel: (reason) => body?.cancel(reason),
   });
   return new Response(counted, { headers: { "content-type": type ?? response.headers.get("content-type") ?? "" } });
+}
+
+/**
+ * @typedef {object} Body An answer that is read piece by piece.
+ * @property {Response} response
+ * @property {number} from The byte of the file that it begins with.
+ * @property {number} at The byte of the file that the next piece begins with.
+ * @property {() => Promise<ReadableStreamReadResult<Uint8Array>>} read
+ * @property {(reason?: unknown) => Promise<void>} cancel
+ */
+
+/**
+ * Ask for a file, or for what is missing of it.
+ *
+ * @param {URL} place
+ * @param {number} from
+ * @param {Pick<Parameters<typeof download>[1], "phase" | "hint" | "headers" | "fetcher" | "signal" | "stallMs">} options
+ * @returns {Promise<Body>}
+ * @throws {Cut} The rest of the file cannot be had now.
+ * @throws {InferError} `fetch_error`: the server does not answer, or answers with an error.
+ */
+async function request(place, from, { phase, hint, headers, fetcher = fetch, signal, stallMs }) {
+  const timer = new StallTimer(signal, stallMs);
+  const asked = from > 0 ? { ...headers, Range: `bytes=${from}-` } : headers;
+  let response;
+  try {
+    response = await timer.wait(() => fetcher(place, { credentials: "same-origin", headers: asked, signal: timer.signal }));
+  } catch (cause) {
+    signal?.throwIfAborted();
+    if (from > 0) throw cause instanceof Cut ? cause : new Cut("the server cannot be reached", { cause });
+    const why = cause instanceof Cut ? `: ${cause.message}` : "";
+    throw new InferError(`${place} cannot be reached${why}`, "fetch_error", {
+      hint: "is the server running? `edge-infer serve`",
+      details: { url: place.href },
+      cause,
+    });
+  }
+  const { status, body } = response;
+  if (!response.ok || !body) {
+    if (from > 0) throw new Cut(`the server answers with status ${status}`);
+    const details = { url: place.href, status };
+    const todo = status === 401 && phase === "model" ? "load(url, { apiKey: KEY })" : hint;
+    throw new InferError(`${place} answers with status ${status}`, "fetch_error", { hint: todo, details });
+  }
+  // A server of another origin may keep to itself which range it gives.
+  const begins = status === 206 ? Number(/^bytes (\d+)-/.exec(response.headers.get("content-range") ?? "")?.[1] ?? from) : 0;
+  if (begins > from) throw new Cut(`the server answers from byte ${begins} on`);
+  const reader = body.getReader();
+  return { response, from: begins, at: begins, read: () => timer.read(reader), cancel: (reason) => reader.cancel(reason) };
+}
+
+/**
+ * @param {Response} response
+ * @param {number} bytes What was read of it, unpacked, until it ended without an error.
+ * @returns {boolean} Whether more was meant to follow: Firefox tells of no cut where a body is compressed, or framed by its length.
+ */
+export function mayBeCut(response, bytes) {
+  return response.headers.has("content-encoding") || Number(response.headers.get("content-length") ?? -1) !== bytes;
 }
 
 /**

@@ -1,14 +1,11 @@
 /** Download a file whose size and hashes are known: each part of 1 MiB is checked, and a cut download is resumed after its last good part. */
 
-import { Cut, StallTimer } from "./download.js";
+import { Cut, ENDED_EARLY, PAUSE_MS, RETRIES, StallTimer, mayBeCut } from "./download.js";
 import { InferError } from "../errors.js";
 import { sha256 } from "./sha256.js";
 
 /** The bytes of a part; `edge_infer.bundle.manifest.PART_SIZE`. */
 export const PART_BYTES = 2 ** 20;
-// A connection that was cut is tried again this often without a new part in between, after growing pauses.
-const RETRIES = 3;
-const PAUSE_MS = 250;
 
 /** @typedef {{path: string, size: number, sha256: string, parts?: string[]}} FileEntry A file as a manifest lists it. */
 /** @typedef {import("./download.js").OnProgress} OnProgress */
@@ -53,6 +50,8 @@ export async function transfer(url, entry, options) {
   const bytes = new Uint8Array(entry.size);
   bytes.set(options.have ?? []);
   const state = { bytes, good: options.have?.length ?? 0 };
+  /** What was wrong where an answer ended early. */
+  let short = "";
   for (let failures = 0; state.good < entry.size || entry.size === 0; ) {
     const before = state.good;
     try {
@@ -61,6 +60,10 @@ export async function transfer(url, entry, options) {
     } catch (error) {
       options.signal?.throwIfAborted();
       if (!(error instanceof Cut)) throw error;
+      // Twice the same: the server has no more.
+      const said = error.message === ENDED_EARLY && error.cause instanceof InferError ? error.cause.message : "";
+      if (said && said === short) throw error.cause;
+      short = said;
       failures = state.good > before ? 1 : failures + 1;
       if (failures > RETRIES) {
         throw new InferError(`The download of ${url} was cut after ${state.good} of ${entry.size} bytes: ${error.message}`, "fetch_error", {
@@ -90,7 +93,8 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
   if (response.status !== 206) state.good = 0;
   const file = entry.path.split("/").pop() ?? "";
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
-  let at = state.good;
+  const from = state.good;
+  let at = from;
   // Checked beside the reading: a stream that is cut drops what nobody has read yet.
   let checked = Promise.resolve();
   /** @type {unknown} */
@@ -114,7 +118,10 @@ async function pull(url, entry, state, { onPart, onProgress, signal, hint = "", 
     await checked;
   }
   if (failure) throw failure;
-  if (at < entry.size) throw wrong(entry, url, `${at} bytes`, `${entry.size} bytes`);
+  if (at < entry.size) {
+    const short = wrong(entry, url, `${at} bytes`, `${entry.size} bytes`);
+    throw entry.parts?.length && mayBeCut(response, at - from) ? new Cut(ENDED_EARLY, { cause: short }) : short;
+  }
   if (entry.size === 0 && entry.sha256 !== (await sha256(state.bytes))) throw wrong(entry, url, "0 bytes", `sha256 ${entry.sha256}`);
 }
 

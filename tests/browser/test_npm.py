@@ -71,6 +71,8 @@ def test_a_page_built_by_vite_runs_a_model(
     page.do(lambda page: page.wait_for_function("document.querySelector('#said').textContent !== 'loading'"))
 
     assert "MB" in said
+    modules = project / "public/edge-infer/src"
+    assert (modules / "page/worker.js").read_bytes() == (_WEB / "src/page/worker.js").read_bytes()
     assert json.loads(page.evaluate("() => document.querySelector('#said').textContent")) == {
         "engine": "ort-web",
         "variant": "onnx/int8",

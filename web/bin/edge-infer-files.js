@@ -1,14 +1,15 @@
 #!/usr/bin/env node
-/** Copy the engine files that a page fetches out of the npm packages that this one depends on, to where a site serves them. */
+/** Copy the engine files that a page fetches, and the modules of this package, to where a site serves them. */
 
 import { cp, mkdir, readFile, stat } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 
 const USAGE = `Usage: edge-infer-files FOLDER [--webgpu]
 
-Copies the engines for ONNX and TFLite into FOLDER/vendor; --webgpu adds those for the GPU. Serve FOLDER,
-and write its address as root: load(url, { root: "/edge-infer/" }).`;
+Copies the engines for ONNX and TFLite into FOLDER/vendor, and the modules, which a bundler that knows no
+workers leaves out, into FOLDER/src; --webgpu adds the engines for the GPU. Serve FOLDER, and write its address as root: load(url, { root: "/edge-infer/" }).`;
 
 /** Which parts of `engine-files.json` each option adds. @type {Record<string, string>} */
 const PARTS = { "--webgpu": "webgpu" };
@@ -31,7 +32,9 @@ async function main(words) {
     console.error(USAGE);
     return words.includes("--help") ? 0 : 2;
   }
-  const target = join(resolve(folder), "vendor");
+  const root = resolve(folder);
+  const target = join(root, "vendor");
+  await cp(fileURLToPath(new URL("../src", import.meta.url)), join(root, "src"), { recursive: true });
   const list = JSON.parse(await readFile(new URL("../engine-files.json", import.meta.url), "utf8"));
   const parts = ["wasm", "store", ...others.map((word) => PARTS[word])];
   let [count, bytes] = [0, 0];
@@ -47,7 +50,7 @@ async function main(words) {
       }
     }
   }
-  console.log(`${target}: ${count} files, ${(bytes / 1e6).toFixed(1)} MB`);
+  console.log(`${target}: ${count} files, ${(bytes / 1e6).toFixed(1)} MB; ${join(root, "src")}: the modules`);
   return 0;
 }
 

@@ -57,6 +57,20 @@ test("a plain load fetches no module for stores or Python", () => {
   assert.deepEqual([...needed].filter((module) => /^sync|pyodide|live|image/.test(module)), []);
 });
 
+test("what bundles a page leaves alone what is imported from an address of the site, and looks for nothing of Node", () => {
+  let count = 0;
+  for (const module of imports().keys()) {
+    const code = readFileSync(join(SRC, module), "utf8").replaceAll(/\/\*\*.*?\*\//gs, "");
+    for (const [, target] of code.matchAll(/\bimport\(([^)]*)/g)) {
+      if (/^"\.{1,2}\//.test(target)) continue;
+      count += 1;
+      assert.match(target, /webpackIgnore: true .*turbopackIgnore: true .*@vite-ignore/, module);
+      assert.doesNotMatch(target, /"/, `${module}: esbuild looks for ${target}`);
+    }
+  }
+  assert.ok(count >= 5, `${count} found`);
+});
+
 test("every module says its job in its first sentence", () => {
   for (const module of imports().keys()) {
     const text = readFileSync(join(SRC, module), "utf8");

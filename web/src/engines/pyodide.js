@@ -212,7 +212,7 @@ async function dropKept(what, error) {
  */
 async function bootPyodide(folder, keeping, onProgress, onOutput) {
   // Both are needed in any case; what they lack is told by `loadPyodide`.
-  for (const file of ["pyodide.mjs", "pyodide.asm.mjs"]) import(new URL(file, folder).href).catch(() => {});
+  for (const file of ["pyodide.mjs", "pyodide.asm.mjs"]) import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ new URL(file, folder).href).catch(() => {});
   const image = await keeping;
   if (image) {
     try {
@@ -253,7 +253,7 @@ export async function loadPyodide(folder, { _makeSnapshot, image }, onProgress, 
   /** @type {typeof import("pyodide")} */
   let module;
   try {
-    module = await import(url.href);
+    module = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ url.href);
   } catch (cause) {
     throw new InferError(`Pyodide's file ${url} cannot be loaded`, "backend_unavailable", { hint: NO_PYTHON, cause });
   }

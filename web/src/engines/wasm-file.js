@@ -75,7 +75,7 @@ export async function compileWasm(pinned, url, bytes, onProgress) {
  */
 export async function importScript(url, version) {
   try {
-    return await import(url.href);
+    return await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ url.href);
   } catch (cause) {
     const details = { url: url.href, version };
     throw new InferError(`The engine's file ${url} cannot be loaded`, "backend_unavailable", { hint: MISSING_HINT, details, cause });

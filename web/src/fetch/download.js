@@ -3,6 +3,8 @@
 import { InferError } from "../errors.js";
 
 const STALL_MS = 30_000;
+// By its name here: what bundles a page would look for it.
+const NODE_FILES = "node:fs/promises";
 /** How often a connection that was cut is tried again without a new piece in between, after growing pauses. */
 export const RETRIES = 3;
 export const PAUSE_MS = 250;
@@ -236,6 +238,6 @@ function announced(response) {
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
 async function readFile(url) {
-  const fs = await import("node:fs/promises");
+  const fs = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ NODE_FILES);
   return new Uint8Array(await fs.readFile(url));
 }

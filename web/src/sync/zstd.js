@@ -24,7 +24,7 @@ const RAW_BLOCK_BYTES = 2 ** 17;
 export async function openZstd(root) {
   const place = new URL("vendor/zstddec/zstddec.mjs", root).href;
   try {
-    const { ZSTDDecoder } = await import(place);
+    const { ZSTDDecoder } = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ place);
     const decoder = new ZSTDDecoder();
     await decoder.init();
     return decoder;

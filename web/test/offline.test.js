@@ -46,6 +46,29 @@ test("a service worker without our part is told of, and one that is slow is wait
   mock.timers.reset();
 });
 
+test("a service worker is active before it has claimed its pages", async () => {
+  /** @type {Record<string, (event: any) => void>} */
+  const listeners = {};
+  let claims = 0;
+  const place = /** @type {any} */ (globalThis);
+  globalThis.location = /** @type {any} */ (new URL("https://a.org/service-worker.js"));
+  const before = globalThis.addEventListener;
+  place.addEventListener = (/** @type {string} */ kind, /** @type {() => void} */ listener) => void (listeners[kind] = listener);
+  place.clients = { claim: () => new Promise(() => void (claims += 1)) };
+  /** @type {Promise<unknown>[]} */
+  const awaited = [];
+  try {
+    await import("../src/service-worker.js");
+    listeners.activate({ waitUntil: (/** @type {Promise<unknown>} */ work) => awaited.push(work) });
+  } finally {
+    place.addEventListener = before;
+    delete place.clients;
+  }
+
+  assert.equal(claims, 1);
+  await Promise.all(awaited);
+});
+
 test("a service worker serves the innermost folder of the page and the engine", () => {
   const cases = [
     ["https://a.org/app/page.html", "https://a.org/app/lib/", "https://a.org/app/"],

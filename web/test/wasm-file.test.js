@@ -1,0 +1,54 @@
+// Engine files that a page's policy, its server or its browser does not let it have.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { after, mock, test } from "node:test";
+
+import { compileWasm } from "../src/engines/wasm-file.js";
+
+// An empty module, and a custom section that makes it longer.
+const wasm = Buffer.concat([Buffer.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 0, 0xe9, 0x07, 1, 0x61]), Buffer.alloc(999)]);
+/** @type {import("../src/engines/wasm-file.js").Pinned} */
+const pinned = { name: "engine", npm: "engine", version: "1.0.0", functions: [], model: "", rows: [] };
+/** @type {string[]} */
+let asked = [];
+const server = createServer(({ headers: { range = "" } }, response) => {
+  asked.push(range);
+  const from = Number(/\d+/.exec(range)?.[0] ?? 0);
+  const headers = { "content-type": "application/wasm", "content-range": `bytes ${from}-${wasm.length - 1}/${wasm.length}` };
+  response.writeHead(from > 0 ? 206 : 200, headers);
+  if (from > 0) response.end(wasm.subarray(from));
+  else response.write(wasm.subarray(0, 500), () => setTimeout(() => response.destroy(), 20));
+});
+server.listen(0, "127.0.0.1");
+await once(server, "listening");
+after(() => {
+  server.closeAllConnections();
+  server.close();
+});
+const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+const url = new URL(`http://127.0.0.1:${port}/engine.wasm`);
+
+test("an engine whose file is cut goes on where it was", async () => {
+  asked = [];
+
+  assert.ok((await compileWasm(pinned, url, wasm.length)) instanceof WebAssembly.Module);
+  assert.deepEqual(asked, ["", "bytes=500-"]);
+});
+
+for (const [browser, said] of [
+  ["Chromium", "WebAssembly.compileStreaming(): Compiling or instantiating WebAssembly module violates the following Content Security policy directive"],
+  ["Firefox", "call to WebAssembly.compileStreaming() blocked by CSP"],
+  ["WebKit", "Refused to create a WebAssembly object because 'unsafe-eval' or 'wasm-unsafe-eval' is not an allowed source of script"],
+]) {
+  test(`a policy without wasm is named in ${browser}, not the browser's age`, async () => {
+    const compiling = mock.method(WebAssembly, "compileStreaming", async (/** @type {Promise<Response>} */ response) => {
+      await (await response).arrayBuffer();
+      throw new WebAssembly.CompileError(said);
+    });
+
+    await assert.rejects(compileWasm(pinned, url, wasm.length), { code: "backend_unavailable", hint: /Content-Security-Policy.*'wasm-unsafe-eval'/ });
+    compiling.mock.restore();
+  });
+}

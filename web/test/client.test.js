@@ -20,10 +20,16 @@ class FakeWorker {
     this.isTerminated = true;
   }
 }
-globalThis.Worker = /** @type {any} */ (FakeWorker);
+test("a place without workers is told of, by the first request", async () => {
+  const { load } = await import("../src/index.js");
+
+  await assert.rejects(load("https://a.org/model.onnx"), { code: "unsupported", hint: /service worker and Node/ });
+});
+
 
 /** @returns {{client: WorkerClient, worker: FakeWorker}} */
 function started() {
+  globalThis.Worker = /** @type {any} */ (FakeWorker);
   const client = new WorkerClient("test");
   return { client, worker: /** @type {any} */ (client.worker) };
 }

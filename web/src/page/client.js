@@ -18,8 +18,14 @@ export const openWorkers = new Set();
  * @param {"worker.js" | "python-worker.js"} script
  * @param {string} name
  * @returns {Worker}
+ * @throws {InferError} `unsupported`: there are no workers here.
  */
 function startWorker(script, name) {
+  if (typeof Worker === "undefined") {
+    throw new InferError("Models run in a worker, and none can be started here", "unsupported", {
+      hint: "load them in a page or in a dedicated worker: a service worker and Node have no workers of this kind",
+    });
+  }
   try {
     // Two expressions of this form: what bundles a page finds the workers by them.
     return script === "worker.js"

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from edge_infer import Bundle, TensorSpec
 from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import Recipe, convert
+from edge_infer_converters.data.functions import import_function
 from edge_infer_converters.sources.factory import open_source
+from edge_infer_converters.sources.framework import Framework, compare
+from edge_infer_converters.sources.options import SourceOptions
+from tests.support import zoo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -221,3 +226,161 @@ def test_inputs_by_name_have_any_order_for_the_older_exporter_too(
 
     result = reference.run({"a": np.full((1, 3), 10, np.float32), "b": np.ones((1, 3), np.float32)})
     np.testing.assert_array_equal(result["output"], np.full((1, 3), 8, np.float32))
+
+
+TEXTS = """
+import torch
+
+class Bag(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(50, 6)
+
+    def forward(self, ids):
+        return self.table(ids).mean(1)
+
+class Steps(torch.nn.Module):
+    def forward(self, x):
+        return x.cumsum(1)
+
+IDS = torch.randint(0, 50, (2, 7))
+
+def texts():
+    return Bag(), (IDS,)
+
+def steps():
+    return Steps(), (torch.randn(2, 5, 3),), {"x": {1: "time"}}
+"""
+
+
+@pytest.fixture
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Write the module of texts into the current folder; return its name, which no other test has."""
+    name = f"texts_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(TEXTS)
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+@pytest.mark.torch
+def test_the_length_of_a_text_stays_free(texts: str) -> None:
+    needs_torch()
+
+    model = open_source(f"{texts}:texts")
+
+    assert [type(size) for size in model.inputs[0].shape] == [str, str]
+    ids = np.random.default_rng(0).integers(0, 50, (3, 11))
+    own, export = (model.reference(optimised=flag).run({"ids": ids})["output"] for flag in (False, True))
+    np.testing.assert_allclose(own, export, atol=1e-6)
+
+
+@pytest.mark.torch
+def test_axes_that_are_named_stay_free(texts: str) -> None:
+    needs_torch()
+
+    model = open_source(f"{texts}:steps")
+
+    assert [type(size) for size in model.inputs[0].shape] == [str, str, int]
+
+
+@pytest.mark.torch
+def test_variants_are_judged_by_the_outputs_of_torch_itself(in_folder: str, tmp_path: Path) -> None:
+    torch = needs_torch()
+
+    made = convert(f"torch{in_folder}:net", tmp_path / "net.bundle", format="onnx", precision="fp32")
+
+    net, _ = sys.modules[f"torch{in_folder}"].net()
+    for inputs, outputs in Bundle.open(made.path).examples():
+        image = np.array(inputs["image"].tolist(), np.float32).reshape(inputs["image"].shape)
+        with torch.no_grad():
+            wanted = net.eval()(torch.from_numpy(image)).numpy()
+        assert np.array_equal(np.array(outputs["output"].tolist(), np.float32).reshape(wanted.shape), wanted)
+    assert made.variants[0].quality.parity.sqnr_db < 200, "torch and onnxruntime round differently"
+
+
+def fake(run: Any, **sizes: Any) -> Framework:
+    return Framework("torch", run, {"x": np.ones((2, 3), np.float32)}, sizes or {"x": [0]})
+
+
+def export_of(path: Path, shape: list[Any]) -> Path:
+    """A model that gives its input."""
+    path.write_bytes(
+        zoo.model([helper.make_node("Identity", ["x"], ["y"])], [zoo.value("x", shape)], [zoo.value("y", shape)])
+    )
+    return path
+
+
+def test_an_export_that_fixes_a_size_is_refused_or_told(tmp_path: Path) -> None:
+    fixed = export_of(tmp_path / "fixed.onnx", [2, 3])
+    wide = export_of(tmp_path / "wide.onnx", ["batch", 3])
+    model = fake(lambda feeds: [feeds["x"]], x=[0, 1])
+
+    with pytest.raises(ConversionError, match="fixes the batch of `x` to 2, which torch does not") as caught:
+        compare(model, fixed, "net")
+    with pytest.raises(ConversionError, match="fixes axis 1 of `x` to 3"):
+        compare(model, wide, "net")
+
+    assert "--allow-baked" in (caught.value.hint or "")
+    assert len(compare(model, fixed, "net", allow_baked=True)) == 2
+    assert compare(model, export_of(tmp_path / "free.onnx", ["batch", "size"]), "net") == ()
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (lambda feeds: [feeds["x"] * 1.01], "output 0 on the example inputs"),
+        (lambda feeds: [np.abs(feeds["x"])], "output 0 on the negated example inputs"),
+        (lambda feeds: [feeds["x"] + (feeds["x"].sum() == 0)], "output 0 on zeros"),
+        (lambda feeds: [feeds["x"][:2]], "output 0 on a batch of 3"),
+    ],
+)
+def test_an_export_is_compared_on_several_inputs(run: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=f"differs from torch in {said}"):
+        compare(fake(run), export_of(tmp_path / "net.onnx", ["batch", 3]), "net")
+
+
+def test_a_size_that_the_model_itself_refuses_is_not_compared(tmp_path: Path) -> None:
+    def run(feeds: Any) -> list[Any]:
+        if feeds["x"].shape != (2, 3):
+            raise ValueError("only two rows of three")
+        return [feeds["x"]]
+
+    assert compare(fake(run, x=[0, 1]), export_of(tmp_path / "net.onnx", [2, 3]), "net") == ()
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("how", ["trace", "script"])
+def test_a_torchscript_program_is_read_and_judged_by_itself(how: str, in_folder: str, tmp_path: Path) -> None:
+    torch = needs_torch()
+    net, example = import_function(f"torch{in_folder}:net")()
+    program = torch.jit.trace(net.eval(), example) if how == "trace" else torch.jit.script(net.eval())
+    torch.jit.save(program, tmp_path / "net.pt")
+
+    model = open_source(tmp_path / "net.pt", SourceOptions({"image": (None, 3, 8, 8)}))
+
+    assert model.inputs == (TensorSpec("image", "float32", ("batch", 3, 8, 8)),)
+    image = np.random.default_rng(0).normal(0, 1, (4, 3, 8, 8)).astype(np.float32)
+    with torch.no_grad():
+        wanted = net(torch.from_numpy(image)).numpy()
+    np.testing.assert_allclose(model.reference().run({"image": image})["output"], wanted, atol=1e-5)
+    with pytest.raises(InputError, match="does not say the shape of `image`") as caught:
+        open_source(tmp_path / "net.pt")
+    assert "--shape image=" in (caught.value.hint or "")
+
+
+@pytest.mark.torch
+def test_weights_alone_and_pickled_modules_are_refused_unopened(in_folder: str, tmp_path: Path) -> None:
+    torch = needs_torch()
+    net, _ = import_function(f"torch{in_folder}:net")()
+    torch.save(net.state_dict(), tmp_path / "weights.pt")
+    torch.save(net, tmp_path / "module.pth")
+
+    with pytest.raises(ConversionError, match="weights without a model") as weights:
+        open_source(tmp_path / "weights.pt")
+    with pytest.raises(ConversionError, match=rf"pickled module \(`torch{in_folder}.Net`\)") as pickled:
+        open_source(tmp_path / "module.pth")
+
+    assert "edge-infer convert weights:net" in (weights.value.hint or "")
+    assert "edge-infer convert module:net" in (pickled.value.hint or "")

@@ -225,7 +225,8 @@ def test_the_names_and_defaults_of_the_options_stay() -> None:
         "--eval": None, "--labels": None, "--precision": None, "--max-loss": None, "--min-sqnr": None,
         "--max-size": None, "--max-latency-ratio": None, "--measured": None, "--metric": None, "--format": None,
         "--shape": None,
-        "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False, "--opset": None,
+        "--bind": None, "--layout": "onnx", "--tflite-io": None, "--keep-names": False,
+        "--allow-baked": False, "--opset": None,
         "--report": None, "--prune-dead-channels": False, "--goldens": None, "--keep-all": False,
         "--cache/--no-cache": True, "--force": False,
     }  # fmt: skip

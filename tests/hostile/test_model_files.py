@@ -168,14 +168,22 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
         convert(tmp_path / "model.onnx", tmp_path / "out.bundle")
 
 
-@pytest.mark.parametrize("name", ["model.pt", "model.safetensors", "model.h5"])
+@pytest.mark.parametrize("name", ["model.safetensors", "model.h5"])
 def test_another_format_is_named_as_such(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"whatever")
 
     with pytest.raises(
-        ConversionError, match=r"`convert` does not read as a file; expected \.onnx, \.ort, \.pt2 or \.tflite"
+        ConversionError, match=r"`convert` does not read as a file; expected \.onnx, \.ort, \.pt, \.pt2 or \.tflite"
     ):
         convert(tmp_path / name, tmp_path / "out.bundle")
+
+
+@pytest.mark.torch
+def test_a_file_that_only_has_the_name_of_pytorch_is_refused(tmp_path: Path) -> None:
+    for name, data in {"a.pt": b"whatever", "b.pth": b"PK\x05\x06" + bytes(18), "c.pt": b""}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ConversionError, match=r"not a file of PyTorch|weights without a model"):
+            convert(tmp_path / name, tmp_path / "out.bundle")
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -45,6 +45,7 @@ def convert(  # noqa: D417  the options are described in their declaration
     layout: str | None = "onnx",
     tflite_io: str | None = None,
     keep_names: bool = False,
+    allow_baked: bool = False,
     opset: int | None = None,
     report: FilePath | None = None,
     prune_dead_channels: bool = False,

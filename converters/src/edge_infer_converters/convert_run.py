@@ -90,6 +90,8 @@ def convert(
     with BundleWriter(output, force=force) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
+        for note in origin.notes:
+            reporter.warn(note, "")
         if broken := origin.nan_weights():
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
         run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter, times)
@@ -231,7 +233,7 @@ class _Run:
         def load_optimised() -> Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]:
             return self.model.reference(optimised=True).run
 
-        loads_again = self.model.nbytes <= MAX_BYTES
+        loads_again = self.model.nbytes <= MAX_BYTES and self.model.is_engines_own
         self._own = own_error(self.reference.run, load_optimised if loads_again else None, calls, outputs)
 
     def describe(self, labels: bytes | None) -> None:

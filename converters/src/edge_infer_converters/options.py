@@ -168,6 +168,9 @@ OPTIONS = (
         "Keep the names of tensors inside TFLite files, which makes these larger.",
         default=False,
     ),
+    _recipe(
+        "allow_baked", "bool", "Keep a decision or a size that an export took from its example inputs.", default=False
+    ),
     _recipe("opset", "int | None", "Write ONNX's operator set N instead of the source's own.", unit="N"),
     _file("report", "Also write an HTML page about the conversion, such as report.html."),
     _recipe("prune_dead_channels", "bool", "Remove channels that are the same for every input.", default=False),

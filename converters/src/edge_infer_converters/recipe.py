@@ -81,7 +81,7 @@ class Recipe:
             one.keep_all,
             budget,
             _words(one.target) or ("any",),
-            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx", one.bind or {}),
+            SourceOptions(one.shape or {}, one.opset, one.layout or "onnx", one.bind or {}, one.allow_baked),
             one.tflite_io or "",
             keep_names=one.keep_names,
             calibrate=one.calibrate,

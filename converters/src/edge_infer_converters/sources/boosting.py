@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.made import first_of, libraries_of
+from edge_infer_converters.sources.sklearn import of_estimator
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from edge_infer_converters.sources.framework import Framework
 
 _OPSETS = {"ai.onnx.ml": 3, "": 15}
 
@@ -19,7 +22,7 @@ def takes(made: object) -> bool:
     return bool(libraries_of(made) & {"xgboost", "lightgbm"})
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
+def export(made: object, path: Path, where: str, opset: int | None = None) -> Framework | None:
     """Export an estimator or a booster.
 
     Args:
@@ -27,6 +30,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits; newer ones are made by `passes.opset`.
+
+    Returns:
+        The estimator, to be compared with its export; None of a `Booster`, whose answers have another form.
 
     Raises:
         ConversionError: onnxmltools is not installed, or does not know the estimator.
@@ -64,6 +70,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
     if not any(entry.domain == "" for entry in model.opset_import):
         model.opset_import.add(domain="", version=_OPSETS[""])
     path.write_bytes(model.SerializeToString())
+    return of_estimator(library, estimator, _features(estimator), path)
 
 
 def _round_down(model: Any, booster: Any) -> None:

@@ -16,15 +16,17 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources import onnx as onnx_source
-from edge_infer_converters.sources.torch import OPSET, first_line, quiet
+from edge_infer_converters.sources.framework import Framework
+from edge_infer_converters.sources.torch import OPSET, first_line, flat, numbers_of, quiet
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from edge_infer_converters.sources.onnx import SourceModel
     from edge_infer_converters.sources.options import SourceOptions
@@ -44,17 +46,20 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
     """Read a `.pt2` file by exporting it to ONNX; see `export` and `sources.onnx.load` for the errors."""
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder, f"{Path(path).stem}.onnx")
-        export(Path(path), exported, options.opset)
-        return onnx_source.load(exported, options)
+        framework = export(Path(path), exported, options.opset)
+        return onnx_source.load_export(exported, framework, Path(path).name, options)
 
 
-def export(source: Path, path: Path, opset: int | None = None) -> None:
+def export(source: Path, path: Path, opset: int | None = None) -> Framework | None:
     """Export a program.
 
     Args:
         source: The `.pt2` file.
         path: The `.onnx` file to write; a dynamic first axis stays free.
         opset: The operator set to write, or None for one that suits.
+
+    Returns:
+        The program, to be compared with its export; None where its inputs are no plain tensors.
 
     Raises:
         ConversionError: torch is not installed, the file is not an exported program, holds pickled objects or code, or
@@ -94,6 +99,24 @@ def export(source: Path, path: Path, opset: int | None = None) -> None:
     model = onnx.load(path)
     _name_batch(model)
     path.write_bytes(model.SerializeToString())
+    return _framework(torch, program, [value.name for value in model.graph.input])
+
+
+def _framework(torch: Any, program: Any, names: list[str]) -> Framework | None:
+    """Return the program as it runs in torch, with the example inputs that it was saved with."""
+    arguments, keywords = program.example_inputs or ((), {})
+    examples = [*arguments, *keywords.values()]
+    if len(examples) != len(names) or not all(isinstance(one, torch.Tensor) for one in examples):
+        return None
+    module = program.module()
+
+    def run(feeds: Mapping[str, Any]) -> list[Any]:
+        given = [torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names]
+        by_name = dict(zip(keywords, given[len(arguments) :], strict=True))
+        with torch.no_grad():
+            return [one.detach().numpy() for one in flat(module(*given[: len(arguments)], **by_name))]
+
+    return Framework("torch", run, numbers_of(dict(zip(names, examples, strict=True))))
 
 
 def _check(source: Path) -> None:

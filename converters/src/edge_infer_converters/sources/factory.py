@@ -20,10 +20,17 @@ from edge_infer_converters.sources.options import SourceOptions
 if TYPE_CHECKING:
     import os
 
+    from edge_infer_converters.sources.framework import Framework
     from edge_infer_converters.sources.source import Source
 
 #: The module that reads a file with this suffix, by its `load`; any other file is read as ONNX.
-FILES = {".tflite": "tflite", ".pt2": "exported_program", ".ort": "ort_format"}
+FILES = {
+    ".tflite": "tflite",
+    ".pt2": "exported_program",
+    ".pt": "torchscript",
+    ".pth": "torchscript",
+    ".ort": "ort_format",
+}
 #: The modules that export an object which a function made; the first whose `takes` accepts it exports it. Keras stands
 #: before torch: with that backend a Keras model is a torch module too.
 EXPORTERS = ("keras", "torch", "boosting", "sklearn")
@@ -35,7 +42,7 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
     """Read a model from a file, or make one with `module:function`.
 
     Args:
-        where: The path of an `.onnx`, `.ort`, `.tflite` or `.pt2` file, or `package.module:function`. The function
+        where: The path of an `.onnx`, `.ort`, `.tflite`, `.pt2` or `.pt` file, or `package.module:function`. This
             returns a `torch.nn.Module` and its example inputs (a tuple of tensors, or a dict of tensors by input
             name), a Keras 3 model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
         options: The dimensions to fix, and the operator set to export.
@@ -48,8 +55,7 @@ def open_source(where: str | os.PathLike[str], options: SourceOptions = _NO_OPTI
     if isinstance(where, str) and _FACTORY.fullmatch(where) and not Path(where).exists():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, f"{where.rpartition(':')[2]}.onnx")
-            _export(_made_by(where), path, where, options.opset)
-            return onnx.load(path, options)
+            return onnx.load_export(path, _export(_made_by(where), path, where, options), where, options)
     reader = import_module(f"edge_infer_converters.sources.{FILES.get(Path(where).suffix, 'onnx')}")
     source: Source = reader.load(where, options)
     return source
@@ -66,13 +72,14 @@ def _made_by(where: str) -> object:
         ) from error
 
 
-def _export(made: object, path: Path, where: str, opset: int | None) -> None:
+def _export(made: object, path: Path, where: str, options: SourceOptions) -> Framework | None:
     """Hand what the function returned to its exporter."""
     for name in EXPORTERS:
         exporter = import_module(f"edge_infer_converters.sources.{name}")
         if exporter.takes(made):
-            exporter.export(made, path, where, opset)
-            return
+            more = {"allow_baked": options.allow_baked} if name == "torch" else {}
+            framework: Framework | None = exporter.export(made, path, where, options.opset, **more)
+            return framework
     raise ConversionError(
         f"`{where}` returned {type(made).__name__}, expected a torch module with example inputs, a Keras model, or "
         "a fitted estimator of scikit-learn, XGBoost or LightGBM",

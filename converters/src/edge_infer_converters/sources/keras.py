@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of, libraries_of
-from edge_infer_converters.sources.torch import first_line, quiet
+from edge_infer_converters.sources.torch import first_line, flat, quiet
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -19,7 +23,7 @@ def takes(made: object) -> bool:
     return "keras" in libraries_of(made)
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
+def export(made: object, path: Path, where: str, opset: int | None = None) -> Framework | None:
     """Export a model.
 
     Args:
@@ -27,6 +31,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
+
+    Returns:
+        The model in Keras, to be compared with its export; None where the export has other inputs.
 
     Raises:
         ConversionError: The backend is not torch, a package is missing, or Keras cannot export the model.
@@ -65,6 +72,29 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         raise ConversionError(f"Keras cannot export `{where}`: {first_line(error)}") from error
     _name_outputs(exported, list(getattr(model, "output_names", None) or ()))
     path.write_bytes(exported.SerializeToString())
+    names = [value.name for value in exported.graph.input]
+    if len(names) != len(inputs):
+        return None
+    rng = np.random.default_rng(0)
+    ends = dict(zip(names, inputs, strict=True))
+    examples = {name: _example(rng, [dim or 2 for dim in one.shape], str(one.dtype)) for name, one in ends.items()}
+    sizes = {name: [axis for axis, dim in enumerate(one.shape) if dim is None] for name, one in ends.items()}
+    return Framework("keras", functools.partial(_run, model), examples, sizes)
+
+
+def _run(model: Any, feeds: Mapping[str, Any]) -> list[Any]:
+    import torch
+
+    given = [torch.from_numpy(np.ascontiguousarray(value)) for value in feeds.values()]
+    with torch.no_grad():
+        answer = model(given[0] if len(given) == 1 else given, training=False)
+    return [one.detach().cpu().numpy() for one in flat(answer)]
+
+
+def _example(rng: np.random.Generator, shape: list[int], dtype: str) -> np.ndarray:
+    values = rng.normal(size=shape) if dtype.startswith("float") else rng.integers(0, 2, shape)
+    found: np.ndarray = values.astype(dtype)
+    return found
 
 
 def _name_outputs(model: onnx.ModelProto, names: list[str]) -> None:

@@ -24,6 +24,7 @@ from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.passes.prune_channels import prune_channels
 from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.bindings import bind_inputs
+from edge_infer_converters.sources.framework import FrameworkReference, compare
 from edge_infer_converters.sources.layout import to_channels_last
 from edge_infer_converters.sources.options import SourceOptions
 from edge_infer_converters.sources.ranks import with_ranks
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from edge_infer_converters.sources.framework import Framework
     from edge_infer_converters.writers.tflite import FloatGraph
 
 #: What protobuf can hold in one message; larger models have their weights in files beside them.
@@ -90,6 +92,8 @@ class SourceModel(Source):
         outputs: What it gives.
         precision: What most bytes of its weights are stored in: `fp32`, `fp16`, `int8` or `int4`.
         nbytes: The size of the file, external weights included.
+        framework: The model in the framework that it was exported from, or None.
+        notes: What the user should know of its export.
     """
 
     format: ClassVar = "onnx"
@@ -99,14 +103,23 @@ class SourceModel(Source):
     outputs: tuple[TensorSpec, ...]
     precision: str
     nbytes: int
+    framework: Framework | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def count(self) -> str:
         """How many nodes it has, in words."""
         return f"{len(self.proto.graph.node)} nodes"
 
-    def reference(self, *, optimised: bool = False) -> Reference:
-        """Load the model into ONNX Runtime."""
+    @property
+    def is_engines_own(self) -> bool:
+        """Whether ONNX Runtime's outputs are the reference, and not those of a framework that it was exported from."""
+        return self.framework is None
+
+    def reference(self, *, optimised: bool = False) -> Reference | FrameworkReference:
+        """Load the model into ONNX Runtime; a model that was exported is run by its framework."""
+        if self.framework is not None and not optimised:
+            return FrameworkReference(self.framework, {spec.name: spec.dtype for spec in self.outputs})
         return Reference(self, optimised=optimised)
 
     def nan_weights(self) -> list[str]:
@@ -136,7 +149,7 @@ class SourceModel(Source):
 
     def release(self) -> tuple[SourceModel, onnx.ModelProto]:
         """Return this source without its weights, and the model that held them."""
-        return replace(self, proto=onnx.ModelProto()), self.proto
+        return replace(self, proto=onnx.ModelProto(), framework=None), self.proto
 
 
 def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> SourceModel:
@@ -159,6 +172,28 @@ def load(path: str | os.PathLike[str], options: SourceOptions = NO_OPTIONS) -> S
     """
     place = Path(path)
     return take(_parse(place), place, options)
+
+
+def load_export(
+    path: Path, framework: Framework | None, where: str, options: SourceOptions = NO_OPTIONS
+) -> SourceModel:
+    """Read the export of a model, and compare it with the framework that made it.
+
+    Args:
+        path: The `.onnx` file.
+        framework: The model in its framework; None where that cannot be asked.
+        where: What the user calls the model.
+        options: As for `load`. With bound inputs or another layout the export itself is what variants are judged by.
+
+    Raises:
+        ConversionError: The export computes something else, or fixes what the model leaves free; and as for `load`.
+    """
+    if framework is None:
+        return replace(load(path, options), notes=(f"`{where}` is judged by its export: no framework was asked",))
+    notes = (*framework.notes, *compare(framework, path, where, allow_baked=options.allow_baked))
+    source = load(path, options)
+    is_same = not options.bind and options.layout == NO_OPTIONS.layout
+    return replace(source, framework=framework if is_same else None, notes=notes)
 
 
 def take(proto: onnx.ModelProto, place: Path, options: SourceOptions = NO_OPTIONS) -> SourceModel:
@@ -236,8 +271,6 @@ class Reference:
 
 #: Files of other tools, by suffix.
 _OTHER_FILES = {
-    ".pt": "a file of PyTorch",
-    ".pth": "a file of PyTorch",
     ".h5": "a file of Keras",
     ".keras": "a file of Keras",
     ".safetensors": "weights without a graph",
@@ -249,9 +282,9 @@ def _parse(path: Path) -> onnx.ModelProto:
     other = _OTHER_FILES.get(path.suffix)
     if other is not None:
         if not path.is_file():
-            raise ConversionError(f"There is no file `{path}`", hint="name an .onnx, .ort, .pt2 or .tflite file")
+            raise ConversionError(f"There is no file `{path}`", hint="name an .onnx, .ort, .pt, .pt2 or .tflite file")
         raise ConversionError(
-            f"`{path}` is {other}, which `convert` does not read as a file; expected .onnx, .ort, .pt2 or .tflite",
+            f"`{path}` is {other}, which `convert` does not read as a file; expected .onnx, .ort, .pt, .pt2 or .tflite",
             hint="edge-infer convert module:function, where `function` of module.py loads it and returns the model",
         )
     try:

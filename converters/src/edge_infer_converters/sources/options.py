@@ -22,12 +22,14 @@ class SourceOptions(NamedTuple):
         opset: The version of ONNX's operator set to write, or None for the source's own.
         layout: The order of the axes of images at both ends: `onnx` for the source's own, `nhwc` for channels last.
         bind: For each input named, the value that it always has: a number, or one for each element.
+        allow_baked: Whether an export may keep a decision or a size of its example inputs.
     """
 
     shapes: Mapping[str, Shape] = {}
     opset: int | None = None
     layout: str = "onnx"
     bind: Mapping[str, Any] = {}
+    allow_baked: bool = False
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:

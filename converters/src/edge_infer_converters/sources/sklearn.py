@@ -8,13 +8,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _OPSET = 20
+#: The methods that an output may be of, the likelier first.
+_METHODS = ("predict_proba", "predict", "transform", "decision_function", "score_samples")
 
 
 def takes(made: object) -> bool:
@@ -23,7 +29,7 @@ def takes(made: object) -> bool:
     return hasattr(first, "n_features_in_") and hasattr(first, "get_params")
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
+def export(made: object, path: Path, where: str, opset: int | None = None) -> Framework | None:
     """Export an estimator.
 
     Args:
@@ -31,6 +37,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
+
+    Returns:
+        The estimator, to be compared with its export; None where no method gives what an output holds.
 
     Raises:
         ConversionError: skl2onnx is not installed, or does not know the estimator.
@@ -57,3 +66,47 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     path.write_bytes(model.SerializeToString())
+    return of_estimator("scikit-learn", estimator, int(estimator.n_features_in_), path)
+
+
+def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Framework | None:
+    """Return an estimator as a framework: for each output of its export, the method that gives it.
+
+    Args:
+        library: The library's name.
+        estimator: The fitted estimator.
+        features: How many numbers a row has.
+        path: The export.
+
+    Returns:
+        None where no method gives what an output holds.
+    """
+    import onnxruntime
+
+    rows = np.random.default_rng(0).normal(size=(64, features)).astype(np.float32)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    chosen = []
+    for found in session.run(None, {"x": rows}):
+        method = next((name for name in _METHODS if _fits(estimator, name, rows, found)), None)
+        if method is None:
+            return None
+        chosen.append((method, found.shape[1:]))
+
+    def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        return [
+            np.asarray(getattr(estimator, method)(feeds["x"])).reshape(len(feeds["x"]), *shape)
+            for method, shape in chosen
+        ]
+
+    return Framework(library, run, {"x": rows}, {"x": [0]})
+
+
+def _fits(estimator: Any, method: str, rows: np.ndarray, found: np.ndarray) -> bool:
+    """Tell whether a method gives values of the kind and the number that an output has."""
+    if not hasattr(estimator, method):
+        return False
+    try:
+        answer = np.asarray(getattr(estimator, method)(rows))
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return answer.size == found.size and (answer.dtype.kind == "f") == (found.dtype.kind == "f")

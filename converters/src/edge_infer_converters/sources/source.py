@@ -33,6 +33,7 @@ class Source(ABC):
         outputs: The specs of its outputs.
         precision: The precision of most of its weights: `fp32`, `fp16`, `int8` or `int4`.
         nbytes: The size of the file.
+        notes: What the user should know of how it was read.
     """
 
     __slots__ = ()
@@ -43,6 +44,16 @@ class Source(ABC):
     outputs: tuple[TensorSpec, ...]
     precision: str
     nbytes: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing, where a file was read unchanged."""
+        return ()
+
+    @property
+    def is_engines_own(self) -> bool:
+        """Whether the engine's outputs are the reference, and not those of another framework."""
+        return True
 
     @property
     @abstractmethod

@@ -1,12 +1,14 @@
 """Export a torch module: torch.onnx's exporter for exported programs, the older one where that fails.
 
-The first axis of every input stays free. The newer exporter folds batch normalization and keeps `Gelu` and
-`LayerNormalization` whole; the older one, which traces, knows some models that it does not (convert.md A1).
+The first axis of every input stays free, and the second of rows of integers: the length of a text. The newer exporter
+folds batch normalization and keeps `Gelu` and `LayerNormalization` whole; the older one, which traces, knows some
+models that it does not (convert.md A1).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import logging
@@ -15,6 +17,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
@@ -29,33 +32,38 @@ def takes(made: object) -> bool:
     return "torch" in sys.modules and isinstance(first_of(made), sys.modules["torch"].nn.Module)
 
 
-def export(made: object, path: Path, where: str, opset: int | None = None) -> None:
+def export(made: object, path: Path, where: str, opset: int | None = None, *, allow_baked: bool = False) -> Framework:
     """Export a module with its example inputs.
 
     Args:
-        made: A `torch.nn.Module`, and a tuple of tensors or a dict of tensors by input name.
+        made: A `torch.nn.Module`, a tuple of tensors or a dict of tensors by input name, and perhaps the names of more
+            free axes by input, such as `{"x": {1: "time"}}`.
         path: The `.onnx` file to write.
         where: What the user calls it.
         opset: The operator set to write, or None for one that suits.
+        allow_baked: Whether what a trace keeps of the example inputs is told instead of refused.
+
+    Returns:
+        The module, to be compared with its export.
 
     Raises:
-        ConversionError: There are no example inputs, the module does not run on them, neither exporter takes it, its
-            export would keep a decision of the example inputs, or computes something else.
+        ConversionError: There are no example inputs, the module does not run on them, neither exporter takes it, or its
+            export would keep a decision of the example inputs.
     """
     try:
         import onnxscript  # noqa: F401  torch.onnx needs it and says so late
         import torch
-        from torch.jit import TracerWarning  # type: ignore[attr-defined]
     except ImportError as error:
         raise ConversionError(
             f"Exporting from torch needs {error.name}, which is not installed",
             hint='pip install "edge-infer-converters[torch]"',
         ) from error
-    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], (tuple, list, dict)):
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[1], (tuple, list, dict)):
         raise ConversionError(
             f"`{where}` returned a torch module without example inputs", hint="return model, (example,)"
         )
-    module, given = made
+    module, given = made[:2]
+    named_axes: Mapping[str, Mapping[int, str]] = made[2] if len(made) == 3 else {}
     module = module.eval()
     examples = _named(module, given, where)
     if any(not isinstance(value, torch.Tensor) for value in examples.values()):
@@ -71,97 +79,111 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> No
             hint="return model, (tensor, ...) that `model(*tensors)` takes",
         ) from error
     names = _output_names(result)
-    batch = torch.export.Dim("batch")
-    free: dict[str, Any] = {name: {0: batch} if value.ndim else {} for name, value in examples.items()}
+    free = {name: dict(free_axes(value)) for name, value in examples.items()}
+    for name, axes in named_axes.items():
+        free[name] = {**free.get(name, {}), **axes}
+    exported = _export(module, examples, free, path, where, names, opset, allow_baked=allow_baked)
+    sizes = {name: list(axes) for name, axes in free.items() if name in examples}
+    return Framework("torch", functools.partial(_run, module, examples), numbers_of(examples), sizes, exported)
+
+
+def free_axes(example: Any) -> dict[int, str]:
+    """Return the axes that stay free: the first, and of rows of integers, which are texts, the second."""
+    is_text = example.ndim == 2 and not example.is_floating_point() and not example.is_complex()
+    return {0: "batch", **({1: "sequence"} if is_text else {})} if example.ndim else {}
+
+
+def numbers_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tensors as arrays."""
+    return {name: value.detach().numpy() for name, value in tensors.items()}
+
+
+def _run(module: Any, examples: Mapping[str, Any], feeds: Mapping[str, Any]) -> list[Any]:
+    """Run the module; inputs that its export does not have, because nothing reads them, are the examples."""
+    import numpy as np
+    import torch
+
+    given = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in feeds.items()}
+    with torch.no_grad():
+        return [one.detach().numpy() for one in flat(module(**{**examples, **given}))]
+
+
+def _export(
+    module: Any,
+    examples: Mapping[str, Any],
+    free: Mapping[str, Mapping[int, str]],
+    path: Path,
+    where: str,
+    names: Sequence[str],
+    opset: int | None,
+    *,
+    allow_baked: bool,
+) -> tuple[str, ...]:
+    """Export by the newer exporter, else by the older one; return what the user should know of it."""
+    import torch
+    from torch.jit import TracerWarning  # type: ignore[attr-defined]
+
     common: dict[str, Any] = {"input_names": list(examples), "output_names": names, "opset_version": opset or OPSET}
+    # The size of a text is free where the model leaves it free, which `framework.compare` finds out.
+    dims: dict[str, Any] = {"batch": torch.export.Dim("batch")}
+    shapes = {
+        name: {axis: dims.get(symbol, torch.export.Dim.AUTO) for axis, symbol in axes.items()}
+        for name, axes in free.items()
+    }
     with quiet():
         try:
             torch.onnx.export(
                 module,
-                kwargs=examples,
+                kwargs=dict(examples),
                 f=str(path),
                 dynamo=True,
-                dynamic_shapes=free,
+                dynamic_shapes=shapes,
                 external_data=False,
                 verbose=False,
                 **common,
             )
-        except Exception as newer:  # the exporters raise whatever their parts raise
-            axes = {name: {0: "batch"} for name in (*(n for n, v in examples.items() if v.ndim), *names)}
-            try:
-                with warnings.catch_warnings(record=True) as said:
-                    warnings.simplefilter("always", TracerWarning)
-                    torch.onnx.export(module, (), str(path), kwargs=examples, dynamo=False, dynamic_axes=axes, **common)
-            except Exception as older:
-                raise ConversionError(
-                    f"torch cannot export `{where}`: {first_line(newer)}; the older exporter: {first_line(older)}",
-                    hint="torch.export.export(model, args) says more",
-                ) from newer
-            _refuse_baked([one for one in said if one.category is TracerWarning], where)
-    _compare(module, examples, path, where)
-
-
-def _refuse_baked(said: Sequence[warnings.WarningMessage], where: str) -> None:
-    """Refuse a trace in which a decision or a value of the example inputs became a constant, with its place."""
-    for one in said:
-        message = str(one.message).strip().splitlines()[0].partition(". ")[0]
-        raise ConversionError(
-            f"Exporting `{where}` would keep what its example inputs decided at {one.filename}:{one.lineno}: {message}",
-            hint="write the choice with torch.where or torch.cond",
-        )
-
-
-def _compare(module: Any, examples: Mapping[str, Any], path: Path, where: str) -> None:
-    """Run the module and its export on several inputs, of other values and another batch, and refuse other numbers."""
-    import numpy as np
-    import onnxruntime
-    import torch
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    taken = {one.name for one in session.get_inputs()}
-    for label, call in _trials(examples).items():
+            return ()
+        except Exception as error:  # the exporters raise whatever their parts raise
+            newer = error
         try:
-            with torch.no_grad():
-                outputs = _flat(module(**call))
-        except Exception:  # the module itself has no answer there, such as for another batch
-            continue
-        try:
-            found = session.run(None, {name: value.numpy() for name, value in call.items() if name in taken})
-        except Exception as error:  # onnxruntime has many classes of its own
-            raise ConversionError(f"The export of `{where}` does not run on {label}: {first_line(error)}") from error
-        for index, (ours, theirs) in enumerate(zip(found, outputs, strict=True)):
-            expected = theirs.numpy()
-            scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
-            if ours.shape != expected.shape or not np.allclose(ours, expected, 1e-3, 1e-3 * scale, equal_nan=True):
-                raise ConversionError(
-                    f"The export of `{where}` differs from torch in output {index} on {label}",
-                    hint="torch.export.export(model, args) says what it cannot follow",
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always", TracerWarning)
+                axes = {
+                    **{name: dict(axes) for name, axes in free.items() if axes},
+                    **{name: {0: "batch"} for name in names},
+                }
+                torch.onnx.export(
+                    module, (), str(path), kwargs=dict(examples), dynamo=False, dynamic_axes=axes, **common
                 )
+        except Exception as older:
+            raise ConversionError(
+                f"torch cannot export `{where}`: {first_line(newer)}; the older exporter: {first_line(older)}",
+                hint="torch.export.export(model, args) says more",
+            ) from newer
+    baked = _baked([one for one in said if one.category is TracerWarning], where)
+    if baked and not allow_baked:
+        raise ConversionError(
+            baked[0], hint="write the choice with torch.where or torch.cond, or insist: --allow-baked"
+        )
+    return (f"torch's newer exporter failed ({first_line(newer)}): the older one, which traces, took `{where}`", *baked)
 
 
-def _flat(result: Any) -> list[Any]:
+def _baked(said: Sequence[warnings.WarningMessage], where: str) -> list[str]:
+    """Tell in which places of a trace a decision or a value of the example inputs became a constant."""
+    return [
+        f"Exporting `{where}` would keep what its example inputs decided at {one.filename}:{one.lineno}: "
+        + str(one.message).strip().splitlines()[0].partition(". ")[0]
+        for one in said
+    ]
+
+
+def flat(result: Any) -> list[Any]:
     """Return the tensors of an answer in the order in which they are exported."""
     if isinstance(result, dict):
-        return [one for value in result.values() for one in _flat(value)]
+        return [one for value in result.values() for one in flat(value)]
     if isinstance(result, (tuple, list)):
-        return [one for value in result for one in _flat(value)]
+        return [one for value in result for one in flat(value)]
     return [result]
-
-
-def _trials(examples: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return inputs to compare on: the examples, floats of other signs and sizes, and a batch of three."""
-    import torch
-
-    floats = {n: v for n, v in examples.items() if v.is_floating_point()}
-    trials = {"the example inputs": dict(examples)}
-    if floats:
-        trials["zeros"] = {**examples, **{n: torch.zeros_like(v) for n, v in floats.items()}}
-        trials["ones"] = {**examples, **{n: torch.ones_like(v) for n, v in floats.items()}}
-        trials["the negated example inputs"] = {**examples, **{n: -v for n, v in floats.items()}}
-    batched = {n: v for n, v in examples.items() if v.ndim}
-    if batched:
-        trials["a batch of three"] = {**examples, **{n: torch.cat([v, v, v])[:3] for n, v in batched.items()}}
-    return trials
 
 
 def _named(module: Any, given: Any, where: str) -> Mapping[str, Any]:

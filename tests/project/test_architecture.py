@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/concepts/architecture.md"
 #: In a bundle, or made by a verb of the Makefile.
-ELSEWHERE = {"manifest.json", "dist/"}
+ELSEWHERE = {"manifest.json", "dist/", "vendor/versions.json"}
 
 
 def test_the_picture_shows_the_layers_of_the_import_contract() -> None:

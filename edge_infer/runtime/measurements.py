@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-FORMAT = 2
+FORMAT = 1
 #: A larger file is not ours: a row takes some 200 bytes, a bundle has tens of them.
 _MAX_BYTES = 2**20
 _IN_PAGE: dict[str, tuple[Measurement, ...]] = {}
@@ -187,6 +187,8 @@ def _parse(row: Any) -> Measurement:
         ValueError: A field is missing, unknown or of another kind.
     """
     texts = ("variant", "backend", "version", "device", "verdict")
+    if isinstance(row, dict):
+        row = {"vs_rule": None, **row}  # earlier files do not say it
     if not isinstance(row, dict) or set(row) != set(Measurement._fields):
         raise ValueError("a row has other fields than expected")
     optional = [row[name] for name in ("sqnr_db", "vs_rule") if row[name] is not None]

@@ -266,13 +266,13 @@ def test_a_way_that_no_longer_works_is_forgotten(cache: Path) -> None:
         b"{}",
         b"{" * 100_000,
         b"9" * (2**20 + 1),
-        json.dumps({"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{"variant": "onnx/int8"}]}).encode(),
+        json.dumps({"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{"variant": "onnx/int8"}]}).encode(),
         json.dumps(
-            {"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": "fast"}]}
+            {"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": "fast"}]}
         ).encode(),
-        json.dumps({"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": -1}]}).encode(),
+        json.dumps({"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "ms": -1}]}).encode(),
         json.dumps(
-            {"format": 2, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "threads": 10**9}]}
+            {"format": 1, "revision": "ab" * 32, "machine": {}, "rows": [{**ROW._asdict(), "threads": 10**9}]}
         ).encode(),
     ],
     ids=["empty", "zeros", "list", "object", "deep", "large", "fields", "text", "negative", "threads"],

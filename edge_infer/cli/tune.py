@@ -51,8 +51,8 @@ def tune(
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
 
     The ways take turns, so that a machine that slows down slows them all. `load` then takes the fastest one that keeps
-    the quality, on this processor and with these engine versions. Exits with 1 where nothing that was measured gives
-    the golden outputs.
+    the quality, on this processor and with these engine versions; the rule's choice stays where none is surely faster.
+    Exits with 1 where nothing that was measured gives the golden outputs.
 
     \b
     edge-infer tune digits.bundle

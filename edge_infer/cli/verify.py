@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -149,7 +150,7 @@ def verify(
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if get_backend(name).page_devices else _run_here
             judge = Judge(bundle, name, examples, limits)
-            rows += work(judge, device, fitting, lambda advance=advance: advance(1))  # type: ignore[misc]
+            rows += work(judge, device, fitting, partial(advance, 1))
     failed = [row for row in rows if row.verdict == "fail"]
     found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})
     if as_json:

@@ -167,7 +167,7 @@ def _compare_output(name: str, references: list[Any], results: list[Any]) -> Par
     )
     if not fitting:
         return Parity(inf, -inf, 0.0, 0.0, sum(one.size for one in references if one is not None), 0.0)
-    if "numpy" in sys.modules and dtype in _IN_NUMPY:
+    if in_numpy(first):
         return _compare_arrays(name, [to_array(one) for one in references], [to_array(one) for one in results])
     wanted = [value for reference in references for value in flat(reference)]
     got = [value for result in results for value in flat(result)]
@@ -322,6 +322,11 @@ def _lost_slices(name: str, references: list[Any], results: list[Any], whole: _S
         return "", 0
     index = int(numpy.argmax(numpy.where(lost, ratio, 0)))
     return f"{name}[{':, ' * chosen}{index}]", int(lost.sum())
+
+
+def in_numpy(value: Any) -> bool:
+    """Tell whether numpy is imported and measures this array or Tensor; the others are measured as lists."""
+    return "numpy" in sys.modules and dtype_name(value) in _IN_NUMPY
 
 
 def to_array(value: Any) -> Any:

@@ -11,7 +11,16 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError
-from edge_infer.parity.comparison import INTEGER_GOOD_SQNR_DB, PROBABILITY_MAX_ERR, Parity, Verdict, flat, judge
+from edge_infer.parity.comparison import (
+    INTEGER_GOOD_SQNR_DB,
+    PROBABILITY_MAX_ERR,
+    Parity,
+    Verdict,
+    flat,
+    in_numpy,
+    judge,
+    to_array,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,16 +104,21 @@ class Limits(NamedTuple):
     def _outside(self, parity: Parity, pairs: Sequence[tuple[Any, Any]]) -> str:
         """Count the elements beyond the tolerance, as `numpy.allclose` does."""
         atol, rtol = self.atol or 0.0, self.rtol or 0.0
-        outside = 0
-        for want, got in pairs:
-            for a, b in zip(flat(want), flat(got), strict=True):
-                if isinstance(a, str):
-                    outside += a != b
-                elif a != b and isfinite(a) and abs(b - a) > atol + rtol * abs(a):
-                    outside += 1
+        outside = sum(_count_outside(want, got, atol, rtol) for want, got in pairs)
         if not outside:
             return ""
         return f"{outside} of {parity.values} values are off by more than {atol:g} + {rtol:g} x the source's"
+
+
+def _count_outside(want: Any, got: Any, atol: float, rtol: float) -> int:
+    """Count the elements of an array that are off by more than the tolerance; texts must be equal."""
+    if in_numpy(want):
+        a, b = to_array(want).astype(float), to_array(got).astype(float)
+        return int(((abs(b - a) > atol + rtol * abs(a)) & (abs(a) < inf)).sum())
+    return sum(
+        a != b if isinstance(a, str) else isfinite(a) and abs(b - a) > atol + rtol * abs(a)
+        for a, b in zip(flat(want), flat(got), strict=True)
+    )
 
 
 def judge_outputs(
@@ -191,8 +205,8 @@ def _judged(parity: Parity, precision: str, known: Parity | None, *, tightens: b
     worse = _worse(parity, precision, known)
     if verdict.word == "fail" and not worse:
         is_measured = tightens and precision not in ("fp32", "fp16")
-        why = "as when it was converted" if is_measured else "and the source is no nearer to itself"
-        return Verdict("warn", f"{verdict.reason}, {why}")
+        why = "the same as at the conversion" if is_measured else "the source's own error is as large"
+        return Verdict("warn", f"{verdict.reason}; {why}")
     if verdict.word == "fail":
         return verdict
     if worse and tightens and precision not in ("fp32", "fp16"):

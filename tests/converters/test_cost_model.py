@@ -18,6 +18,7 @@ from edge_infer_converters.measure.latency import Latency
 from edge_infer_converters.measure.speed import read_device_times
 from tests.support import zoo
 from tests.support.converters.conversions import files_of, mlp_data, without_times
+from tests.support.converters.reporter import Told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,3 +156,27 @@ def test_a_file_that_tune_did_not_write_is_refused(content: bytes, tmp_path: Pat
     assert "tune" in (caught.value.hint or "")
     with pytest.raises(InputError, match="cannot be read"):
         read_device_times(tmp_path / "none.json")
+
+
+def test_times_of_another_model_are_told_and_not_taken(write_model: WriteModel, tmp_path: Path) -> None:
+    times = times_file(tmp_path, 5.0)
+    times.write_text(times.read_text().replace("onnx/", "other/"))
+    told = Told()
+
+    made = convert(
+        write_model(zoo.mlp()), tmp_path / "m.bundle", format="onnx", precision="fp32,int8", measured=times,
+        calibration=mlp_data(tmp_path / "data.npz"), reporter=told,
+    )  # fmt: skip
+
+    assert any("`measured.json` has times of none of these variants" in line for line in told.warnings)
+    assert all(one.is_kept for one in made.variants)
+
+
+def test_a_limit_on_latency_says_where_the_time_is_not_known(write_model: WriteModel, tmp_path: Path) -> None:
+    made = convert(
+        write_model(zoo.mlp()), tmp_path / "m.bundle", format="onnx", precision="fp32,fp16", max_latency_ratio=1.0
+    )
+
+    (half,) = [one for one in made.variants if one.variant.id == "onnx/fp16"]
+    assert half.quality.verdict.word == "warn"
+    assert "its time is not known" in half.quality.verdict.reason

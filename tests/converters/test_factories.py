@@ -15,6 +15,7 @@ from edge_infer_converters import Recipe, convert
 from edge_infer_converters.data.functions import import_function
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.framework import Framework, compare
+from edge_infer_converters.sources.onnx import SourceModel
 from edge_infer_converters.sources.options import SourceOptions
 from tests.support import zoo
 
@@ -384,3 +385,56 @@ def test_weights_alone_and_pickled_modules_are_refused_unopened(in_folder: str, 
 
     assert "edge-infer convert weights:net" in (weights.value.hint or "")
     assert "edge-infer convert module:net" in (pickled.value.hint or "")
+
+
+ESTIMATORS = """
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+from sklearn.ensemble import IsolationForest, RandomForestClassifier, RandomForestRegressor
+
+X = np.random.default_rng(0).normal(0, 1, (90, 5)).astype("float32")
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+
+def clusters():
+    return KMeans(3, random_state=0, n_init=2).fit(X)
+
+def components():
+    return PCA(2).fit(X)
+
+def outliers():
+    return IsolationForest(n_estimators=10, random_state=0).fit(X)
+
+def forest():
+    return RandomForestClassifier(5, random_state=0).fit(X, Y)
+
+def trees():
+    return RandomForestRegressor(5, random_state=0).fit(X, X[:, 0])
+"""
+
+
+@pytest.mark.parametrize("name", ["clusters", "components", "outliers", "forest", "trees"])
+def test_estimators_of_every_kind_are_compared_with_themselves(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = f"estimators_{abs(hash(tmp_path))}"
+    (tmp_path / f"{module}.py").write_text(ESTIMATORS)
+    monkeypatch.chdir(tmp_path)
+
+    model = open_source(f"{module}:{name}")
+
+    assert isinstance(model, SourceModel)
+    assert model.framework is not None
+    assert model.notes == ()
+
+
+@pytest.mark.torch
+def test_free_axes_of_an_input_that_is_not_there_are_refused(texts: str, tmp_path: Path) -> None:
+    needs_torch()
+    with (tmp_path / f"{texts}.py").open("a") as file:
+        file.write("\n\ndef wrong():\n    return Steps(), (torch.randn(2, 5, 3),), {'y': {1: 'time'}}\n")
+
+    with pytest.raises(
+        ConversionError, match=r"names the free axes \{1: 'time'\} of `y`, expected axes of `x` \(3 axes\)"
+    ):
+        open_source(f"{texts}:wrong")

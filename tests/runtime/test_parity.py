@@ -402,3 +402,16 @@ def test_a_share_of_rankings_is_a_limit() -> None:
 def test_limits_that_mean_nothing_are_refused(limits: Limits) -> None:
     with pytest.raises(InputError, match="expected"):
         limits.check()
+
+
+def test_a_tolerance_counts_arrays_as_it_counts_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    want, got = {"y": VALUES}, {"y": noisy(VALUES, 15)}
+    outputs = compare_outputs([want], [got])
+    usual = judge_outputs(outputs, "int8")
+
+    fast = Limits(atol=0.1).judge(outputs, [want], [got], usual)
+    monkeypatch.delitem(sys.modules, "numpy")
+    slow = Limits(atol=0.1).judge(outputs, [want], [got], usual)
+
+    assert fast == slow
+    assert "of 1000 values are off by more than" in fast.reason

@@ -2,13 +2,12 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { once } from "node:events";
-import { createServer } from "node:http";
-import { after, test } from "node:test";
+import { test } from "node:test";
 
 import { download, downloadBytes } from "../src/fetch/download.js";
 import { sha256, sha256Plain } from "../src/fetch/sha256.js";
 import { PART_BYTES, goodBytes, transfer } from "../src/fetch/transfer.js";
+import { serve } from "./local-server.js";
 
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
 const content = Uint8Array.from({ length: 3 * PART_BYTES + 12345 }, (_, i) => (i * 31 + (i >> 10)) & 255);
@@ -19,19 +18,12 @@ const entry = { path: "onnx/model.onnx", size: content.length, sha256: digest(co
 let script = [];
 /** @type {number[]} */
 let asked = [];
-const server = createServer((request, response) => {
+const origin = await serve((request, response) => {
   const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? "")?.[1] ?? 0);
   asked.push(from);
   (script.length > 1 ? script.shift() : script[0])?.(from, response);
 });
-server.listen(0, "127.0.0.1");
-await once(server, "listening");
-after(() => {
-  server.closeAllConnections();
-  server.close();
-});
-const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
-const url = new URL(`http://127.0.0.1:${port}/onnx/model.onnx`);
+const url = new URL(`${origin}/onnx/model.onnx`);
 
 /** @param {typeof script} steps */
 function scripted(...steps) {

@@ -1,11 +1,10 @@
 // Engine files that a page's policy, its server or its browser does not let it have.
 
 import assert from "node:assert/strict";
-import { once } from "node:events";
-import { createServer } from "node:http";
-import { after, mock, test } from "node:test";
+import { mock, test } from "node:test";
 
 import { compileWasm } from "../src/engines/wasm-file.js";
+import { serve } from "./local-server.js";
 
 // An empty module, and a custom section that makes it longer.
 const wasm = Buffer.concat([Buffer.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 0, 0xe9, 0x07, 1, 0x61]), Buffer.alloc(999)]);
@@ -13,7 +12,7 @@ const wasm = Buffer.concat([Buffer.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 0, 0xe
 const pinned = { name: "engine", npm: "engine", version: "1.0.0", functions: [], model: "", rows: [] };
 /** @type {string[]} */
 let asked = [];
-const server = createServer(({ headers: { range = "" } }, response) => {
+const origin = await serve(({ headers: { range = "" } }, response) => {
   asked.push(range);
   const from = Number(/\d+/.exec(range)?.[0] ?? 0);
   const headers = { "content-type": "application/wasm", "content-range": `bytes ${from}-${wasm.length - 1}/${wasm.length}` };
@@ -21,14 +20,7 @@ const server = createServer(({ headers: { range = "" } }, response) => {
   if (from > 0) response.end(wasm.subarray(from));
   else response.write(wasm.subarray(0, 500), () => setTimeout(() => response.destroy(), 20));
 });
-server.listen(0, "127.0.0.1");
-await once(server, "listening");
-after(() => {
-  server.closeAllConnections();
-  server.close();
-});
-const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
-const url = new URL(`http://127.0.0.1:${port}/engine.wasm`);
+const url = new URL(`${origin}/engine.wasm`);
 
 test("an engine whose file is cut goes on where it was", async () => {
   asked = [];

@@ -21,6 +21,8 @@ _MAX_MODEL_BYTES = 512_000_000
 _MAX_FILE_BYTES = 2**20
 #: From which ratio a variant counts as slower than float: measured ones are surer than estimates.
 _SLOW, _SLOW_ESTIMATE = 1.1, 1.5
+#: What tells the speed where no file does.
+COST_MODEL = "cost model"
 #: The cost model's units that a slower variant must lose: smaller nets have nothing to lose.
 _MIN_LOST = 2e6
 
@@ -133,7 +135,7 @@ def speeds(
 
 def estimated(parent: str, base: float, cost: float) -> Speed:
     """Return the ratio of two costs of the cost model."""
-    return Speed(parent, cost / base, cost > _SLOW_ESTIMATE * base and cost - base > _MIN_LOST, "cost model")
+    return Speed(parent, cost / base, cost > _SLOW_ESTIMATE * base and cost - base > _MIN_LOST, COST_MODEL)
 
 
 def _cost(folder: Path, variant: Variant, shapes: Mapping[str, Sequence[int]]) -> float | None:

@@ -10,7 +10,7 @@ from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.measure import latency, saturation
 from edge_infer_converters.measure.crash_test import crashing
-from edge_infer_converters.measure.speed import speeds
+from edge_infer_converters.measure.speed import COST_MODEL, speeds
 from edge_infer_converters.measure.variant_quality import measure_quality
 from edge_infer_converters.report.reporter import decibels, step
 
@@ -127,8 +127,13 @@ class Bench:
             times = latency.measure(self._folder, variants, call)
         shapes = {name: array.shape for name, array in call.items()}
         known = speeds(self._folder, variants, shapes, self._times)
+        if self._times is not None and not any(one.origin != COST_MODEL for one in known.values()):
+            self._reporter.warn(
+                f"`{self._times.name}` has times of none of these variants against fp32: the cost model decides",
+                "edge-infer tune, with a bundle of this model made by --keep-all",
+            )
         for id_, taken in times.items():
-            if taken.is_slow and not (known[id_].is_slow if id_ in known else False):
+            if taken.is_slow and not (id_ in known and known[id_].is_slow):
                 self._reporter.warn(f"{id_} is slower than float here: {taken}", "--measured, with times of the device")
         return [
             replace(

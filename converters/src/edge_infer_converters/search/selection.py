@@ -62,9 +62,14 @@ def _with_speed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
     precision is not for CPUs, and only a limit decides there. No timing of this machine takes part.
     """
     speed, verdict = one.speed, one.quality.verdict
-    if speed is None or verdict.word == "fail":
-        return one
     limit = recipe.budget.max_latency_ratio
+    if verdict.word == "fail":
+        return one
+    if speed is None:
+        if limit is None or one.variant.precision == "fp32":  # float itself
+            return one
+        unknown = Verdict("warn", f"its time is not known, at most {limit:g}x is asked for: --measured FILE tells it")
+        return replace(one, quality=replace(one.quality, verdict=unknown))
     if limit is not None:
         if speed.ratio <= limit:
             return one

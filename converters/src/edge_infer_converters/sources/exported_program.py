@@ -16,13 +16,12 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources import onnx as onnx_source
 from edge_infer_converters.sources.framework import Framework
-from edge_infer_converters.sources.torch import OPSET, first_line, flat, numbers_of, quiet
+from edge_infer_converters.sources.torch import OPSET, answer, first_line, numbers_of, quiet, tensors_of
 
 if TYPE_CHECKING:
     import os
@@ -111,10 +110,9 @@ def _framework(torch: Any, program: Any, names: list[str]) -> Framework | None:
     module = program.module()
 
     def run(feeds: Mapping[str, Any]) -> list[Any]:
-        given = [torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names]
-        by_name = dict(zip(keywords, given[len(arguments) :], strict=True))
-        with torch.no_grad():
-            return [one.detach().numpy() for one in flat(module(*given[: len(arguments)], **by_name))]
+        tensors = tensors_of(feeds)
+        given = [tensors[name] for name in names]
+        return answer(module, *given[: len(arguments)], **dict(zip(keywords, given[len(arguments) :], strict=True)))
 
     return Framework("torch", run, numbers_of(dict(zip(names, examples, strict=True))))
 

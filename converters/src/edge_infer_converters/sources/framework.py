@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: How far an export may be from the framework: relative to the value, and to the largest value of the output.
 _TOLERANCE = 1e-3
+_EXPORT_YOURSELF = "export it in another way, and convert that file: edge-infer convert model.onnx"
 #: Labels may differ where two classes are as good.
 _MIN_EQUAL = 0.98
 #: By how much a free dimension other than the batch is larger in the second trial.
@@ -100,29 +101,34 @@ def compare(framework: Framework, path: Path, where: str, *, allow_baked: bool =
         except Exception as error:  # the user's model raises what it likes
             if call is framework.examples:
                 raise ConversionError(
-                    f"`{where}` does not run on its example inputs in {framework.name}: {first_line(error)}"
+                    f"`{where}` does not run on its example inputs in {framework.name}: {first_line(error)}",
+                    hint="return example inputs that the model takes",
                 ) from error
             continue  # the model itself has no answer there, such as for another size
         if baked:
             said = f"The export of `{where}` fixes {baked}, which {framework.name} does not"
             if not allow_baked:
-                raise ConversionError(said, hint="make the size part of no decision, or insist: --allow-baked")
+                raise ConversionError(said, hint="use sizes of the tensor instead of numbers, or --allow-baked")
             notes.append(said)
             continue
         try:
             found = session.run(None, {name: value for name, value in call.items() if name in fixed})
         except Exception as error:  # onnxruntime has many classes of its own
-            raise ConversionError(f"The export of `{where}` does not run on {label}: {first_line(error)}") from error
+            raise ConversionError(
+                f"The export of `{where}` does not run on {label}, as {framework.name} does: {first_line(error)}",
+                hint=_EXPORT_YOURSELF,
+            ) from error
         for index, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-            if not _is_near(np.asarray(ours), np.asarray(theirs)):
+            if not is_near(np.asarray(ours), np.asarray(theirs)):
                 raise ConversionError(
                     f"The export of `{where}` differs from {framework.name} in output {index} on {label}",
-                    hint="write the choice with torch.where or torch.cond" if framework.name == "torch" else "",
+                    hint=_EXPORT_YOURSELF,
                 )
     return tuple(notes)
 
 
-def _is_near(ours: np.ndarray, theirs: np.ndarray) -> bool:
+def is_near(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Tell whether an output of an export is what the framework gives, within what rounding may do."""
     if ours.shape != theirs.shape:
         return False
     if ours.dtype.kind != "f":

@@ -11,7 +11,7 @@ import onnx
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.framework import Framework
 from edge_infer_converters.sources.made import first_of, libraries_of
-from edge_infer_converters.sources.torch import first_line, flat, quiet
+from edge_infer_converters.sources.torch import answer, first_line, quiet, tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,12 +83,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
 
 
 def _run(model: Any, feeds: Mapping[str, Any]) -> list[Any]:
-    import torch
-
-    given = [torch.from_numpy(np.ascontiguousarray(value)) for value in feeds.values()]
-    with torch.no_grad():
-        answer = model(given[0] if len(given) == 1 else given, training=False)
-    return [one.detach().cpu().numpy() for one in flat(answer)]
+    given = list(tensors_of(feeds).values())
+    return answer(model, given[0] if len(given) == 1 else given, training=False)
 
 
 def _example(rng: np.random.Generator, shape: list[int], dtype: str) -> np.ndarray:

@@ -181,7 +181,7 @@ def load_export(
 
     Args:
         path: The `.onnx` file.
-        framework: The model in its framework; None where that cannot be asked.
+        framework: The model in its framework; None where its outputs have another form.
         where: What the user calls the model.
         options: As for `load`. With bound inputs or another layout the export itself is what variants are judged by.
 
@@ -189,7 +189,10 @@ def load_export(
         ConversionError: The export computes something else, or fixes what the model leaves free; and as for `load`.
     """
     if framework is None:
-        return replace(load(path, options), notes=(f"`{where}` is judged by its export: no framework was asked",))
+        return replace(
+            load(path, options),
+            notes=(f"`{where}` is compared with its export only: the outputs of the model itself have another form",),
+        )
     notes = (*framework.notes, *compare(framework, path, where, allow_baked=options.allow_baked))
     source = load(path, options)
     is_same = not options.bind and options.layout == NO_OPTIONS.layout
@@ -282,7 +285,7 @@ def _parse(path: Path) -> onnx.ModelProto:
     other = _OTHER_FILES.get(path.suffix)
     if other is not None:
         if not path.is_file():
-            raise ConversionError(f"There is no file `{path}`", hint="name an .onnx, .ort, .pt, .pt2 or .tflite file")
+            raise ConversionError(f"There is no file `{path}`", hint="give an .onnx, .ort, .pt, .pt2 or .tflite file")
         raise ConversionError(
             f"`{path}` is {other}, which `convert` does not read as a file; expected .onnx, .ort, .pt, .pt2 or .tflite",
             hint="edge-infer convert module:function, where `function` of module.py loads it and returns the model",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_infer.errors import ConversionError
-from edge_infer_converters.sources.framework import Framework
+from edge_infer_converters.sources.framework import Framework, is_near
 from edge_infer_converters.sources.made import first_of
 
 if TYPE_CHECKING:
@@ -87,10 +87,12 @@ def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Fra
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     chosen = []
     for found in session.run(None, {"x": rows}):
-        method = next((name for name in _METHODS if _fits(estimator, name, rows, found)), None)
-        if method is None:
+        answers = {name: one for name in _METHODS if (one := _answer(estimator, name, rows, found)) is not None}
+        if not answers:
             return None
-        chosen.append((method, found.shape[1:]))
+        # One that gives other numbers is refused when the export is compared.
+        near = (name for name, one in answers.items() if is_near(found, one))
+        chosen.append((next(near, next(iter(answers))), found.shape[1:]))
 
     def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [
@@ -101,12 +103,13 @@ def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Fra
     return Framework(library, run, {"x": rows}, {"x": [0]})
 
 
-def _fits(estimator: Any, method: str, rows: np.ndarray, found: np.ndarray) -> bool:
-    """Tell whether a method gives values of the kind and the number that an output has."""
+def _answer(estimator: Any, method: str, rows: np.ndarray, found: np.ndarray) -> np.ndarray | None:
+    """Return a method's answer in the shape of an output; None where its kind or its number of values is another."""
     if not hasattr(estimator, method):
-        return False
+        return None
     try:
-        answer = np.asarray(getattr(estimator, method)(rows))
+        given = np.asarray(getattr(estimator, method)(rows))
     except (AttributeError, TypeError, ValueError):
-        return False
-    return answer.size == found.size and (answer.dtype.kind == "f") == (found.dtype.kind == "f")
+        return None
+    is_same_kind = (given.dtype.kind == "f") == (found.dtype.kind == "f")
+    return given.reshape(found.shape) if given.size == found.size and is_same_kind else None

@@ -107,7 +107,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions | None = None) -> 
     place = Path(path)
     if options is not None and options != SourceOptions():
         raise InputError(
-            "--shape, --bind, --opset and --layout are for ONNX models: a TFLite file is kept as it is",
+            "--shape, --bind, --opset, --layout and --allow-baked are for other models: a TFLite file is kept",
             hint="leave them out, or convert the model that it was made from",
             got=place.name,
         )

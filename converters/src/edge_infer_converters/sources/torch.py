@@ -78,13 +78,24 @@ def export(made: object, path: Path, where: str, opset: int | None = None, *, al
             f"`{where}` does not run on its example inputs: {error}",
             hint="return model, (tensor, ...) that `model(*tensors)` takes",
         ) from error
-    names = _output_names(result)
+    names = output_names(result)
     free = {name: dict(free_axes(value)) for name, value in examples.items()}
     for name, axes in named_axes.items():
+        _check_axes(name, axes, examples, where)
         free[name] = {**free.get(name, {}), **axes}
     exported = _export(module, examples, free, path, where, names, opset, allow_baked=allow_baked)
     sizes = {name: list(axes) for name, axes in free.items() if name in examples}
     return Framework("torch", functools.partial(_run, module, examples), numbers_of(examples), sizes, exported)
+
+
+def _check_axes(name: str, axes: Mapping[int, str], examples: Mapping[str, Any], where: str) -> None:
+    """Refuse free axes of an input that is not there, or that it does not have."""
+    if name not in examples or not all(0 <= axis < examples[name].ndim for axis in axes):
+        raise ConversionError(
+            f"`{where}` names the free axes {dict(axes)} of `{name}`, expected axes of "
+            + ", ".join(f"`{one}` ({value.ndim} axes)" for one, value in examples.items()),
+            hint='return model, (example,), {"' + next(iter(examples)) + '": {1: "time"}}',
+        )
 
 
 def free_axes(example: Any) -> dict[int, str]:
@@ -98,14 +109,25 @@ def numbers_of(tensors: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.detach().numpy() for name, value in tensors.items()}
 
 
-def _run(module: Any, examples: Mapping[str, Any], feeds: Mapping[str, Any]) -> list[Any]:
-    """Run the module; inputs that its export does not have, because nothing reads them, are the examples."""
+def tensors_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays as tensors."""
     import numpy as np
     import torch
 
-    given = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in feeds.items()}
+    return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in arrays.items()}
+
+
+def answer(module: Any, *arguments: Any, **keywords: Any) -> list[Any]:
+    """Run a module without gradients; return its outputs as arrays, in the order in which they are exported."""
+    import torch
+
     with torch.no_grad():
-        return [one.detach().numpy() for one in flat(module(**{**examples, **given}))]
+        return [one.detach().cpu().numpy() for one in flat(module(*arguments, **keywords))]
+
+
+def _run(module: Any, examples: Mapping[str, Any], feeds: Mapping[str, Any]) -> list[Any]:
+    """Run the module; inputs that its export does not have, because nothing reads them, are the examples."""
+    return answer(module, **{**examples, **tensors_of(feeds)})
 
 
 def _export(
@@ -121,7 +143,7 @@ def _export(
 ) -> tuple[str, ...]:
     """Export by the newer exporter, else by the older one; return what the user should know of it."""
     import torch
-    from torch.jit import TracerWarning  # type: ignore[attr-defined]
+    from torch.jit import TracerWarning  # type: ignore[attr-defined]  # torch's types leave it out
 
     common: dict[str, Any] = {"input_names": list(examples), "output_names": names, "opset_version": opset or OPSET}
     # The size of a text is free where the model leaves it free, which `framework.compare` finds out.
@@ -201,7 +223,8 @@ def _named(module: Any, given: Any, where: str) -> Mapping[str, Any]:
     return dict(zip(parameters, given, strict=False))
 
 
-def _output_names(result: Any) -> list[str]:
+def output_names(result: Any) -> list[str]:
+    """Call the outputs as a dict does, else `output`, `output_1` ..."""
     if isinstance(result, dict):
         return [str(name) for name in result]
     count = len(result) if isinstance(result, (tuple, list)) else 1

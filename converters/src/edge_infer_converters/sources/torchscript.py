@@ -13,12 +13,10 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edge_infer.errors import ConversionError, InputError, listed
 from edge_infer_converters.sources import onnx as onnx_source
 from edge_infer_converters.sources.framework import Framework
-from edge_infer_converters.sources.torch import OPSET, first_line, flat, numbers_of, quiet
+from edge_infer_converters.sources.torch import OPSET, answer, first_line, numbers_of, output_names, quiet, tensors_of
 
 if TYPE_CHECKING:
     import os
@@ -44,8 +42,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
         options: The shapes of its inputs, which the file does not have; None leaves a dimension free.
 
     Raises:
-        ConversionError: There is no such file, it holds weights alone or a pickled module, torch cannot open, run or
-            export it, or its export computes something else.
+        ConversionError: The file is missing, holds only weights or a pickled module, or cannot be opened, run or
+            exported by torch; or its export gives other numbers.
         InputError: The shape of an input is missing, or of none of its inputs.
     """
     place = Path(path)
@@ -59,7 +57,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
         ) from error
     try:
         with quiet():
-            module = torch.jit.load(str(place), map_location="cpu").eval()  # type: ignore[no-untyped-call]
+            module = torch.jit.load(str(place), map_location="cpu").eval()  # type: ignore[no-untyped-call]  # torch's own
     except Exception as error:  # torch raises what its parts raise
         raise ConversionError(
             f"torch cannot open `{place.name}`: {first_line(error)}",
@@ -68,7 +66,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
     names = [argument.name for argument in module.forward.schema.arguments[1:]]
     shapes = _shapes(names, options.shapes, place.name)
     examples = _examples(torch, module, shapes, place.name)
-    outputs = _outputs(module, examples)
+    with torch.no_grad():
+        outputs = output_names(module(*examples.values()))
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder, f"{place.stem}.onnx")
         free = {name: _free(shape) for name, shape in shapes.items() if _free(shape)}
@@ -88,9 +87,8 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
             raise ConversionError(f"torch cannot export `{place.name}`: {first_line(error)}") from error
 
         def run(feeds: Mapping[str, Any]) -> list[Any]:
-            given = [torch.from_numpy(np.ascontiguousarray(feeds[name])) for name in names]
-            with torch.no_grad():
-                return [one.detach().numpy() for one in flat(module(*given))]
+            tensors = tensors_of(feeds)
+            return answer(module, *(tensors[name] for name in names))
 
         sizes = {name: list(axes) for name, axes in free.items()}
         framework = Framework("torch", run, numbers_of(examples), {**dict.fromkeys(names, ()), **sizes})
@@ -108,8 +106,9 @@ def _check(place: Path) -> None:
             found = _classes(archive.read(pickles[0])) if pickles else []
     except FileNotFoundError:
         raise ConversionError(
-            f"There is no file `{place}`", hint="name an .onnx, .ort, .pt, .pt2 or .tflite file"
+            f"There is no file `{place}`", hint="give an .onnx, .ort, .pt, .pt2 or .tflite file"
         ) from None
+    # zipfile raises the last two for an encrypted archive and for a compression that it does not know.
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
         raise ConversionError(
             f"`{place.name}` is not a file of PyTorch, or is cut short: {error}",
@@ -174,16 +173,6 @@ def _examples(torch: Any, module: Any, shapes: Mapping[str, Shape], file: str) -
     raise ConversionError(
         f"`{file}` does not run on inputs of these shapes: {said}", hint="check the sizes that --shape gives"
     )
-
-
-def _outputs(module: Any, examples: Mapping[str, Any]) -> list[str]:
-    import torch
-
-    with torch.no_grad():
-        answer = module(*examples.values())
-    if isinstance(answer, dict):
-        return [str(name) for name in answer]
-    return ["output", *(f"output_{i}" for i in range(1, len(flat(answer))))]
 
 
 def _free(shape: Shape) -> dict[int, str]:

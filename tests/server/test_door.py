@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from tests.support.server.gate import Gate
 
-ANY_ROWS = Limits(batch=BatchLimits(max_rows=0))
+ANY_ROWS = Limits(batch=BatchLimits(max_wait_ms=1e6, max_rows=0))  # a large request is not refused for the wait
 LIMITS = DoorLimits(max_connections=6, max_header_bytes=4096, header_timeout_s=0.3, body_timeout_s=0.3)
 
 

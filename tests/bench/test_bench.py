@@ -254,6 +254,7 @@ def test_the_page_is_measured_in_chromium(write_model: WriteModel) -> None:
     assert 0 < found["p50_ms"] < found["cold_ms"]
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_the_page_is_measured_on_webgpu_where_that_is_asked_for(write_model: WriteModel) -> None:
     arguments = [str(write_model(zoo.mlp())), "--backend", "ort-web", "--rounds", "1", "--seconds", "0.05", "--json"]

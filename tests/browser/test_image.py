@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -76,6 +78,7 @@ def start(page: BrowserPage) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_python_starts_from_its_image_or_without_it(open_page: Callable[..., BrowserPage], server: str) -> None:
     """One test, as each start of Python costs seconds."""
     page = open_page(f"{server}/blank.html")

@@ -88,6 +88,7 @@ def _hurry(page: BrowserPage) -> None:
     page.do(lambda page: page.route("**/src/fetch/download.js", hurry))
 
 
+@pytest.mark.long
 def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultServer) -> None:
     _hurry(page)
     faults.stalls = [PART + 1000]
@@ -100,6 +101,7 @@ def test_a_stalled_download_is_asked_for_again(page: BrowserPage, faults: FaultS
         load(page, "two")
 
 
+@pytest.mark.long
 def test_a_server_that_stands_still_in_an_engine_or_a_manifest_is_left(page: BrowserPage, faults: FaultServer) -> None:
     """The next attempt of the same page starts anew; a manifest that was kept is as good as one that comes."""
     _hurry(page)
@@ -117,6 +119,7 @@ def test_a_server_that_stands_still_in_an_engine_or_a_manifest_is_left(page: Bro
     assert load(page, "two")["y"] == first["y"]
 
 
+@pytest.mark.long
 def test_a_server_that_stands_still_in_a_file_of_python_is_left(page: BrowserPage, faults: FaultServer) -> None:
     _hurry(page)
     faults.halted = "pyodide.asm.wasm"

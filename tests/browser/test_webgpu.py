@@ -318,6 +318,7 @@ logits = session.run({"x": [[i % 7 / 7 for i in range(64)]]})["logits"].tolist()
     assert found[3] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.long
 def test_verify_runs_on_webgpu_and_passes_over_what_the_adapter_lacks(bundle: Path) -> None:
     done = CliRunner().invoke(cli, ["verify", str(bundle), "--device", "webgpu", "--json"])
 

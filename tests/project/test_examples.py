@@ -65,6 +65,7 @@ def test_the_script_of_a_page_says_how_to_start_it(tmp_path: Path) -> None:
         assert done.stderr.strip().endswith("python examples/21_browser_script/script.py examples/digits/digits.onnx")
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_01_trains_a_model_that_reads_digits(tmp_path: Path) -> None:
     """Written elsewhere: the committed model stays as it is."""
@@ -120,6 +121,7 @@ def test_10_reads_a_film_from_a_file(tmp_path: Path) -> None:
     assert said[-2].startswith("12 frames")
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_11_hears_the_words_of_a_recording_with_an_int8_model() -> None:
     """Training is not the same to the last bit on every processor: a word may be missed."""
@@ -135,6 +137,7 @@ def test_11_hears_the_words_of_a_recording_with_an_int8_model() -> None:
     assert int(wrong) <= 1
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_12_raises_the_alarm_after_the_fault_and_not_before() -> None:
     said = run(EXAMPLES / "12_sensor_series.py")

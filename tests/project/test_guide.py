@@ -70,6 +70,7 @@ def served(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.browser
 def test_every_block_of_the_guide_works_in_order(folder: Path) -> None:

@@ -102,6 +102,7 @@ def test_no_lock_file_names_a_download_address() -> None:
     assert '"resolved"' not in text
 
 
+@pytest.mark.long
 def test_an_installation_without_the_checkout_serves_and_verifies(wheels: dict[str, Path], tmp_path: Path) -> None:
     """Non-editable wheels in an empty folder: convert, verify in Chromium, with no Node and no checkout."""
     folder = tmp_path / "environment"

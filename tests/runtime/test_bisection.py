@@ -131,6 +131,7 @@ def test_chromium_is_compared_with_native_node_by_node(planted: Path, verify: Ve
     assert found["first_difference"]["node"] == "conv2"
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_webgpu_is_bisected_on_webgpu(planted: Path, verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page where the device is not used raises."""

@@ -206,6 +206,7 @@ def test_of_two_offers_of_a_model_the_older_has_the_newer_behind_it(
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
+@pytest.mark.long
 def test_a_model_that_always_hangs_takes_a_bounded_number_of_threads_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

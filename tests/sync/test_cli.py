@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.sync.publisher import write_version
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def test_errors_say_what_to_type(tmp_path: Path) -> None:
     assert "inside the store" in inside.stderr
 
 
+@pytest.mark.long
 def test_a_roll_out_in_steps_and_new_keys(tmp_path: Path) -> None:
     typed(tmp_path, "store", "keys", "init", "store", "--keys", "keys")
     for version, stage in ((1, "all"), (2, "canary:0%")):

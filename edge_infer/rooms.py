@@ -40,6 +40,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "backends/onnxruntime": (("page",), "a native library; a page has onnxruntime-web"),
     "backends/reference.py": (("page",), "needs the package onnx, which has no build for Pyodide"),
     "backends/remote/websocket.py": (("page",), "a socket of its own; a page has no sockets"),
+    "formats/input_files.py": (_EVERYWHERE, "read by commands and converters"),
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),

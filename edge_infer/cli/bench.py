@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
+from edge_infer.formats.input_files import read_inputs
 from edge_infer.platform.cpu import is_emulated
 from edge_infer.platform.posix import allowed_cpus
+from edge_infer.runtime.load import load
 from edge_infer.runtime.measurements import machine
 from edge_infer.runtime.options import LoadOptions
 from edge_infer.runtime.selection import Choice, worth_measuring
@@ -23,6 +26,7 @@ from edge_infer.runtime.selection import Choice, worth_measuring
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edge_infer.formats.safetensors import Example
     from edge_infer.tools.bench.compare import Change
     from edge_infer.tools.bench.native import Failure
     from edge_infer.tools.bench.rows import Row
@@ -55,6 +59,7 @@ def _share(context: click.Context, option: click.Parameter, text: str | None) ->
     "--threads", type=click.IntRange(1), metavar="N", help="Threads of one operator. Default: as `load` does."
 )
 @click.option("--pin", metavar="CPU,...", help="Bind the processes to these CPUs, such as 0 or 2,3.")
+@options.inputs
 @click.option(
     "--rounds",
     default=5,
@@ -98,6 +103,7 @@ def bench(
     device: str,
     threads: int | None,
     pin: str | None,
+    inputs: tuple[str, ...],
     rounds: int,
     seconds: float,
     compare: Path | None,
@@ -110,11 +116,13 @@ def bench(
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
 
     Each way (an engine with a variant) runs in fresh processes, which take turns; with --backend ort-web in fresh pages
-    of a headless Chromium. Spread is half the distance of the quartiles over the median, between the processes. Exits
-    with 1 where --compare finds a figure worse than before beyond the spread.
+    of a headless Chromium. It is called with the golden examples, with --input, or with zeros. Spread is half the
+    distance of the quartiles over the median, between the processes. Exits with 1 where --compare finds a figure worse
+    than before beyond the spread.
 
     \b
     edge-infer bench digits.bundle
+    edge-infer bench digits.bundle --input image=seven.npy
     edge-infer bench digits.bundle --backend ort-web --json > old.json
     edge-infer bench digits.bundle --backend ort-web --compare old.json --fail-above 10%
     """  # noqa: D301  click reads the \b
@@ -126,6 +134,7 @@ def bench(
     from edge_infer.tools.doctor.heat import read_heat
 
     bundle = Bundle.open(source)
+    given = _given(bundle, inputs) if inputs else []
     older = None if compare is None else _read(compare)
     others = [_read(path) for path in beside]
     cpus = _cpus(pin)
@@ -138,10 +147,12 @@ def bench(
     with output.progress("Measuring", (len(native) + len(in_page)) * rounds) as advance:
         for ways, is_page in ((native, False), (in_page, True)):
             if ways and is_page:
-                found, lost = measure_in_page(bundle, ways, rounds=rounds, seconds=seconds, progress=lambda: advance(1))
+                found, lost = measure_in_page(
+                    bundle, ways, rounds=rounds, seconds=seconds, given=given, progress=partial(advance, 1)
+                )
             elif ways:
                 found, lost = measure_native(
-                    bundle, ways, rounds=rounds, seconds=seconds, pin=cpus, progress=lambda: advance(1)
+                    bundle, ways, rounds=rounds, seconds=seconds, pin=cpus, given=given, progress=partial(advance, 1)
                 )
             else:
                 continue
@@ -171,6 +182,14 @@ def bench(
     for one in failed:
         output.warn(f"{one.variant} by {one.backend} does not work here: {one.reason}")
     sys.exit(_judge(changes, older, failed, rows))
+
+
+def _given(bundle: Bundle, inputs: Sequence[str]) -> list[Example]:
+    """Read the inputs of a call; a bare model tells its specs once it is loaded."""
+    if bundle.manifest.inputs:
+        return [(read_inputs(inputs, bundle.manifest.inputs), {})]
+    with load(bundle) as session:
+        return [(read_inputs(inputs, session.inputs), {})]
 
 
 def _ways(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.errors import EdgeInferError
+from edge_infer.formats.input_files import READABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,14 @@ device = click.option(
 )
 backend = click.option("--backend", default=None, metavar="NAME", help="The engine; `edge-infer backends` lists them.")
 variant = click.option("--variant", default=None, metavar="ID", help="The variant, such as onnx/int8.")
+inputs = click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE",
+    help=f"An input's file: {READABLE}; may be repeated. The file alone will do for a model of one input.",
+)
 
 
 def model_choice(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import BadZipFile
 
 import click
 
 from edge_infer.cli import options, output
 from edge_infer.errors import InputError
 from edge_infer.formats import safetensors
+from edge_infer.formats.input_files import read_inputs
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.runtime.load import load
 from edge_infer.tensors.dtypes import DType
@@ -21,21 +20,13 @@ if TYPE_CHECKING:
     from edge_infer.runtime.session import Session
     from edge_infer.tensors.tensor import Tensor
 
-_READABLE = ".npy, .npz, .json, .safetensors or .bin"
 _WRITABLE = ".npz, .json or .safetensors"
 _SHOWN = 5
 
 
 @click.command()
 @click.argument("source")
-@click.option(
-    "--input",
-    "-i",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE",
-    help=f"An input's file: {_READABLE}; may be repeated.",
-)
+@options.inputs
 @click.option("--example", type=int, metavar="N", help="Run on the bundle's golden example N, from 0.")
 @click.option("--output", "-o", "target", metavar="FILE", help=f"Write the outputs to a file: {_WRITABLE}.")
 @options.model_choice
@@ -57,6 +48,7 @@ def run(
     \b
     edge-infer run digits.bundle --example 0
     edge-infer run digits.bundle --input image=seven.npy -o logits.npz
+    edge-infer run digits.bundle --input seven.png
     """  # noqa: D301  click reads the \b
     if target is not None and Path(target).suffix not in (".npz", ".json", ".safetensors"):
         raise click.UsageError(f"`{target}` has no known suffix; write to {_WRITABLE}")
@@ -84,50 +76,7 @@ def _feeds(session: Session, inputs: tuple[str, ...], example: int | None) -> di
                 hint="--example 0" if examples else "give --input NAME=FILE",
             )
         return dict(examples[example][0])
-    feeds: dict[str, Any] = {}
-    for pair in inputs:
-        name, equals, file = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"--input is `{pair}`, expected NAME=FILE")
-        feeds[name] = _read(Path(file), name)
-    return feeds
-
-
-def _read(path: Path, name: str) -> Any:
-    """Read one tensor from a file."""
-    if not path.is_file():
-        raise InputError(
-            f"There is no file `{path}` for input `{name}`", hint=f"--input {name}=FILE, {_READABLE}", input=name
-        )
-    try:
-        if path.suffix == ".json":
-            return json.loads(path.read_text("utf-8"))
-        if path.suffix == ".bin":
-            return path.read_bytes()
-        if path.suffix == ".safetensors":
-            return _member(safetensors.read_tensors(path.read_bytes()), name, path)
-        if path.suffix in (".npy", ".npz"):
-            import numpy
-
-            loaded = numpy.load(path, allow_pickle=False)
-            return loaded if path.suffix == ".npy" else _member(dict(loaded), name, path)
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"`{path}` cannot be read: {error}", input=name) from error
-    raise InputError(f"`{path}` has no known suffix; expected {_READABLE}", input=name)
-
-
-def _member(tensors: dict[str, Any], name: str, path: Path) -> Any:
-    if name in tensors:
-        return tensors[name]
-    if len(tensors) == 1:
-        return next(iter(tensors.values()))
-    raise InputError(
-        f"`{path}` holds {', '.join(tensors) or 'nothing'}, expected `{name}`",
-        hint=f"np.savez(FILE, {name}=array)",
-        input=name,
-    )
+    return read_inputs(inputs, session.inputs)
 
 
 def _write(path: Path, results: dict[str, Tensor]) -> None:

@@ -15,6 +15,7 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
+from edge_infer.formats.input_files import read_inputs
 from edge_infer.parity.comparison import Verdict, compare_outputs, worst_of
 from edge_infer.parity.quantization_steps import steps_apart
 from edge_infer.parity.verdict import Limits, changed_since, judge_variant
@@ -84,6 +85,7 @@ class Row(NamedTuple):
     metavar="NAME",
     help="What the engines run on: auto, cpu, cuda, wasm or webgpu.",
 )
+@options.inputs
 @click.option("--bisect", "is_bisected", is_flag=True, help="Name the first node at which a disagreement starts.")
 @click.option(
     "--against",
@@ -101,6 +103,7 @@ def verify(
     backends: tuple[str, ...],
     variants: tuple[str, ...],
     device: str,
+    inputs: tuple[str, ...],
     is_bisected: bool,
     against: str | None,
     atol: float | None,
@@ -114,6 +117,7 @@ def verify(
 
     With --backend ort-web or litert-web the bundle runs in a real headless Chromium, served by a server of its own;
     with --device webgpu too, on Chromium's software adapter, which computes what a GPU does, slowly.
+    With --input the fp32 variant on its exact engine says what is right, in the place of the golden outputs.
     Exits with 1 where an output of a variant disagrees: fp32 beyond 1e-4 of the rms or below 100 dB, fp16 below 50 dB,
     int8 below 20 dB (warned below 30) or more than one step from the exact engine, another clear top-1 answer, or a
     slice of which nothing is left. Probabilities near 0 are compared absolutely. A variant that was converted to less,
@@ -127,6 +131,7 @@ def verify(
     edge-infer verify digits.bundle
     edge-infer verify digits.bundle --variant onnx/int8 --bisect --against onnx/fp32
     edge-infer verify digits.bundle --min-cosine 0.99
+    edge-infer verify digits.bundle --input seven.png
     edge-infer verify digits.bundle --backend ort-web --backend litert-web --json
     edge-infer verify digits.bundle --backend ort-web --device webgpu
     """  # noqa: D301  click reads the \b
@@ -138,10 +143,11 @@ def verify(
     with suppress(ImportError):
         import numpy  # noqa: F401  with it outputs are compared fast, and slice by slice
     bundle = Bundle.open(source)
-    examples = bundle.examples()
+    examples = _given(bundle, inputs) if inputs else bundle.examples()
     if not examples:
         raise InputError(
-            f"`{source}` has no golden examples to verify with", hint="edge-infer convert model.onnx -o model.bundle"
+            f"`{source}` has no golden examples to verify with",
+            hint="edge-infer convert model.onnx -o model.bundle, or --input NAME=FILE",
         )
     wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
     rows: list[Row] = []
@@ -149,7 +155,7 @@ def verify(
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]
         with output.progress(f"{name}: {len(fitting)} variants x {len(examples)} examples", len(fitting)) as advance:
             work = _run_in_page if get_backend(name).page_devices else _run_here
-            judge = Judge(bundle, name, examples, limits)
+            judge = Judge(bundle, name, examples, limits, is_given=bool(inputs))
             rows += work(judge, device, fitting, partial(advance, 1))
     failed = [row for row in rows if row.verdict == "fail"]
     found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})
@@ -177,11 +183,27 @@ def verify(
             output.talk(_NOTHING_INSIDE.format(way=one.way))
     judged = [row for row in rows if row.verdict != "skip"]
     output.talk(
-        f"{len(judged) - len(failed)} of {len(judged)} agree with the fp32 source on {len(examples)} golden examples"
+        f"{len(judged) - len(failed)} of {len(judged)} agree with the fp32 source on "
+        + ("the input" if inputs else f"{len(examples)} golden examples")
         + ("" if not failed else f"; {len(failed)} disagree")
         + ("" if len(judged) == len(rows) else f"; {len(rows) - len(judged)} cannot run there")
     )
     sys.exit(1 if failed else 0)
+
+
+def _given(bundle: Bundle, inputs: Sequence[str]) -> list[Example]:
+    """Read the inputs of one call; what is right for them, the fp32 variant says on the exact engine."""
+    plain = [variant for variant in bundle.manifest.variants if variant.precision == "fp32"]
+    for variant in plain:
+        exact = exact_engine(variant.format)
+        if exact and get_backend(exact).availability().ready:
+            with load(bundle, backend=exact, variant=variant.id, device="cpu", strict=True, arrays="tensor") as session:
+                feeds = read_inputs(inputs, session.inputs)
+                return [(feeds, session.run(feeds))]
+    raise InputError(
+        f"`{bundle.manifest.name}` has no fp32 variant that runs here, so nothing says what is right for other inputs",
+        hint="leave --input out: the golden examples hold their outputs",
+    )
 
 
 def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[str]:
@@ -237,14 +259,16 @@ class Judge:
         engine: The engine's name.
         examples: The golden examples.
         limits: What the user asks for.
+        is_given: Whether they are the user's and not the bundle's own.
     """
 
-    def __init__(self, bundle: Bundle, engine: str, examples: list[Example], limits: Limits) -> None:
+    def __init__(self, bundle: Bundle, engine: str, examples: list[Example], limits: Limits, *, is_given: bool) -> None:
         self.bundle = bundle
         self.engine = engine
         self.examples = examples
         self._references = [outputs for _, outputs in examples]
         self._limits = limits
+        self.given = examples if is_given else []
 
     def row(self, variant: Variant, version: str, results: Outputs) -> Row:
         """Judge the outputs of a variant."""
@@ -257,7 +281,12 @@ class Judge:
             steps = self._steps_from(exact, variant, results)
             if steps > _MAX_STEPS and verdict.word != "fail":
                 verdict = Verdict("fail", f"{steps:.1f} quantization steps from {exact}, expected at most 1")
-        elif verdict.word == "ok" and exact == self.engine and (change := changed_since(outputs, variant)):
+        elif (
+            verdict.word == "ok"
+            and exact == self.engine
+            and not self.given
+            and (change := changed_since(outputs, variant))
+        ):
             verdict = Verdict("warn", change)
         if self._limits.is_set:
             verdict = self._limits.judge(outputs, self._references, results, verdict)
@@ -302,7 +331,7 @@ def _run_in_page(judge: Judge, device: str, variants: list[Variant], done: Calla
         url = f"{server.url}/models/{model}" if models else location
         for variant in variants:
             try:
-                engine, results = page.run_examples(url, judge.engine, variant.id, device)
+                engine, results = page.run_examples(url, judge.engine, variant.id, device, judge.given)
                 rows.append(judge.row(variant, engine, results))
             except UnsupportedModel as error:
                 # What the GPU of this machine cannot compute, it does not compute wrongly.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.support.model_files import WriteBundle, WriteModel
 
+QUICK = ("--rounds", "1", "--seconds", "0.05")
+
 
 def bench(*arguments: str) -> Result:
     return CliRunner().invoke(cli, ["bench", *arguments])
@@ -245,9 +247,20 @@ def test_a_variant_that_does_not_load_is_named_and_the_others_are_measured(write
     assert "onnxruntime cannot load" in document["failed"][0]["reason"]
 
 
+def test_a_way_is_called_with_the_input_of_a_file(write_model: WriteModel, tmp_path: Path) -> None:
+    model, pair = str(write_model(zoo.halves())), tmp_path / "x.csv"
+    pair.write_text("1,2\n")
+
+    assert "does not work here" in bench(model, *QUICK).stderr  # a zero has no halves
+    assert bench(model, *QUICK, "--input", f"x={pair}").exit_code == 0
+
+
 @pytest.mark.browser
-def test_the_page_is_measured_in_chromium(write_model: WriteModel) -> None:
-    done = bench(str(write_model(zoo.mlp())), "--backend", "ort-web", "--rounds", "1", "--seconds", "0.05", "--json")
+def test_the_page_is_measured_in_chromium(write_model: WriteModel, tmp_path: Path) -> None:
+    model, pair = str(write_model(zoo.halves())), tmp_path / "x.csv"
+    pair.write_text("1,2\n")
+
+    done = bench(model, "--backend", "ort-web", "--input", str(pair), *QUICK, "--json")
 
     (found,) = json.loads(done.stdout)["rows"]
     assert (found["backend"], found["device"], found["rss_bytes"]) == ("ort-web", "wasm", None)

@@ -62,11 +62,12 @@ convert nomodule:function -o x.bundle | nomodule | PYTHONPATH
 convert m.onnx -o taken | taken | another name
 run m.onnx | `x` is missing | float32[
 run none.onnx | none.onnx | edge-infer convert
-run m.onnx -i x | `x` | NAME=FILE
+run m.onnx -i x | no file `x` | --input x=FILE
 run m.onnx -i x=none.npy | none.npy | .npz
 run m.onnx -i other=row.json | other | `x`
 run m.onnx -i x=row.json | (1, 2, 1) | dimensions
-run m.onnx -i x=notes.txt | notes.txt | .json
+run m.onnx -i x=notes.txt | notes.txt | takes numbers
+run m.onnx -i x=m.onnx | m.onnx | .json
 run m.onnx --example 0 | has 0 | --input NAME=FILE
 run m.onnx -o out.dat | out.dat | .npz
 run m.onnx --image cat.png | --image | --input

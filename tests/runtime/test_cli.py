@@ -177,7 +177,7 @@ def test_run_on_a_golden_example_shows_the_best_labels(bundle: Path) -> None:
     assert "Ran Session(model@" in done.stderr
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".json", ".safetensors", ".bin"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".json", ".safetensors", ".bin", ".csv", ".txt"])
 def test_run_reads_every_kind_of_file(bundle: Path, tmp_path: Path, suffix: str) -> None:
     x = np.array([[1.0, 2.0, 3.0]], np.float32)
     path = tmp_path / f"x{suffix}"
@@ -187,6 +187,8 @@ def test_run_reads_every_kind_of_file(bundle: Path, tmp_path: Path, suffix: str)
         np.savez(path, x=x)
     elif suffix == ".json":
         path.write_text(json.dumps(x.tolist()))
+    elif suffix in (".csv", ".txt"):
+        path.write_text("1,2,3\n" if suffix == ".csv" else "1 2 3\n")
     else:
         path.write_bytes(x.tobytes() if suffix == ".bin" else write_tensors({"x": to_tensor(x)}))
 
@@ -236,7 +238,8 @@ def test_what_numpy_has_no_dtype_for_goes_into_no_npz(tmp_path: Path, write_mode
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--input", "x"], 2, "expected NAME=FILE"),
+        (["--input", "missing.npy"], 1, "There is no file `missing.npy`"),
+        (["--input", "xx=a.npy"], 1, "The model has no input `xx`"),
         (["--input", "x=missing.npy"], 1, "There is no file `missing.npy`"),
         (["--example", "7"], 1, "There is no golden example 7"),
         (["--example", "0", "--input", "x=a.npy"], 2, "exclude each other"),
@@ -310,6 +313,23 @@ def test_run_refuses_pickled_arrays(bundle: Path, tmp_path: Path) -> None:
     np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
 
     assert "cannot be read" in failed(edge_infer("run", bundle, "--input", f"x={path}"))
+
+
+def test_verify_compares_other_inputs_with_the_fp32_variant(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("4,5,6\n")
+
+    done = edge_infer("verify", bundle, "--backend", "onnxruntime", "--input", tmp_path / "x.csv", "--json")
+
+    found = json.loads(done.stdout)
+    assert done.stderr.endswith("1 of 1 agree with the fp32 source on the input\n")
+    assert (found["passed"], found["examples"]) == (True, 1)
+
+
+def test_verify_of_other_inputs_needs_an_fp32_variant(write_bundle: WriteBundle, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("4,5,6\n")
+    bundle = write_bundle({"onnx/fp16": zoo.identity()})
+
+    assert "has no fp32 variant that runs here" in failed(edge_infer("verify", bundle, "--input", tmp_path / "x.csv"))
 
 
 def test_verify_passes_where_all_engines_agree(bundle: Path) -> None:

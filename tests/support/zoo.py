@@ -110,6 +110,14 @@ def scalar_sum() -> bytes:
     return model([node], [value("x", ["n"])], [value("total", [])])
 
 
+def halves() -> bytes:
+    """y = x in two halves: x has an even count of values."""
+    shape = helper.make_node("Constant", [], ["shape"], value_ints=[2, -1])
+    return model(
+        [shape, helper.make_node("Reshape", ["x", "shape"], ["y"])], [value("x", ["n"])], [value("y", [2, "m"])]
+    )
+
+
 def lstm_cell(seed: int = 0, features: int = 3, hidden: int = 4) -> bytes:
     """One step of an LSTM: x [1, 1, 3], h_in and c_in [1, 1, 4] give y, h_out and c_out."""
     rng = np.random.default_rng(seed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
+from edge_infer.formats.safetensors import write_examples
 from edge_infer.platform.fetch import is_url
 from edge_infer.tools.bench.native import Failure, size_of
 from edge_infer.tools.bench.rows import Round, make_row
@@ -14,17 +16,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.formats.safetensors import Example
     from edge_infer.runtime.selection import Choice
     from edge_infer.tools.bench.rows import Row
 
 # The page's clock steps by 5 us at best, 100 us where it is not isolated: calls are timed in blocks of at least 5 ms.
 _CODE = """
 from time import perf_counter
+import base64
 import edge_infer
+from edge_infer.formats.safetensors import read_examples
 from edge_infer.tensors.dummy_inputs import dummy_inputs
 
 session = edge_infer.load(url, backend=backend, variant=variant, device=device, strict=True, arrays="tensor")
-feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [dummy_inputs(session.inputs)]
+examples = read_examples(base64.b64decode(given)) if given else session.bundle.examples()
+feeds = [dict(inputs) for inputs, _ in examples] or [dummy_inputs(session.inputs)]
 session.run(feeds[0])
 """
 _LOOP = """
@@ -52,7 +58,13 @@ answer
 
 
 def measure_in_page(
-    bundle: Bundle, ways: Sequence[Choice], *, rounds: int, seconds: float, progress: Callable[[], None] = lambda: None
+    bundle: Bundle,
+    ways: Sequence[Choice],
+    *,
+    rounds: int,
+    seconds: float,
+    given: Sequence[Example] = (),
+    progress: Callable[[], None] = lambda: None,
 ) -> tuple[list[Row], list[Failure]]:
     """Measure each way in as many fresh pages as there are rounds; the ways take turns.
 
@@ -65,6 +77,7 @@ def measure_in_page(
 
     measured: list[list[Round]] = [[] for _ in ways]
     failed: dict[int, Failure] = {}
+    inputs = base64.b64encode(write_examples(list(given))).decode() if given else ""
     model = bundle.manifest.name
     models = {} if is_url(bundle.location) else {model: bundle.location}
     with ServerThread(create_app(models)) as server:
@@ -83,6 +96,7 @@ def measure_in_page(
                                 "variant": way.variant.id,
                                 "device": way.device,
                                 "seconds": seconds,
+                                "given": inputs,
                             }
                             page.run(_CODE, names)
                             cold_ms = (perf_counter() - start) * 1000

@@ -7,17 +7,20 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from threading import Timer
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import EdgeInferError, ExecutionError, error_from_json
+from edge_infer.formats.safetensors import write_examples
 from edge_infer.tools.bench.rows import Round, make_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.formats.safetensors import Example
     from edge_infer.runtime.selection import Choice
     from edge_infer.tools.bench.rows import Row
 
@@ -40,6 +43,7 @@ def measure_native(
     rounds: int,
     seconds: float,
     pin: Sequence[int] = (),
+    given: Sequence[Example] = (),
     progress: Callable[[], None] = lambda: None,
 ) -> tuple[list[Row], list[Failure]]:
     """Measure each way in as many fresh processes as there are rounds; the ways take turns.
@@ -50,6 +54,7 @@ def measure_native(
         rounds: How many processes for each way.
         seconds: How long each process calls, after its warm-up.
         pin: The numbers of the CPUs that the processes are bound to; none for all.
+        given: The inputs to call with; none for the bundle's golden examples, or zeros.
         progress: Told after each process.
     """
     measured: list[list[Round]] = [[] for _ in ways]
@@ -58,7 +63,7 @@ def measure_native(
         for place, way in enumerate(ways):
             if place not in failed:
                 try:
-                    measured[place].append(_run(bundle, way, seconds, pin))
+                    measured[place].append(_run(bundle, way, seconds, pin, given))
                 except EdgeInferError as error:
                     failed[place] = Failure(way.variant.id, way.backend, error.message)
             progress()
@@ -75,7 +80,7 @@ def size_of(bundle: Bundle, way: Choice) -> int:
     return sum(bundle.manifest.files[path].size for path in (way.variant.file, *way.variant.external))
 
 
-def _run(bundle: Bundle, way: Choice, seconds: float, pin: Sequence[int]) -> Round:
+def _run(bundle: Bundle, way: Choice, seconds: float, pin: Sequence[int], given: Sequence[Example]) -> Round:
     wishes = {
         "source": bundle.location,
         "backend": way.backend,
@@ -84,8 +89,13 @@ def _run(bundle: Bundle, way: Choice, seconds: float, pin: Sequence[int]) -> Rou
         "threads": way.threads,
         "seconds": seconds,
         "pin": list(pin),
+        "inputs": None,
     }
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as said:
+        if given:
+            inputs = Path(empty, "inputs.safetensors")
+            inputs.write_bytes(write_examples(list(given)))
+            wishes["inputs"] = str(inputs)
         # Nothing that was measured before may decide on threads here.
         environment = {**os.environ, "EDGE_INFER_CACHE": empty}
         command = [sys.executable, "-m", "edge_infer.tools.bench.probe", json.dumps(wishes)]

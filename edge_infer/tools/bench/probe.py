@@ -15,7 +15,7 @@ def main(argument: str) -> None:
 
     Args:
         argument: A JSON object: `source`, `backend`, `variant`, `device`, `threads` (or null), `seconds`, `pin` (CPU
-            numbers, or null).
+            numbers, or null), `inputs` (a file of examples, or null for the bundle's own).
     """
     import json
 
@@ -35,9 +35,16 @@ def main(argument: str) -> None:
             threads=wishes["threads"],
             strict=True,
         )
+        from edge_infer.formats.safetensors import read_examples
         from edge_infer.tensors.dummy_inputs import dummy_inputs
 
-        feeds = [dict(inputs) for inputs, _ in session.bundle.examples()] or [dummy_inputs(session.inputs)]
+        if wishes["inputs"]:
+            from pathlib import Path
+
+            examples = read_examples(Path(wishes["inputs"]).read_bytes())
+        else:
+            examples = session.bundle.examples()
+        feeds = [dict(inputs) for inputs, _ in examples] or [dummy_inputs(session.inputs)]
         session.run(feeds[0])
     except edge_infer.EdgeInferError as error:
         sys.stdout.write(json.dumps(error.to_json()) + "\n")

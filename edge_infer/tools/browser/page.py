@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import BackendUnavailable, ExecutionError, error_from_json
-from edge_infer.formats.safetensors import read_examples
+from edge_infer.formats.safetensors import read_examples, write_examples
 from edge_infer.tools.browser.chromium import SOFTWARE_WEBGPU, chromium
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
+    from edge_infer.formats.safetensors import Example
     from edge_infer.tensors.tensor import Tensor
 
 # How long the page may take to start Python; a slow machine takes a minute.
@@ -38,11 +39,12 @@ _RUN_EXAMPLES = """
 import base64
 import edge_infer
 import edge_infer.errors
-from edge_infer.formats.safetensors import write_examples
+from edge_infer.formats.safetensors import read_examples, write_examples
 
 loading = edge_infer.load_async(url, backend=backend, variant=variant, device=device, strict=True, arrays="tensor")
 with await loading as session:
-    results = [({}, await session.run_async(inputs)) for inputs, _ in session.bundle.examples()]
+    examples = read_examples(base64.b64decode(given)) if given else session.bundle.examples()
+    results = [({}, await session.run_async(inputs)) for inputs, _ in examples]
     fallen = session.report().fallbacks
     if fallen:
         raise edge_infer.errors.BackendUnavailable(f"The device failed while it ran: {fallen[-1]}")
@@ -99,15 +101,16 @@ class PagePython:
         return self._evaluate(_RUN, [code, dict(names or {})], _ANSWER_S)
 
     def run_examples(
-        self, url: str, backend: str, variant: str, device: str = "auto"
+        self, url: str, backend: str, variant: str, device: str = "auto", given: Sequence[Example] = ()
     ) -> tuple[str, list[dict[str, Tensor]]]:
-        """Run a bundle's golden examples in the page.
+        """Run a bundle's golden examples in the page, or others.
 
         Args:
             url: Where the page finds the bundle.
             backend: The name of an engine of the page.
             variant: The variant's id.
             device: What to run on.
+            given: The others.
 
         Returns:
             The engine's version, and the outputs of each example.
@@ -115,7 +118,9 @@ class PagePython:
         Raises:
             EdgeInferError: What the page's `load` or `run` raised.
         """
-        answer = self.run(_RUN_EXAMPLES, {"url": url, "backend": backend, "variant": variant, "device": device})
+        inputs = base64.b64encode(write_examples([(feeds, {}) for feeds, _ in given])).decode() if given else ""
+        names = {"url": url, "backend": backend, "variant": variant, "device": device, "given": inputs}
+        answer = self.run(_RUN_EXAMPLES, names)
         examples = read_examples(base64.b64decode(answer["outputs"]))
         return str(answer["version"]), [outputs for _, outputs in examples]
 

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import InputError, listed
-from edge_infer.tensors.dtypes import DType
+from edge_infer.formats.input_files import IMAGES, read_image
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.tensors.tensor import TensorSpec
-
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
-# What Pillow calls an image of so many channels.
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def read_folder(folder: Path, specs: tuple[TensorSpec, ...]) -> tuple[np.ndarray, str]:
@@ -73,40 +69,10 @@ def _read_array(file: Path, spec: TensorSpec) -> np.ndarray:
 
 
 def _read_image(file: Path, spec: TensorSpec) -> np.ndarray:
-    """Read an image in the layout of the input: channels first or last, whichever its spec has."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise InputError(
-            f"`{file}` is an image, and Pillow is not installed", hint="pip install edge-infer-converters[images]"
-        ) from error
-    axis, channels = _channels(file, spec)
-    try:
-        with Image.open(file) as image:
-            pixels = np.asarray(image.convert(_MODES[channels]), np.uint8)
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"`{file}` cannot be read as an image: {error}", hint="remove it, or save it again") from error
-    sample = pixels.reshape(*pixels.shape[:2], channels)
-    sample = np.moveaxis(sample, 2, 0) if axis == 1 else sample
+    sample = read_image(file, spec)
     if not _fits(sample.shape, spec):
         raise _wrong_shape(file, sample.shape, spec)
-    if spec.dtype is DType.UINT8:
-        return np.ascontiguousarray(sample)
-    return np.ascontiguousarray(sample / 255, np.dtype(str(spec.dtype)))
-
-
-def _channels(file: Path, spec: TensorSpec) -> tuple[int, int]:
-    """Return on which axis of the input its channels are, and how many."""
-    if len(spec.shape) == 4 and spec.dtype in (DType.UINT8, DType.FLOAT32, DType.FLOAT16):
-        for axis in (1, 3):
-            dim = spec.shape[axis]
-            if isinstance(dim, int) and dim in _MODES:
-                return axis, dim
-    raise InputError(
-        f"`{file}` is an image, and input `{spec}` is none: expected [n, c, h, w] or [n, h, w, c] with 1, 3 or 4 "
-        "channels of uint8 or float",
-        hint="save arrays: np.savez(FILE, NAME=array)",
-    )
+    return sample
 
 
 def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:

@@ -134,6 +134,10 @@ class Runnable(Protocol):
             "This engine cannot keep the hidden state of a model", hint="use a backend that runs the file itself"
         )
 
+    def examined(self) -> Placement:
+        """Optional: returns `placement` with what takes time to find out: default threads, the nodes of a provider."""
+        return self.placement
+
     def close(self) -> None:
         """Give back the model's memory; the runnable is not used again."""
 

@@ -26,6 +26,7 @@ _FEATURES = (
 DOT_PRODUCT = ("avx512_vnni", "avx_vnni", "asimddp", "i8mm", "amx_int8")
 _ROOT = "/"
 _CGROUPS = "sys/fs/cgroup"
+_CPUS = "sys/devices/system/cpu"
 
 
 class Processor(Record):
@@ -105,6 +106,17 @@ def read_affinity(root: Path | str = _ROOT) -> int | None:
             except ValueError:
                 return None
     return None
+
+
+def physical_cores(root: Path | str = _ROOT) -> int:
+    """Count the cores of all CPUs that are there, whatever this process may use; 0 where Linux' `/sys` does not say."""
+    folder = f"{root}/{_CPUS}"
+    try:
+        names = [name for name in os.listdir(folder) if name[:3] == "cpu" and name[3:].isdecimal()]
+    except OSError:
+        return 0
+    siblings = {_text(f"{folder}/{name}/topology/thread_siblings_list").strip() for name in names}
+    return len(siblings - {""})
 
 
 def group_folders(mount: str, path: str) -> list[str]:

@@ -35,7 +35,7 @@ class Report(Record):
         device_asked: What `load` was asked for.
         device: What it runs on.
         providers: The engine's own names of what computes, the preferred first.
-        threads: The threads that one operator may use; 0 where the engine decides.
+        threads: The threads that one operator may use; 0 where the engine decides and nothing tells.
         fallbacks: What was tried first or asked for, and why it was not taken.
         why: What decided on this variant and engine: `asked for`, or `rule`, `measured` or `budget` with the reason.
         nodes: How many of the model's nodes each provider computes; empty where the engine does not tell.
@@ -232,7 +232,7 @@ class Session:
     def report(self) -> Report:
         """Tell what this session really runs on."""
         runnable = self._runnable or self._closed()
-        placement = runnable.placement
+        placement = runnable.examined()
         return Report(
             self.bundle.label,
             self._choice.variant.id,

@@ -138,9 +138,9 @@ def test_webgpu_is_bisected_on_webgpu(planted: Path, verify: Verify, monkeypatch
     devices = []
     run = PagePython.run_examples
 
-    def seen(page: PagePython, url: str, backend: str, variant: str, device: str = "auto") -> Any:
+    def seen(page: PagePython, url: str, backend: str, variant: str, device: str, given: Any = ()) -> Any:
         devices.append(device)
-        return run(page, url, backend, variant, device)
+        return run(page, url, backend, variant, device, given)
 
     monkeypatch.setattr(PagePython, "run_examples", seen)
     arguments = ("--backend", "ort-web", "--device", "webgpu", "--variant", "onnx/fp32", "--bisect")

@@ -154,3 +154,28 @@ def test_the_command_line_imports_a_command_only_when_it_is_called() -> None:
     names = loaded("import edge_infer.cli")
 
     assert names.isdisjoint({"numpy", "onnxruntime", "starlette", "rich"})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of /proc")
+def test_the_report_has_the_threads_of_the_engines_pool(write_model: WriteModel) -> None:
+    code = """
+import os, sys
+import edge_infer
+
+before = len(os.listdir("/proc/self/task"))
+report = edge_infer.load(sys.argv[1]).report()
+print(report.threads, len(os.listdir("/proc/self/task")) - before + 1)
+"""
+    command = [sys.executable, "-c", code, str(write_model(zoo.mlp()))]
+    told, counted = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+    assert told == counted
+
+
+def test_the_report_has_the_nodes_of_the_processor(write_model: WriteModel) -> None:
+    """The C interface, which is taken where numpy is not imported, does not tell."""
+    code = "import numpy, sys, edge_infer; print(edge_infer.load(sys.argv[1]).report().nodes)"
+    command = [sys.executable, "-c", code, str(write_model(zoo.mlp()))]
+    nodes = ast.literal_eval(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert [provider for provider, count in nodes if count] == ["CPUExecutionProvider"]

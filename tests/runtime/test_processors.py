@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer.platform import cpu, host
-from edge_infer.platform.cpu import is_emulated, read_affinity, read_processor, read_quota
+from edge_infer.platform.cpu import is_emulated, physical_cores, read_affinity, read_processor, read_quota
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,3 +105,14 @@ def test_an_imitated_processor_is_told_by_what_the_kernel_runs_on(
     (tmp_path / "proc/sys/kernel/arch").write_text(kernel + "\n")
 
     assert is_emulated(machine, tmp_path) is right
+
+
+def test_the_hyper_threads_of_a_core_count_once(tmp_path: Path) -> None:
+    for number, siblings in enumerate(("0,2", "1,3", "0,2", "1,3")):
+        topology = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{siblings}\n")
+    (tmp_path / "sys/devices/system/cpu/cpufreq").mkdir()
+
+    assert physical_cores(tmp_path) == 2
+    assert physical_cores(tmp_path / "missing") == 0

@@ -483,6 +483,7 @@ def test_a_session_says_what_it_runs_on(mlp: Session) -> None:
     assert (report.variant, report.engine, report.device) == ("onnx/model", "onnxruntime", "cpu")
     assert report.engine_version
     assert report.providers == ("CPUExecutionProvider",)
+    assert report.threads > 0
     assert repr(mlp) == f"Session({report.model}, onnx/model, onnxruntime on cpu)"
 
 

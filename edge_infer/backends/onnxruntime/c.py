@@ -30,6 +30,7 @@ from edge_infer.backends.onnxruntime.entries import session_entries
 from edge_infer.backends.onnxruntime.errors import described
 from edge_infer.backends.onnxruntime.shapes import passed_through
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError, UnsupportedModel
+from edge_infer.platform.cpu import physical_cores
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import EngineTensor
 
@@ -212,6 +213,10 @@ class OrtCModel(Runnable):
         if self._session is None:
             raise InputError("The session is closed", hint="load the model again")
         return OrtCCall(self._session, self.inputs, self.outputs, shapes)
+
+    def examined(self) -> Placement:
+        """Return where it runs, with the threads of its pool: one for each core where nobody sets them."""
+        return self.placement._replace(threads=self.placement.threads or physical_cores())
 
     def close(self) -> None:
         """Give back the session's memory, once no run or prepared call uses it."""

@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The entry that has a session record which provider computes each node, at no cost that shows.
+RECORD = "session.record_ep_graph_assignment_info"
 # Entries of the session's configuration that a bundle may set: numbers and switches, no path to read or write.
 _BUNDLE_MAY_SET = (
     "session.x64quantprecision",

@@ -13,6 +13,7 @@ from edge_infer.backends.onnxruntime.errors import translate, translated
 from edge_infer.backends.onnxruntime.shapes import passed_through
 from edge_infer.backends.onnxruntime.values import ONNX_TYPE, OrtTensor, from_ort_value, spec_of, to_ort_value
 from edge_infer.errors import ExecutionError, InputError, UnsupportedError
+from edge_infer.platform.cpu import physical_cores
 from edge_infer.tensors.arrays import as_array, fill, to_numpy
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
@@ -127,6 +128,13 @@ class OnnxRuntimeModel(Runnable):
 
         with translated("take the tensor", ExecutionError):
             return OrtTensor(onnxruntime.OrtValue.from_dlpack(value))
+
+    def examined(self) -> Placement:
+        """Return where it runs, with the threads of its pool and the nodes of each provider."""
+        from edge_infer.backends.onnxruntime import placement
+
+        nodes = self.placement.nodes or placement.counted(placement.assigned_nodes(self._session) or [])
+        return self.placement._replace(threads=self.placement.threads or physical_cores(), nodes=nodes)
 
     def close(self) -> None:
         """Give back the session's memory."""

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: The entry of the session's configuration that has it record its assignment.
-RECORD = "session.record_ep_graph_assignment_info"
 _CPU = "CPUExecutionProvider"
 # Work on shapes, which every provider for GPUs leaves on the CPU: the host needs the result to launch kernels. These
 # operators can be nothing else, or are so where they follow a `Shape`.

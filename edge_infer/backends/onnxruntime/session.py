@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Placement
-from edge_infer.backends.onnxruntime.entries import session_entries
+from edge_infer.backends.onnxruntime.entries import RECORD, session_entries
 from edge_infer.backends.onnxruntime.errors import translated
 from edge_infer.errors import BackendUnavailable, CudaUnavailable, InputError, UnsupportedModel, listed
 
@@ -65,11 +65,11 @@ def open_session(
             arena.share(onnxruntime, kind, int(index or 0), int(options["arena"]))
         settings.add_session_config_entry(arena.USE, "1")
     is_strict = wanted != _CPU and "strict" in options
+    settings.add_session_config_entry(RECORD, "1")
     with contextlib.ExitStack() as stack:
         if wanted != _CPU:
             from edge_infer.backends.onnxruntime import placement
 
-            settings.add_session_config_entry(placement.RECORD, "1")
             if is_strict:
                 from tempfile import TemporaryDirectory
 

@@ -48,7 +48,7 @@ class LiteRTBackend(Backend):
         if sys.platform == "emscripten":
             return Availability(False, reason="has no build for Pyodide; use an onnx variant there")
         if _installed() is None:
-            return Availability(False, reason="not installed", hint="pip install 'edge-infer[litert]'")
+            return Availability(False, reason="not installed", hint="pip install 'edge-infer[tflite]'")
         return Availability(True, ("cpu",))
 
     def version(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,23 +62,27 @@ class LiteRTBackend(Backend):
         return number if module == _PACKAGES[0][0] else f"{number} ({distribution})"
 
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
-        """Load a model; see `Backend.prepare`. The options are `intra_op_threads` and `interface`.
+        """Load a model; see `Backend.prepare`. The options are `intra_op_threads`, `interface` and `inner`.
 
         `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its own scales
-        turn floats into these integers and back, so that it can be measured and used like any other.
+        turn floats into these integers and back, so that it can be measured and used like any other. `inner` is `given`
+        where the values between operators are outputs too, integers as the floats that they stand for; LiteRT's own
+        kernels compute them, as XNNPACK keeps such values to itself.
         """
         del device
-        unknown = [key for key in options if key not in ("intra_op_threads", "interface")]
+        unknown = [key for key in options if key not in ("intra_op_threads", "interface", "inner")]
         if unknown:
             raise InputError(f"litert takes no option {listed(unknown)}, as `{variant.id}` has", variant=variant.id)
-        if options.get("interface", "float") != "float":
-            raise InputError(
-                f"litert knows the interface `float`, `{variant.id}` has `{options['interface']}`", variant=variant.id
-            )
+        for key, known in (("interface", "float"), ("inner", "given")):
+            if options.get(key, known) != known:
+                raise InputError(
+                    f"litert knows the {key} `{known}`, `{variant.id}` has `{options[key]}`", variant=variant.id
+                )
         threads = int(options.get("intra_op_threads", 0)) or min(_MAX_THREADS, available_cpus())
         found = _installed()
         try:
-            interpreter_class = import_module(f"{found[0] if found else ''}.interpreter").Interpreter
+            module = import_module(f"{found[0] if found else ''}.interpreter")
+            interpreter_class = module.Interpreter
         except (ImportError, ValueError, AttributeError) as error:
             # tflite-runtime is built for numpy 1: with numpy 2 its import fails with an AttributeError.
             raise BackendUnavailable(
@@ -92,7 +97,14 @@ class LiteRTBackend(Backend):
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are not a whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
-        return LiteRTModel(interpreter_class, content, variant, threads, is_float="interface" in options)
+        if "inner" in options:
+            interpreter_class = partial(
+                interpreter_class,
+                experimental_preserve_all_tensors=True,
+                experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+            )
+        model_class = LiteRTWithInnerValues if "inner" in options else LiteRTModel
+        return model_class(interpreter_class, content, variant, threads, is_float="interface" in options)
 
 
 class LiteRTModel(Runnable):
@@ -203,6 +215,23 @@ class LiteRTModel(Runnable):
             self._interpreter.resize_tensor_input(self._inputs[name]["index"], shape)
         self._interpreter.allocate_tensors()
         self._shapes = dict(shapes)
+
+
+class LiteRTWithInnerValues(LiteRTModel):
+    """A model whose outputs are all values, each under its name of `TFLiteFile.value_names`."""
+
+    def __init__(self, interpreter_class: Any, content: bytes, *arguments: Any, **wishes: Any) -> None:
+        super().__init__(interpreter_class, content, *arguments, **wishes)
+        from edge_infer.formats import tflite
+
+        file = tflite.read(content)
+        names = file.value_names()
+        details = {detail["index"]: detail for detail in self._interpreter.get_tensor_details()}
+        made = dict.fromkeys(i for operator in file.operators for i in operator.outputs if i >= 0)
+        inner = {names[i]: details[i] for i in made if names[i] not in self._outputs and i in details}
+        self._outputs = {**self._outputs, **inner}
+        self._scales.update({name: scale for name, detail in inner.items() if (scale := _scale(detail))})
+        self.outputs += tuple(_spec(name, detail, name in self._scales) for name, detail in inner.items())
 
 
 class LiteRTCall:

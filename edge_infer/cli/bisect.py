@@ -15,9 +15,10 @@ from edge_infer.formats.safetensors import write_examples
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import exact_engine
 from edge_infer.verify import bisection
+from edge_infer.verify.graphs import graph_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.formats.safetensors import Example
@@ -104,6 +105,7 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
 
     Raises:
         InputError: There is no such backend or variant.
+        UnsupportedModel: Nothing in the bundle says what is right inside this variant.
     """
     ids = [variant.id for variant in bundle.manifest.variants]
     if against is None:
@@ -112,7 +114,13 @@ def other_way(bundle: Bundle, way: Way, against: str | None) -> Way:
             return Way(way.variant, exact)
         if way.variant.precision != "fp32" and plain in ids:
             return Way(bundle.manifest.variant(plain), exact)
-        return Way(way.variant, next((name for name in backend_names() if get_backend(name).is_reference), exact))
+        for name in backend_names():
+            if get_backend(name).is_reference and way.variant.format in get_backend(name).formats:
+                return Way(way.variant, name)
+        raise UnsupportedModel(
+            f"Nothing says what is right inside `{way.variant.id}`: it is the fp32 variant on its exact engine",
+            hint="--against another variant of its format",
+        )
     if against in ids:
         variant = bundle.manifest.variant(against)
         found = Way(variant, exact_engine(variant.format))
@@ -132,19 +140,26 @@ def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) 
 
     Raises:
         InputError: The two are the same.
-        UnsupportedModel: A variant is not ONNX, or the two have nothing in common.
+        UnsupportedModel: The two are of two formats, or have nothing in common; or a page is to run TFLite.
         BackendError: An engine failed.
     """
     if way == against:
         raise InputError(f"{way} cannot be compared with itself", hint="--against another engine or variant")
+    format_ = way.variant.format
+    if against.variant.format != format_:
+        raise UnsupportedModel(
+            f"`{way.variant.id}` and `{against.variant.id}` are files of two formats, whose nodes differ",
+            hint=f"--against a variant of {format_}",
+        )
     for one in (way, against):
-        if one.variant.format != "onnx":
+        if format_ == "tflite" and one.backend != exact_engine(format_):
             raise UnsupportedModel(
-                f"Only ONNX variants can be bisected, `{one.variant.id}` is {one.variant.format}",
-                hint="--variant onnx/fp32",
+                f"{one.backend} does not give inner values of TFLite files out",
+                hint=f"--backend {exact_engine(format_)}",
             )
     right, judged = (_bytes(bundle, one.variant) for one in (against, way))
-    taps = bisection.taps_of(right, judged)
+    graph = graph_of(right, format_)
+    taps = bisection.taps_of(graph, None if judged == right else graph_of(judged, format_))
     # A page takes seconds to start: it gives everything out at once.
     is_in_page = any(get_backend(one.backend).page_devices for one in (way, against))
     with tempfile.TemporaryDirectory() as folder:
@@ -187,20 +202,25 @@ class _Runner:
     def run(self, taps: Sequence[Tap]) -> tuple[Runs, Runs]:
         (first, right), (second, judged) = self._ways
         return (
-            self._run(first, bisection.give_out(right, [tap.name for tap in taps])),
-            self._run(second, bisection.give_out(judged, [tap.other for tap in taps])),
+            self._run(first, right, [tap.name for tap in taps]),
+            self._run(second, judged, [tap.other for tap in taps]),
         )
 
-    def _run(self, way: Way, model: bytes) -> Runs:
+    def _run(self, way: Way, model: bytes, names: Sequence[str]) -> Runs:
         self._count += 1
+        options = dict(way.variant.options)
+        if way.variant.format == "tflite":
+            options[way.backend] = {**options.get(way.backend, {}), "inner": "given"}
+        else:
+            model = bisection.give_out(model, names)
         folder = self._folder / f"tapped{self._count}.bundle"
-        _write_bundle(folder, way.variant, model, self._examples)
+        _write_bundle(folder, way.variant, options, model, self._examples)
         if get_backend(way.backend).page_devices:
             return _in_page(folder, way)
         with load(
             folder, backend=way.backend, variant=way.variant.id, device=way.device, strict=True, arrays="tensor"
         ) as session:
-            return [session.run(inputs) for inputs, _ in self._examples]
+            return [session.run(inputs, list(dict.fromkeys(names))) for inputs, _ in self._examples]
 
 
 def _in_page(folder: Path, way: Way) -> Runs:
@@ -213,13 +233,15 @@ def _in_page(folder: Path, way: Way) -> Runs:
         return page.run_examples(f"{server.url}/models/{folder.stem}", way.backend, way.variant.id, way.device)[1]
 
 
-def _write_bundle(folder: Path, variant: Variant, model: bytes, examples: list[Example]) -> None:
+def _write_bundle(
+    folder: Path, variant: Variant, options: Mapping[str, Mapping[str, str]], model: bytes, examples: list[Example]
+) -> None:
     files = {variant.file: model, "examples/golden.safetensors": write_examples(examples)}
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     entries = [FileEntry(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()]
-    plain = Variant(variant.id, variant.format, variant.precision, variant.file, options=variant.options)
+    plain = Variant(variant.id, variant.format, variant.precision, variant.file, options=options)
     manifest = Manifest("tapped", "1", (), (), [plain], entries, examples="examples/golden.safetensors")
     (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
 

@@ -124,8 +124,8 @@ def verify(
     or whose source is not that near to itself, is compared with what its manifest says of it; an integer variant also
     where it had more. --atol, --rtol, --min-sqnr, --min-cosine and --min-top1 outrank all these, which then only warn.
 
-    --bisect gives the inner values of ONNX variants out, and names the first node whose output differs: from native
-    ONNX Runtime for another engine, else from the fp32 variant.
+    --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
+    another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT.
 
     \b
     edge-infer verify digits.bundle
@@ -240,10 +240,10 @@ def _bisected(
     with output.progress(f"Bisecting {len(wanted)} variants", len(wanted)) as advance:
         for row in wanted:
             way = judged_way(bundle.manifest.variant(row.variant), row.backend, device)
-            other = other_way(bundle, way, against)
-            if other == way and len(wanted) > 1:
-                continue  # the one that the others are compared with
             try:
+                other = other_way(bundle, way, against)
+                if other == way and len(wanted) > 1:
+                    continue  # the one that the others are compared with
                 found.append(bisect(bundle, way, other, examples))
             except BackendError as error:
                 refused[str(way)] = error

@@ -140,6 +140,19 @@ class TFLiteFile(NamedTuple):
     description: str
     metadata: dict[str, bytes]
 
+    def value_names(self) -> list[str]:
+        """Name each tensor by itself: inputs and outputs as the file does, the others with their number if need be."""
+        ends = {i: name for side in (self.outputs, self.inputs) for name, i in side.items()}
+        taken = {*self.inputs, *self.outputs}
+        names = []
+        for i, tensor in enumerate(self.tensors):
+            name = ends.get(i, "") or tensor.name or f"tensor {i}"
+            if i not in ends and name in taken:
+                name = f"{name} (tensor {i})"
+            taken.add(name)
+            names.append(name)
+        return names
+
     def arena_bytes(self) -> int:
         """Estimate the memory for values between operators, as LiteRT plans it.
 

@@ -1,4 +1,4 @@
-"""Find the first node whose output differs: inner values of two ONNX models are given out and compared in order.
+"""Find the first node whose output differs: inner values of two models are given out and compared in order.
 
 Two variants of one model seldom share names: a quantizer adds nodes, folds others and renames what is left. So values
 are matched by what they are computed from. Nodes that only store or scale a value in another way (`QuantizeLinear`,
@@ -12,16 +12,17 @@ from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import BackendUnavailable, UnsupportedModel
+from edge_infer.errors import UnsupportedModel
 from edge_infer.parity.comparison import Parity, compare, judge
 from edge_infer.parity.quantization_steps import steps_apart
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
+from edge_infer.verify.graphs import inferred_types, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import onnx
+    from edge_infer.verify.graphs import Graph, Node
 
     Key = tuple[object, ...]
     Runs = Sequence[Mapping[str, Tensor]]
@@ -38,6 +39,8 @@ _PASSED = frozenset(
         "BatchNormalization",
         "Relu",
         "Clip",
+        "QUANTIZE",
+        "DEQUANTIZE",
     }
 )
 # These pass a value through where their other operand is constant: a bias, a scale.
@@ -88,42 +91,40 @@ class Finding(NamedTuple):
     inputs: Mapping[str, float]
 
 
-def taps_of(first: bytes, second: bytes | None = None) -> list[Tap]:
+def taps_of(first: Graph, second: Graph | None = None) -> list[Tap]:
     """List the values that can be compared, in the order in which they are computed.
 
     Args:
-        first: An ONNX model.
-        second: Another encoding of the same model; the same file unless given.
+        first: A model.
+        second: Another encoding of it in the same format; None for the same file.
 
     Raises:
-        BackendUnavailable: The package onnx is not installed.
         UnsupportedModel: They have no value in common.
     """
-    model = _parse(first)
-    if second is None or second == first:
-        return [_tap(node, name, name, model) for node, name in _made(model)]
-    (ours, made_by), (theirs, _) = _keys(model), _keys(_parse(second))
+    if second is None:
+        return [_tap(node, name, first) for node, name in _made(first)]
+    (ours, made_by), (theirs, _) = _keys(first), _keys(second)
     by_key = {key: name for name, key in theirs.items()}
     last = {key: name for name, key in ours.items()}
     found = []
-    for _, name in _made(model):
+    for _, name in _made(first):
         key = ours.get(name)
         if key in by_key and key in made_by and last[key] == name:
             node, sources = made_by[key]
             inputs = tuple(dict.fromkeys(last[source] for source in sources if source in last))
-            found.append(Tap(node.name or node.output[0], node.op_type, name, by_key[key], inputs))
+            found.append(Tap(node.name or node.outputs[0], node.operator, name, by_key[key], inputs))
     if not found:
         raise UnsupportedModel("The two models have no inner values that can be matched")
     return found
 
 
 def give_out(model: bytes, names: Sequence[str]) -> bytes:
-    """Return a model that gives these inner values out beside its outputs."""
+    """Return an ONNX model that gives these inner values out beside its outputs."""
     import onnx
 
-    proto = _parse(model)
+    proto = parsed(model)
     known = {value.name for value in proto.graph.output}
-    types = _types(proto)
+    types = inferred_types(proto)
     proto.graph.output.extend(
         types.get(name) or onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in known
     )
@@ -179,75 +180,33 @@ def _only(runs: Runs, name: str, label: str = "") -> list[dict[str, Tensor]]:
     return [{label or name: _as_float32(run[name])} for run in runs if name in run]
 
 
-def _parse(model: bytes) -> onnx.ModelProto:
-    try:
-        import onnx
-    except ImportError as error:
-        raise BackendUnavailable(
-            "Bisecting needs the package onnx, which is not installed", hint='pip install "edge-infer[reference]"'
-        ) from error
-    return onnx.load_model_from_string(model)
-
-
-def _made(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, str]]:
+def _made(graph: Graph) -> Iterator[tuple[Node, str]]:
     """Yield the tensors that nodes make from inputs, in order, with their nodes."""
-    stored = _stored(model)
-    types = _types(model)
-    others = {name for name, value in types.items() if value.type.WhichOneof("value") not in ("tensor_type", None)}
-    for node in model.graph.node:
-        for name in node.output:
-            if name and name not in stored and name not in others:
+    for node in graph.nodes:
+        for name in node.outputs:
+            if name not in graph.stored and name not in graph.no_tensors:
                 yield node, name
 
 
-def _types(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
-    """Return what is known of the inner values' types."""
-    import onnx
-
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
-    except (onnx.shape_inference.InferenceError, ValueError):  # ValueError: larger than protobuf can hold
-        inferred = model.graph.value_info
-    return {value.name: value for value in inferred}
+def _tap(node: Node, name: str, graph: Graph) -> Tap:
+    inputs = tuple(dict.fromkeys(one for one in node.inputs if one not in graph.stored))
+    return Tap(node.name or name, node.operator, name, name, inputs)
 
 
-def _stored(model: onnx.ModelProto) -> set[str]:
-    """Name what does not depend on any input."""
-    stored = {tensor.name for tensor in model.graph.initializer} | {""}
-    stored -= {value.name for value in model.graph.input if value.name not in stored}
-    for node in model.graph.node:
-        if all(name in stored for name in node.input) and not _has_graph(node):
-            stored.update(node.output)
-    return stored
-
-
-def _has_graph(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
-
-
-def _tap(node: onnx.NodeProto, name: str, other: str, model: onnx.ModelProto) -> Tap:
-    stored = {tensor.name for tensor in model.graph.initializer}
-    inputs = tuple(dict.fromkeys(one for one in node.input if one and one not in stored))
-    return Tap(node.name or name, node.op_type, name, other, inputs)
-
-
-def _keys(model: onnx.ModelProto) -> tuple[dict[str, Key], dict[Key, tuple[onnx.NodeProto, list[Key]]]]:
+def _keys(graph: Graph) -> tuple[dict[str, Key], dict[Key, tuple[Node, list[Key]]]]:
     """Say what each value is computed from; those that are forms of one value have the same key.
 
     Returns:
         The key of each value that can be compared, and for each key the node that makes it with what it reads.
     """
-    stored = _stored(model)
-    keys: dict[str, Key] = {
-        value.name: ("input", value.name) for value in model.graph.input if value.name not in stored
-    }
-    made_by: dict[Key, tuple[onnx.NodeProto, list[Key]]] = {}
+    keys: dict[str, Key] = {name: ("input", name) for name in graph.inputs}
+    made_by: dict[Key, tuple[Node, list[Key]]] = {}
     counts: Counter[Key] = Counter()
-    for node in model.graph.node:
-        read = [keys[name] for name in node.input if name in keys]
+    for node in graph.nodes:
+        read = [keys[name] for name in node.inputs if name in keys]
         if not read:
             continue
-        operator = _ALIASES.get(node.op_type, node.op_type)
+        operator = _ALIASES.get(node.operator, node.operator)
         if operator in _PASSED or (operator in _SCALING and len(read) == 1):
             key = read[0]
         else:
@@ -256,15 +215,14 @@ def _keys(model: onnx.ModelProto) -> tuple[dict[str, Key], dict[Key, tuple[onnx.
             counts[shape] += 1
             key = (*shape, counts[shape])
             made_by[key] = (node, read)
-        for place, name in enumerate(node.output):
+        for place, name in enumerate(node.outputs):
             if name:
                 keys[name] = key if place == 0 else (*key, place)
                 if place and key in made_by:
                     made_by[keys[name]] = made_by[key]
     # A quantized value is not its float form: only what can be compared is kept.
-    integer = {name for node in model.graph.node if node.op_type in _INTEGER for name in node.output}
-    inputs = {value.name for value in model.graph.input}
-    return {name: key for name, key in keys.items() if name not in integer and name not in inputs}, made_by
+    integer = {name for node in graph.nodes if node.operator in _INTEGER for name in node.outputs}
+    return {name: key for name, key in keys.items() if name not in integer and name not in graph.inputs}, made_by
 
 
 def _as_float32(value: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from edge_infer.formats.safetensors import write_examples
 from edge_infer.tensors.tensor import Tensor
 from edge_infer.tools.browser.page import PagePython
 from edge_infer.verify.bisection import taps_of
+from edge_infer.verify.graphs import graph_of
 from tests.support import zoo
 from tests.support.converters.engines import run_onnx
 
@@ -218,7 +219,12 @@ def test_int8_values_are_found_by_what_they_are_computed_from(tmp_path: Path) ->
     model = source.load(tmp_path / "net.onnx")
     quantized = to_int8(model.proto, random_set(model.inputs).calls).SerializeToString()
 
-    assert {tap.name for tap in taps_of(net(), quantized)} >= {"r1", "r2", "p", "logits"}
+    assert {tap.name for tap in taps_of(graph_of(net(), "onnx"), graph_of(quantized, "onnx"))} >= {
+        "r1",
+        "r2",
+        "p",
+        "logits",
+    }
 
 
 def test_all_variants_are_compared_with_one(planted: Path, verify: Verify) -> None:
@@ -254,7 +260,8 @@ def test_look_alikes_are_told_apart_by_their_order() -> None:
         node.output[:] = [name if name == "y" else f"{name}_other" for name in node.output]
         node.input[:] = [f"{name}_other" if name in "qkv" else name for name in node.input]
 
-    pairs = [(tap.name, tap.other) for tap in taps_of(data, other.SerializeToString())]
+    graphs = graph_of(data, "onnx"), graph_of(other.SerializeToString(), "onnx")
+    pairs = [(tap.name, tap.other) for tap in taps_of(*graphs)]
 
     assert pairs == [("q", "q_other"), ("k", "k_other"), ("v", "v_other"), ("y", "y")]
 
@@ -275,15 +282,61 @@ def test_what_cannot_be_compared_is_said(
     assert (found, said in stderr) == (code, True)
 
 
-def test_tflite_is_not_bisected_and_says_so(tmp_path: Path, verify: Verify) -> None:
+@pytest.fixture
+def tflite(tmp_path: Path) -> Path:
+    """The net as TFLite, its int8 variant by ranges that are too small; and as ONNX."""
     from edge_infer_converters import convert
 
     (tmp_path / "net.onnx").write_bytes(net())
-    convert(tmp_path / "net.onnx", tmp_path / "net.bundle", precision="fp32")
-    assert len(Bundle.open(tmp_path / "net.bundle").manifest.variants) == 2
+    rng = np.random.default_rng(2)
+    np.savez(tmp_path / "calibration.npz", x=rng.normal(0, 0.02, (32, 1, 8, 8)).astype(np.float32))
+    np.savez(tmp_path / "eval.npz", x=rng.normal(0, 1, (8, 1, 8, 8)).astype(np.float32))
+    convert(
+        tmp_path / "net.onnx",
+        tmp_path / "net.bundle",
+        precision="fp32,fp16,int8",
+        keep_all=True,
+        calibration=tmp_path / "calibration.npz",
+        evaluation=tmp_path / "eval.npz",
+    )
+    return tmp_path / "net.bundle"
 
-    arguments = ("--variant", "tflite/fp32", "--backend", "litert", "--bisect", "--against", "onnx/fp32")
-    _, document, said = verify(tmp_path / "net.bundle", *arguments)
+
+def test_tflite_is_bisected_by_the_values_between_its_operators(tflite: Path, verify: Verify) -> None:
+    code, document, said = verify(tflite, "--backend", "litert", "--bisect", "--variant", "tflite/int8")
+
+    (found,) = document["bisections"]
+    first = found["first_difference"]
+    assert (code, found["against"]["variant"]) == (1, "tflite/fp32"), said
+    assert first["operator"] == "RESHAPE"  # it reads the input, which the ranges clip already
+    assert first["sqnr_db"] < 20
+
+
+def test_a_sound_tflite_variant_differs_nowhere(tflite: Path, write_bundle: WriteBundle, verify: Verify) -> None:
+    model = (tflite / "tflite/model.tflite").read_bytes()
+    goldens = (tflite / GOLDEN).read_bytes()
+    twice = write_bundle({"tflite/fp32": model, "tflite/fp16": model}, extra={GOLDEN: goldens}, examples=GOLDEN)
+
+    arguments = ("--backend", "litert", "--variant", "tflite/fp16", "--bisect", "--against", "tflite/fp32")
+    _, document, said = verify(twice, *arguments)
+
+    (found,) = document["bisections"]
+    assert found["first_difference"] is None
+    assert found["compared"] >= 4
+    assert "no inner value differs" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--variant", "tflite/fp32", "--against", "onnx/fp32"), "files of two formats"),
+        (("--variant", "tflite/int8", "--against", "onnxruntime"), "does not give inner values of TFLite"),
+    ],
+)
+def test_tflite_is_compared_with_tflite_on_its_own_engine(
+    tflite: Path, verify: Verify, arguments: tuple[str, ...], message: str
+) -> None:
+    _, document, said = verify(tflite, "--backend", "litert", "--bisect", *arguments)
 
     assert document["bisections"] == []
-    assert "Only ONNX variants can be bisected" in said
+    assert message in said

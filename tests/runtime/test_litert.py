@@ -153,7 +153,11 @@ def test_no_part_of_a_file_passes_for_the_whole(length: int) -> None:
 def test_an_option_that_it_does_not_know_is_refused(write_bundle: WriteBundle) -> None:
     path = write_bundle({"tflite/fp32": MLP})
     document = json.loads((path / "manifest.json").read_text())
-    for options, said in (({"interface": "int8"}, "knows the interface"), ({"speed": "2"}, "takes no option `speed`")):
+    for options, said in (
+        ({"interface": "int8"}, "knows the interface"),
+        ({"inner": "x"}, "knows the inner"),
+        ({"speed": "2"}, "takes no option `speed`"),
+    ):
         document["variants"][0]["options"] = {"litert": options}
         (path / "manifest.json").write_text(json.dumps(document))
 

@@ -9,8 +9,10 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 from PIL import Image
 
+from edge_infer import Bundle, load
 from edge_infer.errors import InputError
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters import Recipe, convert
@@ -78,7 +80,7 @@ def test_an_image_of_another_size_is_not_resized(tmp_path: Path) -> None:
     [
         ("a.png", b"no picture", "cannot be read as an image"),
         ("a.npy", b"no array", "cannot be read"),
-        ("a.txt", b"", "holds no .npy file and no image"),
+        ("a.txt", b"", "holds no .npy or .npz file and no image"),
     ],
 )
 def test_a_folder_of_something_else_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -95,9 +97,59 @@ def test_images_are_refused_where_the_input_is_none(tmp_path: Path) -> None:
         read_set(tmp_path, [VECTOR])
 
 
-def test_a_folder_is_for_one_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="models of one input"):
+def test_a_folder_of_arrays_is_for_one_input(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(4, np.float32))
+
+    with pytest.raises(InputError, match=r"a\.npy` holds one input, and this model takes `x`, `image`"):
         read_set(tmp_path, [VECTOR, LAST])
+
+
+def test_samples_in_a_folder_may_have_other_lengths(tmp_path: Path) -> None:
+    specs = [TensorSpec("ids", "int64", ("n", "t")), TensorSpec("mask", "float32", ("n", "t"))]
+    for length in (3, 5):
+        np.savez(tmp_path / f"{length}.npz", ids=np.arange(length), mask=np.ones((1, length), np.float32))
+
+    found = read_set(tmp_path, specs)
+
+    assert [call["ids"].tolist() for call in found.calls] == [[[0, 1, 2]], [[0, 1, 2, 3, 4]]]
+    assert [call["mask"].shape for call in found.calls] == [(1, 3), (1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [({"ids": np.arange(3)}, "has no array `mask`"), ({"ids": np.zeros((2, 2, 2)), "mask": np.ones(3)}, "has shape")],
+)
+def test_a_sample_that_does_not_fit_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    specs = [TensorSpec("ids", "int64", ("n", "t")), TensorSpec("mask", "float32", ("n", "t"))]
+    np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match=f"a.npz` {message}"):
+        read_set(tmp_path, specs)
+
+
+def test_a_model_is_calibrated_with_samples_of_other_lengths(tmp_path: Path) -> None:
+    """A mean over a free length; the evaluation and the golden examples keep each sample's own."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("ReduceMean", ["r", "axes"], ["m"], keepdims=0),
+        helper.make_node("MatMul", ["m", "w2"], ["y"]),
+    ]
+    rng = np.random.default_rng(0)
+    weights = {"w1": rng.normal(0, 0.5, (8, 16)).astype(np.float32), "axes": np.array([1])}
+    weights["w2"] = rng.normal(0, 0.5, (16, 4)).astype(np.float32)
+    model = zoo.model(nodes, [zoo.value("x", ["n", "t", 8])], [zoo.value("y", ["n", 4])], weights)
+    (tmp_path / "m.onnx").write_bytes(model)
+    (tmp_path / "samples").mkdir()
+    for i, length in enumerate((2, 3, 5, 7, 11, 3)):
+        np.save(tmp_path / f"samples/{i}.npy", rng.normal(0, 1, (length, 8)).astype(np.float32))
+
+    convert(tmp_path / "m.onnx", tmp_path / "m.bundle", format="onnx", keep_all=True, calibration=tmp_path / "samples")
+
+    bundle = Bundle.open(tmp_path / "m.bundle")
+    assert {inputs["x"].shape[1] for inputs, _ in bundle.examples()} == {2, 3, 5, 7, 11}
+    with load(bundle, variant="onnx/int8", self_test=True) as session:
+        assert session.run({"x": np.zeros((1, 13, 8), np.float32)})["y"].shape == (1, 4)
 
 
 @pytest.fixture
@@ -132,7 +184,7 @@ def test_a_function_gives_samples(module: str, name: str, count: int) -> None:
     [
         ("none", "gave no sample"),
         ("broken", "raised RuntimeError: no disk"),
-        ("uneven", r"in shapes \(4,\) and others"),
+        ("uneven", r"has shape \(1, 5\), expected"),
         ("wide", r"has shape \(1, 9\), expected"),
         ("missing", "has no function `missing`"),
     ],

@@ -82,7 +82,7 @@ OPTIONS = (
     ),
     _file(
         "calibration",
-        "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy files or images, or "
+        "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy or .npz files or images, or "
         "module:function that yields samples.",
     ),
     _recipe(

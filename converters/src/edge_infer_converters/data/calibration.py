@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     #: The inputs of one call, by name.
     Feeds = dict[str, np.ndarray]
+    #: The samples of each input, by name: along the first axis of an array, or a list where their shapes differ.
+    Samples = Mapping[str, np.ndarray | list[np.ndarray]]
 
 #: The name under which a file may hold the right classes.
 LABELS = "labels"
@@ -130,7 +132,7 @@ def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> Calib
     """Read inputs from a `.npz`, `.npy` or `.safetensors` file, a folder, or a function.
 
     Args:
-        path: The file; a folder of `.npy` files or images (`folders.read_folder`); or `package.module:function` that
+        path: The file; a folder of samples (`folders.read_folder`); or `package.module:function` that
             gives or yields a mapping from input name to the array of one sample, the first dimension left out.
             A `.npz` or `.safetensors` holds an array for each input under its name, and may hold
             `labels`, the right class of each sample; a `.npy` is the only input of a model.
@@ -140,21 +142,19 @@ def read_set(path: str | os.PathLike[str], specs: Sequence[TensorSpec]) -> Calib
         InputError: The file cannot be read, or its arrays do not fit the specs; the message names which and how.
     """
     place = Path(path)
-    arrays: Mapping[str, np.ndarray]
+    arrays: Samples
     if _is_function(place):
         arrays, digest = _from_function(str(path), specs)
     elif place.is_dir():
         samples, digest = read_folder(place, tuple(specs))
-        arrays = {specs[0].name: samples}
+        arrays = {name: _joined(one) for name, one in samples.items()}
     else:
         arrays = _read_arrays(place, specs)
         digest = hashlib.sha256(place.read_bytes()).hexdigest()
     return _checked_set(arrays, specs, place, digest)
 
 
-def _checked_set(
-    arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], place: Path, digest: str
-) -> CalibrationSet:
+def _checked_set(arrays: Samples, specs: Sequence[TensorSpec], place: Path, digest: str) -> CalibrationSet:
     """Check arrays against the specs, and cut them into calls."""
     names = [spec.name for spec in specs]
     for spec in specs:
@@ -185,7 +185,7 @@ def _checked_set(
     if count == 0:
         raise InputError(f"`{place}` holds no sample", hint=f"np.savez({place.name!r}, {names[0]}=samples)")
     calls = tuple({name: parts[i] for name, parts in split.items()} for i in range(count))
-    classes = arrays[LABELS] if LABELS in arrays and LABELS not in names else None
+    classes = np.asarray(arrays[LABELS]) if LABELS in arrays and LABELS not in names else None
     if classes is not None and (classes.ndim != 1 or classes.dtype.kind not in "iu" or len(classes) % count):
         raise InputError(
             f"`{LABELS}` of `{place}` has dtype {classes.dtype} and shape {classes.shape}, expected {count} integers",
@@ -201,7 +201,7 @@ def _is_function(path: Path) -> bool:
     return bool(colon) and name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def _from_function(path: str, specs: Sequence[TensorSpec]) -> tuple[dict[str, np.ndarray], str]:
+def _from_function(path: str, specs: Sequence[TensorSpec]) -> tuple[Samples, str]:
     """Take samples from the user's generator: mappings from input name to the array of one sample.
 
     A model of one input takes bare arrays too. At most `MAX_FUNCTION_CALLS` are taken of a generator that goes on.
@@ -228,18 +228,18 @@ def _from_function(path: str, specs: Sequence[TensorSpec]) -> tuple[dict[str, np
     if not found:
         raise InputError(f"`{path}` gave no sample", hint="yield {input_name: array} for each")
     digest = hashlib.sha256()
-    arrays: dict[str, np.ndarray] = {}
-    for name, values in found.items():
-        if len({value.shape for value in values}) > 1:
-            raise InputError(
-                f"`{path}` gave `{name}` in shapes {values[0].shape} and others",
-                hint="yield samples of one shape",
-                tensor=name,
-            )
-        arrays[name] = np.stack(values)
-        digest.update(f"{name}{arrays[name].dtype}{arrays[name].shape}".encode())
-        digest.update(arrays[name].tobytes())
+    arrays = {name: _joined(values) for name, values in found.items()}
+    for name, samples in arrays.items():
+        for one in samples if isinstance(samples, list) else [samples]:
+            digest.update(f"{name}{one.dtype}{one.shape}".encode())
+            digest.update(one.tobytes())
     return arrays, digest.hexdigest()
+
+
+def _joined(samples: list[np.ndarray]) -> np.ndarray | list[np.ndarray]:
+    """Return samples along the first axis of one array; where their shapes differ as they are."""
+    is_even = len({sample.shape for sample in samples}) == 1
+    return np.stack(samples) if is_even else samples
 
 
 def _read_arrays(path: Path, specs: Sequence[TensorSpec]) -> Mapping[str, np.ndarray]:
@@ -274,8 +274,11 @@ def _read_arrays(path: Path, specs: Sequence[TensorSpec]) -> Mapping[str, np.nda
     )
 
 
-def _check_finite(array: np.ndarray, name: str, path: Path) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+def _check_finite(array: np.ndarray | list[np.ndarray], name: str, path: Path) -> None:
+    if isinstance(array, list):
+        for one in array:
+            _check_finite(one, name, path)
+    elif array.dtype.kind == "f" and not np.isfinite(array).all():
         where = ", ".join(map(str, np.argwhere(~np.isfinite(array))[0].tolist()))
         count = int((~np.isfinite(array)).sum())
         raise InputError(
@@ -293,8 +296,10 @@ def _to_array(tensor: Tensor) -> np.ndarray:
     return np.frombuffer(tensor.data(), dtype=str(tensor.dtype)).reshape(tensor.shape)
 
 
-def _split(array: np.ndarray, spec: TensorSpec, path: Path) -> list[np.ndarray]:
-    """Cut an array into the inputs of single calls."""
+def _split(array: np.ndarray | list[np.ndarray], spec: TensorSpec, path: Path) -> list[np.ndarray]:
+    """Cut samples into the inputs of single calls."""
+    if isinstance(array, list):
+        return [call for one in array for call in _split(one[None], spec, path)]
     wanted = "object" if spec.dtype is DType.STRING else str(spec.dtype)
     if array.dtype.kind == "U" and spec.dtype is DType.STRING:
         array = array.astype(object)

@@ -1,9 +1,11 @@
-"""Read samples from a folder of `.npy` files or images, one sample in each file."""
+"""Read samples from a folder of arrays or images, one sample in each file."""
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -16,44 +18,65 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import TensorSpec
 
 
-def read_folder(folder: Path, specs: tuple[TensorSpec, ...]) -> tuple[np.ndarray, str]:
+def read_folder(folder: Path, specs: tuple[TensorSpec, ...]) -> tuple[dict[str, list[np.ndarray]], str]:
     """Read all samples of a folder in the order of their names.
 
     Args:
-        folder: Holds `.npy` files of the input's shape, with or without the first dimension, or images of its height
-            and width. Nothing is resized. Values of images are 0 to 255 for `uint8`, and 0 to 1 for floats.
-        specs: The model's inputs; there must be one.
+        folder: Holds `.npz` files with an array for each input; for a model of one input `.npy` files or images of its
+            height and width too. An array has its input's shape, with or without the first dimension, and sizes
+            that are free may differ between samples. Nothing is resized. Values of images are 0 to 255 for `uint8`,
+            and 0 to 1 for floats.
+        specs: The model's inputs.
 
     Returns:
-        The samples, [samples, ...], and the sha256 of the files.
+        The samples of each input, each without the first dimension, and the sha256 of the files.
 
     Raises:
-        InputError: The model has several inputs, or a file cannot be read or does not fit.
+        InputError: A file cannot be read or does not fit.
     """
-    if len(specs) != 1:
-        raise InputError(
-            f"`{folder}` is a folder, which is for models of one input; this one takes "
-            f"{listed([spec.name for spec in specs])}",
-            hint="save them together: np.savez(FILE, NAME=array, ...)",
-        )
-    (spec,) = specs
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in (".npy", *IMAGES))
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in (".npy", ".npz", *IMAGES))
     if not files:
-        raise InputError(f"`{folder}` holds no .npy file and no image", hint=f"images are {listed(list(IMAGES))}")
+        raise InputError(
+            f"`{folder}` holds no .npy or .npz file and no image", hint=f"images are {listed(list(IMAGES))}"
+        )
     digest = hashlib.sha256()
-    samples: list[np.ndarray] = []
+    samples: dict[str, list[np.ndarray]] = {spec.name: [] for spec in specs}
     for file in files:
         data = file.read_bytes()
         digest.update(f"{file.name}\0{len(data)}\0".encode())
         digest.update(data)
-        sample = _read_array(file, spec) if file.suffix.lower() == ".npy" else _read_image(file, spec)
-        if samples and sample.shape != samples[0].shape:
+        for name, sample in _read_sample(file, specs).items():
+            samples[name].append(sample)
+    return samples, digest.hexdigest()
+
+
+def _read_sample(file: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
+    arrays = _read_arrays(file) if file.suffix.lower() == ".npz" else None
+    if arrays is not None:
+        missing = [spec.name for spec in specs if spec.name not in arrays]
+        if missing:
             raise InputError(
-                f"`{file}` has shape {sample.shape}, `{files[0].name}` has {samples[0].shape}",
-                hint="put samples of one shape into a folder",
+                f"`{file}` has no array `{missing[0]}`; it has {listed(sorted(arrays))}",
+                hint=f"save an array for each of {listed([spec.name for spec in specs])}",
+                tensor=missing[0],
             )
-        samples.append(sample)
-    return np.stack(samples), digest.hexdigest()
+        return {spec.name: _sample(file, arrays[spec.name], spec) for spec in specs}
+    if len(specs) != 1:
+        raise InputError(
+            f"`{file}` holds one input, and this model takes {listed([spec.name for spec in specs])}",
+            hint="save them together: np.savez(FILE, NAME=array, ...)",
+        )
+    (spec,) = specs
+    sample = _read_array(file, spec) if file.suffix.lower() == ".npy" else _read_image(file, spec)
+    return {spec.name: sample}
+
+
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with file.open("rb") as opened:
+            return dict(np.load(opened, allow_pickle=False))
+    except (OSError, ValueError, EOFError, TypeError, BadZipFile, zlib.error) as error:
+        raise InputError(f"`{file}` cannot be read: {error}", hint="pickled arrays are refused") from error
 
 
 def _read_array(file: Path, spec: TensorSpec) -> np.ndarray:
@@ -61,6 +84,10 @@ def _read_array(file: Path, spec: TensorSpec) -> np.ndarray:
         array: np.ndarray = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"`{file}` cannot be read: {error}", hint="pickled arrays are refused") from error
+    return _sample(file, array, spec)
+
+
+def _sample(file: Path, array: np.ndarray, spec: TensorSpec) -> np.ndarray:
     if array.ndim == len(spec.shape) and array.shape[:1] == (1,):
         array = array[0]
     if not _fits(array.shape, spec):

@@ -28,8 +28,10 @@ from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.http.listener import Tls
 from edge_infer.server.http.progress import UnreadAnswers
+from edge_infer.server.ingestion.infer_websocket import Stream
 from edge_infer.server.ingestion.memory_budget import BodyMemory
 from edge_infer.server.ingestion.origins import parse_origin
+from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, ask, refusals, row
@@ -452,6 +454,31 @@ def test_a_stream_whose_client_never_reads_counts_in_the_memory_and_is_let_go(ti
             )
         )
         assert ask(server).status == 200
+
+
+def test_what_a_client_sent_before_it_left_is_not_looked_at(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests whose answers nobody reads block the stream; a message of many behind them is not worth a turn."""
+    begun, begin = [0], Stream._begin
+
+    def count(self: Stream, number: int, body: bytes, json_length: int) -> None:
+        begun[0] += 1
+        begin(self, number, body, json_length)
+
+    monkeypatch.setattr(Stream, "_begin", count)
+    app = create_app({"tiny": tiny}, limits=ANY_ROWS)
+    large = masked(FRAME.pack(1, 0, 120_000) + row(1.0, 10_000))
+    with ServerThread(app) as server:
+        Client(server.url)("/v2/models/tiny/ready")
+        with opened_by_who_never_reads(server.url) as connection:
+            connection.settimeout(60)
+            connection.sendall(UPGRADE)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 101 ")
+            connection.sendall(large * 100)
+            connection.sendall(masked(FRAME.pack(1, 0, 0) * 100_000))
+            wait_until(lambda: begun[0] >= MAX_IN_FLIGHT)
+            connection.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: not len(app._streams) and not app.direct.context.memory.taken)
+        assert begun[0] < 1000
 
 
 def test_a_stream_behind_an_answer_that_nobody_reads_waits_until_it_is_read(

@@ -194,8 +194,12 @@ class Stream:
                     await self._close(_BAD_PAYLOAD, "a frame is longer than its message")
                     return
                 self._begin(number, data[start:offset], json_length)
+                if self._is_gone:  # what it sent before it left is of no use to anybody
+                    return
                 if self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES:
                     await self._wait_for_room(size - offset)
+                    if self._is_gone:
+                        return
                 if offset == size:
                     break
 

@@ -94,7 +94,8 @@ class DynamicBatcher:
             wait_s *= queue.shares.part(tenant)
         if not queue.has_room(priority, tenant):
             return queue.full()
-        if (priority or DEFAULT_PRIORITY) >= DEFAULT_PRIORITY and wait_s > most_s:
+        is_urgent = not tenant.name and (priority or DEFAULT_PRIORITY) < DEFAULT_PRIORITY
+        if not is_urgent and wait_s > most_s:
             return QueueFull(
                 f"The wait would be {wait_s * 1000:.0f} ms, more than {most_s * 1000:.0f} ms",
                 hint="come back after `Retry-After`, or send fewer at once",
@@ -134,9 +135,12 @@ class DynamicBatcher:
         return self._batch(key, now, free_since)
 
     def take_urgent(self, now: float) -> Batch | None:
-        """Form a batch of urgent requests, if one of them is next; call it where no worker is free."""
+        """Form a batch of urgent requests, if one of them is next; call it where no worker is free.
+
+        Those of tenants are not: their priority is worth something among their own requests only.
+        """
         found = self.queue.first(now)
-        if found is None or found[1].priority >= DEFAULT_PRIORITY:
+        if found is None or found[1].priority >= DEFAULT_PRIORITY or found[1].tenant.name:
             return None
         return self._batch(found[0], now, now, below=DEFAULT_PRIORITY)
 

@@ -3,6 +3,9 @@
 A request's rank is the time of its arrival plus a handicap for its priority. A more urgent request overtakes those
 that came at most the difference of the handicaps before it, and no others: this is ageing without ever sorting again
 (earliest deadline first with a virtual deadline, Liu and Layland 1973).
+
+Between tenants the turn of `Shares` alone decides: there a more urgent request takes the turn of its own tenant's
+request that it overtakes, which takes the next one's, and so on. No priority costs another tenant anything.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class RequestQueue:
         self._lines: dict[Hashable, list[_Entry]] = {}
         self._alone = 0
         self._sequence = self._before = 0
+        self._latest: dict[str, float] = {}  # the greatest `_age` of each tenant's requests since it had none
         self._size = 0
         self.shares = Shares(max_size)
         #: The rows that wait, as `len` counts the requests: with those of batches that were formed ahead.
@@ -54,7 +58,8 @@ class RequestQueue:
         if self._size < self.max_size:
             return True
         urgency = priority or DEFAULT_PRIORITY
-        return (urgency < DEFAULT_PRIORITY and self._least_urgent() > urgency) or self._greedy(tenant) is not None
+        is_urgent = urgency < DEFAULT_PRIORITY and self._least_urgent(tenant) > urgency
+        return is_urgent or self._greedy(tenant) is not None
 
     def _greedy(self, tenant: Tenant) -> str | None:
         """Return the tenant whose newest request gives way to this one's; None where nobody has too much."""
@@ -64,8 +69,10 @@ class RequestQueue:
         names = {entry[2].tenant.name for line in self._lines.values() for entry in line}
         return shares.most_over(names - {tenant.name})
 
-    def _least_urgent(self) -> int:
-        return max((entry[2].priority for line in self._lines.values() for entry in line), default=HIGHEST_PRIORITY)
+    def _least_urgent(self, tenant: Tenant) -> int:
+        """Return the priority of the least urgent request that one of this tenant may push out: only its own."""
+        waiting = (entry[2] for line in self._lines.values() for entry in line)
+        return max((one.priority for one in waiting if one.tenant.name == tenant.name), default=HIGHEST_PRIORITY)
 
     def push(self, request: Request) -> None:
         """Add a request. Where the queue is full and it is urgent, the last of the least urgent ones is refused.
@@ -78,7 +85,31 @@ class RequestQueue:
                 raise self.full()
             self._give_way(request)
         self._sequence += 1
-        self._enter(request, self._sequence)
+        self._enter(request, self._overtake(request) if request.tenant.name else self._sequence)
+
+    def _overtake(self, request: Request) -> int:
+        """Give a request the place of the first of its tenant's that it overtakes; return the place's number.
+
+        Those that it overtakes move back by one place each, the last to the request's own.
+        """
+        own = self._age(request)
+        name = request.tenant.name
+        latest = self._latest.get(name, own) if self.shares.has_waiting(request.tenant) else own
+        self._latest[name] = max(own, latest)
+        if own >= latest:  # all of one priority: the usual case
+            return self._sequence
+        entries = [(key, entry) for key, line in self._lines.items() for entry in line]
+        behind = [(key, one) for key, one in entries if one[2].tenant.name == name and self._age(one[2]) > own]
+        behind.sort(key=lambda pair: pair[1][:2])
+        places = [one[:2] for _, one in behind] + [(request.turn, self._sequence)]
+        for (key, entry), place in zip(behind, places[1:], strict=True):
+            entry[2].turn = place[0]
+            line = self._lines[key]
+            line[line.index(entry)] = (*place, entry[2])
+        for key in {key for key, _ in behind}:
+            heapify(self._lines[key])
+        request.turn = places[0][0]
+        return places[0][1]
 
     def count_out(self, requests: Sequence[Request]) -> None:
         """Count requests that were set aside as waiting no more."""
@@ -115,7 +146,11 @@ class RequestQueue:
 
     def rank(self, request: Request) -> float:
         """Return what requests are sorted by, in seconds: the least is next."""
-        return request.turn + request.priority * self._step_s
+        return request.turn if request.tenant.name else request.turn + request.priority * self._step_s
+
+    def _age(self, request: Request) -> float:
+        """Return what the requests of one tenant are sorted by."""
+        return request.arrived + request.priority * self._step_s
 
     def full(self) -> QueueFull:
         """Make the error that says so."""
@@ -135,7 +170,9 @@ class RequestQueue:
             key, victim = max(of_greedy, key=lambda pair: pair[1][:2])
             error: ServingError = self.shares.refusal(victim[2].tenant)
         else:
-            key, victim = max(entries, key=lambda pair: (pair[1][2].priority, pair[1][:2]))
+            name = newcomer.tenant.name
+            own = [pair for pair in entries if pair[1][2].tenant.name == name]
+            key, victim = max(own, key=lambda pair: (pair[1][2].priority, pair[1][:2]))
             error = QueueFull("A more urgent request took the place of this one", hint="come back after `Retry-After`")
         self._pull(key, victim)
         victim[2].answer(error)

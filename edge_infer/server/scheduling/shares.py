@@ -52,6 +52,10 @@ class Shares:
         others = sum(self._weights[name] for name in self._waiting if name != tenant.name)
         return tenant.weight / (tenant.weight + others)
 
+    def has_waiting(self, tenant: Tenant) -> bool:
+        """Tell whether a request of this tenant waits."""
+        return tenant.name in self._waiting
+
     def is_over(self, tenant: Tenant) -> bool:
         """Tell whether a tenant has its share of the queue already, and others wait too."""
         part = self.part(tenant)

@@ -38,9 +38,11 @@ def test_a_load_between_the_two_marks_changes_nothing(loads: list[float]) -> Non
 class Asked:
     """A request of a tenant, and what became of it."""
 
-    def __init__(self, tenant: Tenant, arrived: float = 0.0) -> None:
+    def __init__(self, tenant: Tenant, arrived: float = 0.0, priority: int = 0) -> None:
         self.results: list[object] = []
-        self.request = Request({}, None, key="k", arrived=arrived, finish=self.results.append, tenant=tenant)
+        self.request = Request(
+            {}, None, key="k", arrived=arrived, finish=self.results.append, tenant=tenant, priority=priority
+        )
 
 
 def batcher(size: int = 8, batch_s: float = 0.01) -> DynamicBatcher:
@@ -72,6 +74,67 @@ def test_who_comes_late_need_not_wait_behind_a_flood() -> None:
         made.submit(Asked(BIG).request)
     made.submit(Asked(SMALL, arrived=0.001).request)
     assert order(made).index("small") <= 5
+
+
+def test_a_flood_of_urgent_requests_takes_nothing_of_another_tenants_share() -> None:
+    made = batcher(size=200)
+    even = Tenant("even")
+    for step in range(50):
+        made.submit(Asked(even, arrived=step / 1000).request)
+        made.submit(Asked(SMALL, arrived=step / 1000, priority=1).request)
+    names = order(made)
+    assert 9 <= names[:20].count("even") <= 11
+
+
+def test_an_urgent_request_goes_before_the_others_of_its_tenant() -> None:
+    made = batcher(size=100)
+    for step in range(5):
+        made.submit(Asked(BIG, arrived=step / 1000).request)
+        made.submit(Asked(SMALL, arrived=step / 1000).request)
+    urgent, less = Asked(SMALL, arrived=0.006, priority=1), Asked(SMALL, arrived=0.007, priority=20)
+    made.submit(urgent.request)
+    made.submit(less.request)
+
+    taken: list[Request] = []
+    while (batch := made.take(1e3, is_idle=True)) is not None:
+        taken += batch.requests
+    small = [request for request in taken if request.tenant.name == "small"]
+    assert small[:2] == [urgent.request, less.request]
+    assert [request.arrived for request in small[2:]] == [step / 1000 for step in range(5)]
+    assert taken[0].tenant.name == "big"
+
+
+def test_an_urgent_request_pushes_out_its_own_tenants_only() -> None:
+    made = batcher(size=4)
+    others = [Asked(BIG) for _ in range(2)]
+    own = [Asked(SMALL), Asked(SMALL, priority=200)]
+    for one in (*others, *own):
+        made.submit(one.request)
+
+    assert made.queue.has_room(1, SMALL)
+    made.submit(Asked(SMALL, priority=1).request)
+
+    assert [len(one.results) for one in (*others, *own)] == [0, 0, 0, 1]
+
+
+def test_no_urgent_request_of_a_tenant_takes_a_worker_more() -> None:
+    made = batcher()
+    made.submit(Asked(SMALL, priority=1).request)
+    assert made.take_urgent(1e3) is None
+    assert made.take(1e3, is_idle=True) is not None
+
+
+@given(
+    asked=st.lists(
+        st.tuples(st.sampled_from([BIG, SMALL, Tenant("even")]), st.sampled_from([0, 1, 64, 200])), max_size=40
+    )
+)
+def test_priorities_move_no_turn_from_one_tenant_to_another(asked: list[tuple[Tenant, int]]) -> None:
+    plain, urgent = batcher(size=100), batcher(size=100)
+    for step, (tenant, priority) in enumerate(asked):
+        plain.submit(Asked(tenant, arrived=step / 1000).request)
+        urgent.submit(Asked(tenant, arrived=step / 1000, priority=priority).request)
+    assert order(urgent) == order(plain)
 
 
 def test_who_is_alone_may_have_everything() -> None:

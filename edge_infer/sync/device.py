@@ -1,6 +1,7 @@
 """The folder of one model on a device: the weights, and the one record that says which of them are active.
 
 active.json            the record: replaced by one atomic rename, never changed
+active.copy.json       the same, written after it: read where the disk has damaged the first
 blobs/<sha256>         files, read-only
 versions/<revision>/   bundles to load, hard links to blobs
 partial/               downloads that were cut
@@ -14,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import secrets
 from pathlib import Path
 from re import fullmatch
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+log = logging.getLogger(__name__)
 FORMAT = 1
+_RECORDS = ("active.json", "active.copy.json")
 _LOCK_POLL_S = 0.05
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 
@@ -91,32 +95,29 @@ class DeviceStore:
     def record(self) -> Record:
         """Return what is active now; an empty record where nothing was installed yet.
 
+        Where the disk has damaged it, the copy counts, which the next write makes two again.
+
         Raises:
-            StoreError: The record is damaged.
+            StoreError: Both are damaged.
         """
-        path = self.folder / "active.json"
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
+        damage: ValueError | KeyError | TypeError | RecursionError | None = None
+        for name in _RECORDS:
+            try:
+                found = _parsed((self.folder / name).read_bytes())
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                damage = damage or error
+                continue
+            if damage is not None:
+                log.warning("`%s` is damaged (%s): its copy is read", self.folder / _RECORDS[0], damage)
+            return found
+        if damage is None:
             return Record()
-        try:
-            document = json.loads(data)
-            body = document["record"]
-            if document["format"] != FORMAT or document["sha256"] != _digest(body):
-                raise ValueError("it is not what was written")
-            return Record(
-                body["model"],
-                _installed(body["active"]),
-                _installed(body["previous"]),
-                Floor(**body["floor"]),
-                body["trial"],
-                body["trials"],
-                tuple(body["refused"]),
-            )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise StoreError(
-                f"`{path}` is damaged: {error}", hint=f"the disk changed it; remove `{self.folder}` and pull again"
-            ) from error
+        raise StoreError(
+            f"`{self.folder / _RECORDS[0]}` is damaged, and so is its copy: {damage}",
+            hint=f"the disk changed them; remove `{self.folder}` and pull again",
+        ) from damage
 
     def active(self) -> Path:
         """Return the folder of the active bundle, to be loaded.
@@ -202,7 +203,8 @@ class DeviceStore:
         body["floor"] = record.floor._asdict()
         body["refused"] = list(record.refused)
         document = {"format": FORMAT, "sha256": _digest(body), "record": body}
-        self.disk.replace(self.folder / "active.json", (json.dumps(document, indent=1) + "\n").encode())
+        for name in _RECORDS:
+            self.disk.replace(self.folder / name, (json.dumps(document, indent=1) + "\n").encode())
 
     def stage(self, version: Installed) -> Path:
         """Lay out a version as a bundle folder; its blobs must be there."""
@@ -290,6 +292,27 @@ def _is_whole(path: Path, file: File) -> bool:
             return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
     except OSError:
         return False
+
+
+def _parsed(data: bytes) -> Record:
+    """Read a record.
+
+    Raises:
+        ValueError, KeyError, TypeError, RecursionError: It is not what was written.
+    """
+    document = json.loads(data)
+    body = document["record"]
+    if document["format"] != FORMAT or document["sha256"] != _digest(body):
+        raise ValueError("it is not what was written")
+    return Record(
+        body["model"],
+        _installed(body["active"]),
+        _installed(body["previous"]),
+        Floor(**body["floor"]),
+        body["trial"],
+        body["trials"],
+        tuple(body["refused"]),
+    )
 
 
 def _installed(entry: Any) -> Installed | None:

@@ -145,24 +145,26 @@ def test_a_revision_cannot_name_a_path_outside(path: str) -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 255))
-def test_a_changed_record_is_refused_or_says_the_same(at: int, change: int) -> None:
+@given(st.integers(0, 10_000), st.integers(1, 255), st.booleans())
+def test_a_changed_record_is_read_from_its_copy_or_refused(at: int, change: int, has_copy: bool) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         device = DeviceStore(folder)
         record = Record("m", refused=("0" * 64,))
         device.write(record)
-        path = Path(folder, "active.json")
-        data = bytearray(path.read_bytes())
-        data[at % len(data)] ^= change
-        path.write_bytes(data)
+        for name in ("active.json", "active.copy.json")[: 1 if has_copy else 2]:
+            path = Path(folder, name)
+            data = bytearray(path.read_bytes())
+            data[at % len(data)] ^= change
+            path.write_bytes(data)
 
         try:
             assert device.record() == record
         except StoreError as error:
             assert isinstance(error, EdgeInferError)
             assert "damaged" in error.message
+            assert not has_copy
 
 
 def test_a_download_through_a_planted_link_does_not_leave_the_folder(tmp_path: Path) -> None:

@@ -135,6 +135,25 @@ def test_damaged_files_are_found_and_repaired(publisher: Publisher, device: Devi
     assert device.verify() == []
 
 
+@pytest.mark.parametrize("content", [b"", b"garbage", None], ids=["empty", "garbage", "gone"])
+def test_a_device_whose_record_the_disk_has_damaged_goes_on(
+    publisher: Publisher, device: DeviceStore, content: bytes | None
+) -> None:
+    publisher.publish(1)
+    take(publisher.folder, device)
+    record, path = device.record(), device.folder / "active.json"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+
+    assert device.record() == record
+    assert (device.active() / "manifest.json").is_file()
+    publisher.publish(2)
+    assert take(publisher.folder, device).version == "2"
+    assert path.read_bytes() == (device.folder / "active.copy.json").read_bytes()
+
+
 def test_a_damaged_base_means_a_full_download(publisher: Publisher, device: DeviceStore) -> None:
     publisher.publish(1)
     path = take(publisher.folder, device).path / "onnx/model.onnx"

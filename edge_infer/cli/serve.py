@@ -153,7 +153,7 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
     if followed is not None:
         followed.start(app.engine.repository)
     try:
-        serve_on(app, listening, announce, tls)
+        serve_on(app, listening, announce, tls, options.drain_delay_s)
     finally:
         notify("STOPPING=1")
         for watchdog in watchdogs:

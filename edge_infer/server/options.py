@@ -85,6 +85,9 @@ class ServeOptions:
     max_header_kb: int = _option(32, "The most KiB of headers.", 1)
     header_timeout_s: float = _option(15.0, "How many seconds a request's headers may take to come.", 0.1)
     read_timeout_s: float = _option(60.0, "How many seconds a client may read nothing of its answer.", 0.1)
+    drain_delay_s: float = _option(
+        1.0, "How many seconds a stopping server still answers new connections, with 503, before it closes.", 0
+    )
     otel: bool = _option(False, "Send a span of each request to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.")
     triton_metric_names: bool = _option(False, "Give /metrics the names of Triton too.")
     cache_mb: int = _option(

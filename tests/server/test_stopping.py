@@ -15,7 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from edge_infer.formats.safetensors import FRAME
-from edge_infer.server.app import Limits, create_app
+from edge_infer.server.app import Application, Limits, create_app
 from edge_infer.server.execution import lifecycle
 from edge_infer.server.execution.repository import ServedModel
 from edge_infer.server.http.connections import Connections
@@ -123,6 +123,41 @@ def test_a_client_that_said_farewell_and_reads_no_answers_ends_no_drain(
             assert is_closing.wait(60)
             gate.open.set()
             assert asked.result().body == row(2.0)
+
+
+def stopping(app: Application, drain_delay_s: float) -> tuple[Server, str, Thread]:
+    """Start a server and tell it to stop."""
+    ready = Event()
+    server = Server(app, ready.set, drain_delay_s=drain_delay_s)
+    listening = listen("127.0.0.1", 0)
+    serving = Thread(target=server.run, args=[listening], daemon=True)
+    serving.start()
+    assert ready.wait(60)
+    server.stop()
+    wait_until(lambda: server.connections.is_stopping)
+    return server, url_of(listening), serving
+
+
+def test_a_stopping_server_answers_new_connections_for_a_while(tmp_path: Path) -> None:
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    server, url, serving = stopping(app, drain_delay_s=60.0)
+
+    for path, method, body in (("/readyz", "GET", b""), ("/v2/models/tiny/infer", "POST", row(1.0))):
+        answer = Client(url)(path, method, body, content_type="application/octet-stream")
+        assert (answer.status, answer.headers["connection"]) == (503, "close")
+
+    server.stop()  # the second time is for now
+    serving.join(30)
+    assert not serving.is_alive()
+
+
+def test_after_its_delay_a_stopping_server_ends(tmp_path: Path) -> None:
+    app = create_app({"tiny": write_bundle(tmp_path / "tiny", bundle_files())})
+    _, url, serving = stopping(app, drain_delay_s=0.2)
+    serving.join(30)
+    assert not serving.is_alive()
+    with pytest.raises(OSError, match="refused"):
+        Client(url)("/readyz")
 
 
 def test_a_stream_whose_closing_fails_ends_no_drain() -> None:

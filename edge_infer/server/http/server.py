@@ -60,6 +60,8 @@ class Server:
         on_ready: Called once requests are answered.
         grace_s: How long a stopping server waits for answers that are under way.
         tls: The certificate; None for unencrypted.
+        drain_delay_s: How long a stopping server goes on to take connections and to answer 503, until whoever sends
+            it clients has seen that it is not ready; a closed port resets those that wait to be taken.
 
     Attributes:
         connections: Those of its clients.
@@ -71,12 +73,18 @@ class Server:
     """
 
     def __init__(
-        self, app: Served, on_ready: Callable[[], None], grace_s: float = GRACE_S, tls: Tls | None = None
+        self,
+        app: Served,
+        on_ready: Callable[[], None],
+        grace_s: float = GRACE_S,
+        tls: Tls | None = None,
+        drain_delay_s: float = 0.0,
     ) -> None:
         self._app = app
         self._on_ready = on_ready
         self._grace_s = grace_s
         self._tls = None if tls is None else tls.context()
+        self._drain_delay_s = drain_delay_s
         self.connections = Connections(app.door)
         self.is_started = False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -96,7 +104,7 @@ class Server:
     def stop(self) -> None:
         """Be ready no more, refuse new requests, finish those that were accepted; from any thread.
 
-        Once more cuts the wait short.
+        Once more cuts the waits short.
         """
         if self.loop is not None:
             with suppress(RuntimeError):  # the loop is closed
@@ -107,7 +115,7 @@ class Server:
         self._app.drain()
         if self._stopping.is_set():
             self._deadline = 0.0
-            if self._timeout is not None:
+            if self._timeout is not None and not self._timeout.expired():
                 self._timeout.reschedule(0.0)
         self._stopping.set()
 
@@ -123,6 +131,9 @@ class Server:
                 self._on_ready()
                 try:
                     await self._stopping.wait()
+                    self.connections.is_stopping = True  # each answer closes its connection
+                    if self._deadline is None:
+                        await self._within(partial(asyncio.sleep, self._drain_delay_s))
                 finally:
                     server.close()
                     await self._finish()
@@ -138,8 +149,8 @@ class Server:
         await self.connections.close()
 
     async def _within(self, wait: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        assert self.loop is not None and self._deadline is not None
-        left_s = max(0.0, self._deadline - monotonic())
+        """Wait, but not beyond the deadline, where there is one yet, nor after a second call of `stop`."""
+        left_s = None if self._deadline is None else max(0.0, self._deadline - monotonic())
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s) as self._timeout:
                 await wait()
@@ -178,7 +189,13 @@ def _spare_what_stays() -> None:
     gc.freeze()
 
 
-def serve(app: Served, listening: socket.socket, on_ready: Callable[[], None], tls: Tls | None = None) -> None:
+def serve(
+    app: Served,
+    listening: socket.socket,
+    on_ready: Callable[[], None],
+    tls: Tls | None = None,
+    drain_delay_s: float = 0.0,
+) -> None:
     """Serve until Ctrl-C or SIGTERM; call it in the main thread.
 
     Args:
@@ -186,6 +203,7 @@ def serve(app: Served, listening: socket.socket, on_ready: Callable[[], None], t
         listening: From `listener.listen`; it is closed in the end.
         on_ready: Called once requests are answered.
         tls: The certificate; None for unencrypted.
+        drain_delay_s: See `Server`.
 
     Raises:
         ServingError: The certificate or its key cannot be used.
@@ -199,4 +217,4 @@ def serve(app: Served, listening: socket.socket, on_ready: Callable[[], None], t
             preloading.add_done_callback(lambda _: _spare_what_stays())
 
     with listening, suppress(KeyboardInterrupt):
-        Server(app, ready, tls=tls).run(listening)
+        Server(app, ready, tls=tls, drain_delay_s=drain_delay_s).run(listening)

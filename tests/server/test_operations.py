@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
@@ -344,6 +345,24 @@ def test_a_key_of_its_own_header_counts_beside_another_authorization(names: tupl
     keys = ApiKeys({Tenant("shop"): [hashlib.sha256(b"k").digest()]})
     values = {"X-Api-Key": b"k", "Authorization": b"Bearer of a proxy"}
     assert keys.tenant_of([(name.lower().encode(), values[name]) for name in names]).name == "shop"
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny"], ids=["direct", "application"])
+@pytest.mark.parametrize("name", ["X-Api-Key", "Authorization"])
+def test_two_keys_are_refused_whichever_is_right(tmp_path: Path, name: str, path: str) -> None:
+    """A proxy in front may have checked the other one."""
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    settings = parse_settings({"tenants": {"shop": {"keys": [digest("s")]}}})
+    prefix = "Bearer " if name == "Authorization" else ""
+    method = "POST" if path.endswith("infer") else "GET"
+    with ServerThread(create_app({"tiny": tiny}, settings=settings)) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        for keys in (("s", "other"), ("other", "s"), ("s", "s")):
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                lines = "".join(f"{name}: {prefix}{key}\r\n" for key in keys)
+                head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}Content-Length: 0\r\n\r\n"
+                connection.sendall(head.encode())
+                assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
 def test_only_a_tenant_that_is_admin_changes_what_all_share(tmp_path: Path) -> None:

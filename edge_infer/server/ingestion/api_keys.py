@@ -6,7 +6,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import Unauthorized
+from edge_infer.errors import InputError, Unauthorized
 from edge_infer.server.errors import NotAdmin, PathNotFound
 from edge_infer.server.ingestion.model_paths import route_path
 from edge_infer.server.metrics.access_log import note
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+_CREDENTIALS = frozenset({b"x-api-key", b"authorization"})
 #: What orchestrators ask without a key, and the page that asks for one.
 OPEN_PATHS = frozenset(
     {
@@ -58,17 +59,20 @@ class ApiKeys:
             headers: Of the request: `X-Api-Key: KEY`, which counts where it is there, or `Authorization: Bearer KEY`.
 
         Raises:
+            InputError: A header is there twice: a proxy in front may have checked the other one.
             Unauthorized: There is no key, or it is nobody's.
         """
         if not self._pairs:
             return ANYONE
-        key = b""
+        given: dict[bytes, bytes] = {}
         for name, value in headers:
-            if name == b"x-api-key":  # `Authorization` may be there for another: a report token, a proxy
-                key = value.strip()
-                break
-            if name == b"authorization" and value[:7].lower() == b"bearer ":
-                key = value[7:].strip()
+            if name in _CREDENTIALS:
+                if name in given:
+                    raise InputError(f"The request has two headers {name.decode()}", hint="send one key")
+                given[name] = value
+        bearer = given.get(b"authorization", b"")
+        # `Authorization` may be there for another: a report token, a proxy.
+        key = given.get(b"x-api-key", bearer[7:] if bearer[:7].lower() == b"bearer " else b"").strip()
         if not key:
             raise Unauthorized("The request has no API key", hint="Authorization: Bearer KEY")
         digest = sha256(key).digest()

@@ -115,9 +115,26 @@ def test_samples_in_a_folder_may_have_other_lengths(tmp_path: Path) -> None:
     assert [call["mask"].shape for call in found.calls] == [(1, 3), (1, 5)]
 
 
+def test_each_sample_of_a_folder_may_have_its_class(tmp_path: Path) -> None:
+    for label in (2, 1):
+        np.savez(tmp_path / f"{label}.npz", x=np.ones(4, np.float32), labels=label)
+
+    found = read_set(tmp_path, [VECTOR])
+    assert found.classes is not None
+    assert found.classes.tolist() == [1, 2]
+
+    np.savez(tmp_path / "3.npz", x=np.ones(4, np.float32))
+    with pytest.raises(InputError, match=r"3\.npz` has `x`, `1\.npz` has `labels`, `x`"):
+        read_set(tmp_path, [VECTOR])
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
-    [({"ids": np.arange(3)}, "has no array `mask`"), ({"ids": np.zeros((2, 2, 2)), "mask": np.ones(3)}, "has shape")],
+    [
+        ({"ids": np.arange(3)}, "has no array `mask`"),
+        ({"ids": np.zeros((2, 2, 2)), "mask": np.ones(3)}, "has shape"),
+        ({"ids": np.arange(3), "mask": np.ones(3), "mas": np.ones(3)}, "has an array `mas`"),
+    ],
 )
 def test_a_sample_that_does_not_fit_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     specs = [TensorSpec("ids", "int64", ("n", "t")), TensorSpec("mask", "float32", ("n", "t"))]

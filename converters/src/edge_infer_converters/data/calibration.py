@@ -18,7 +18,7 @@ import numpy as np
 from edge_infer.errors import BundleError, ConversionError, InputError, did_you_mean, listed
 from edge_infer.formats import safetensors
 from edge_infer.tensors.dtypes import DType
-from edge_infer_converters.data.folders import read_folder
+from edge_infer_converters.data.folders import LABELS, read_folder
 from edge_infer_converters.data.functions import import_function
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     #: The samples of each input, by name: along the first axis of an array, or a list where their shapes differ.
     Samples = Mapping[str, np.ndarray | list[np.ndarray]]
 
-#: The name under which a file may hold the right classes.
-LABELS = "labels"
 RANDOM_CALLS = 32
 #: How many samples are taken of a function that yields them without end.
 MAX_FUNCTION_CALLS = 4096

@@ -18,18 +18,22 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import TensorSpec
 
 
+#: The name under which a file may hold the right classes.
+LABELS = "labels"
+
+
 def read_folder(folder: Path, specs: tuple[TensorSpec, ...]) -> tuple[dict[str, list[np.ndarray]], str]:
     """Read all samples of a folder in the order of their names.
 
     Args:
-        folder: Holds `.npz` files with an array for each input; for a model of one input `.npy` files or images of its
-            height and width too. An array has its input's shape, with or without the first dimension, and sizes
-            that are free may differ between samples. Nothing is resized. Values of images are 0 to 255 for `uint8`,
-            and 0 to 1 for floats.
+        folder: Holds `.npz` files with an array for each input, and `labels` with the right class where all have it;
+            for a model of one input `.npy` files or images of its height and width too. An array has its input's
+            shape, with or without the first dimension, and sizes that are free may differ between samples. Nothing is
+            resized. Values of images are 0 to 255 for `uint8`, and 0 to 1 for floats.
         specs: The model's inputs.
 
     Returns:
-        The samples of each input, each without the first dimension, and the sha256 of the files.
+        The samples of each input, each without the first dimension, and of `labels`; and the sha256 of the files.
 
     Raises:
         InputError: A file cannot be read or does not fit.
@@ -40,13 +44,19 @@ def read_folder(folder: Path, specs: tuple[TensorSpec, ...]) -> tuple[dict[str, 
             f"`{folder}` holds no .npy or .npz file and no image", hint=f"images are {listed(list(IMAGES))}"
         )
     digest = hashlib.sha256()
-    samples: dict[str, list[np.ndarray]] = {spec.name: [] for spec in specs}
+    samples: dict[str, list[np.ndarray]] = {}
     for file in files:
         data = file.read_bytes()
         digest.update(f"{file.name}\0{len(data)}\0".encode())
         digest.update(data)
-        for name, sample in _read_sample(file, specs).items():
-            samples[name].append(sample)
+        found = _read_sample(file, specs)
+        if samples and found.keys() != samples.keys():
+            raise InputError(
+                f"`{file}` has {listed(sorted(found))}, `{files[0].name}` has {listed(sorted(samples))}",
+                hint=f"save `{LABELS}` in each file, or in none",
+            )
+        for name, sample in found.items():
+            samples.setdefault(name, []).append(sample)
     return samples, digest.hexdigest()
 
 
@@ -60,7 +70,18 @@ def _read_sample(file: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
                 hint=f"save an array for each of {listed([spec.name for spec in specs])}",
                 tensor=missing[0],
             )
-        return {spec.name: _sample(file, arrays[spec.name], spec) for spec in specs}
+        extra = sorted(arrays.keys() - {spec.name for spec in specs} - {LABELS})
+        if extra:
+            raise InputError(
+                f"`{file}` has an array `{extra[0]}`, which is no input; the inputs are "
+                f"{listed([spec.name for spec in specs])}",
+                hint="save the model's inputs alone",
+                tensor=extra[0],
+            )
+        found = {spec.name: _sample(file, arrays[spec.name], spec) for spec in specs}
+        if LABELS in arrays and LABELS not in found:
+            found[LABELS] = arrays[LABELS].reshape(-1)[0] if arrays[LABELS].size == 1 else arrays[LABELS]
+        return found
     if len(specs) != 1:
         raise InputError(
             f"`{file}` holds one input, and this model takes {listed([spec.name for spec in specs])}",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edge_infer.errors import InputError, did_you_mean, listed
-from edge_infer_converters.data.calibration import LABELS
+from edge_infer_converters.data.folders import LABELS
 from edge_infer_converters.data.functions import import_function
 
 if TYPE_CHECKING:

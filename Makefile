@@ -30,11 +30,13 @@ test: setup ## The suite without its long tests, in ten minutes; installs what o
 	tests/setup.sh
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target suite-page suite-rest lint types web
 
-# Two processes for two processors: the page's tests wait for Chromium, the others do not share anything with them.
+# Two processes for two processors: the page's tests wait for Chromium, the others do not share anything with them. Those
+# of sync, which share nothing either, go with the page's: so both take as long.
 suite-page: setup
 	$(BIN)/python -m pytest -m 'browser and not long' $(TESTS)
+	$(BIN)/python -m pytest -m 'not browser and not long' tests/sync
 suite-rest: setup
-	$(BIN)/python -m pytest -m 'not browser and not long' $(TESTS)
+	$(BIN)/python -m pytest -m 'not browser and not long' --ignore=tests/sync $(TESTS)
 
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh

@@ -13,6 +13,7 @@ from tests.support.browser.node_cases import NodeCase
 if TYPE_CHECKING:
     from tests.support.browser.pages import PagePython
 
+pytestmark = pytest.mark.long
 _BATCH = 100
 _RUN = """
 import base64

@@ -136,6 +136,7 @@ def test_without_onnxmltools_the_extra_is_named(in_folder: str, monkeypatch: pyt
 # -- Keras --
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_a_keras_model_gives_what_it_gives_in_keras(in_folder: str) -> None:
     image = RNG.normal(0, 1, (3, 8, 8, 1)).astype(np.float32)

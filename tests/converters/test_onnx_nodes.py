@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.converters import onnx_nodes
 
+pytestmark = pytest.mark.long
 _EXCUSED = Path(__file__).with_name("excused_tflite_nodes.toml")
 
 

@@ -225,6 +225,7 @@ def test_a_larger_loss_gives_a_smaller_file(write_model: WriteModel, tmp_path: P
     assert sizes[-1] < 0.7 * sizes[0]
 
 
+@pytest.mark.long
 def test_the_same_search_gives_the_same_bytes(write_model: WriteModel, tmp_path: Path) -> None:
     model, evaluation = write_model(zoo.mlp()), mlp_data(tmp_path / "d.npz")
     recipe = Recipe(precisions=("auto",), budget=Budget(max_loss=0.01))

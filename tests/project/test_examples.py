@@ -34,6 +34,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_help_says_what_an_example_does_and_how_to_start_it(name: str, tmp_path: Path) -> None:
     done = started(name, "--help", cwd=tmp_path)
@@ -80,6 +81,7 @@ def test_01_trains_a_model_that_reads_digits(tmp_path: Path) -> None:
     assert (logits.argmax(1) == held_out["labels"]).mean() == pytest.approx(float(accuracy), abs=0.002)
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_03_gives_the_same_answers_natively_and_in_the_page() -> None:
     said = run(EXAMPLES / "03_same_file_everywhere.py")
@@ -88,6 +90,7 @@ def test_03_gives_the_same_answers_natively_and_in_the_page() -> None:
     assert said.count("same") == 5
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_04_updates_a_device_and_a_page_by_delta_without_a_gap() -> None:
     said = run(EXAMPLES / "04_update_everywhere.py")

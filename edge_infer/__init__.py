@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from edge_infer.backends.litert_options import LiteRTOptions
     from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.bundle.manifest import Manifest, Variant
@@ -51,6 +52,7 @@ __all__ = [
     "ExecutionError",
     "InputError",
     "IntegrityError",
+    "LiteRTOptions",
     "Manifest",
     "ManifestError",
     "OnnxRuntimeOptions",
@@ -74,6 +76,7 @@ __all__ = [
 _PLACES = {
     "Bundle": "bundle.bundle",
     "DType": "tensors.dtypes",
+    "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
     "PreparedCall": "runtime.session",

@@ -12,6 +12,12 @@ if ! command -v chromium chromium-browser google-chrome >/dev/null && [ -z "${ED
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium
 fi
 
+# A delegate of LiteRT is compiled for its tests.
+if ! command -v cc >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends gcc libc6-dev
+fi
+
 # The bundler that a page is built with, from the npm package.
 [ -d tests/npm/node_modules/vite ] || npm --prefix tests/npm ci --no-audit --no-fund
 

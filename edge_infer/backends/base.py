@@ -52,7 +52,7 @@ class Placement(Record):
 
 
 class EngineOptions(Protocol):
-    """Settings of one engine, typed: `OnnxRuntimeOptions`."""
+    """Settings of one engine, typed: `OnnxRuntimeOptions`, `LiteRTOptions`."""
 
     @property
     def backend(self) -> str:

@@ -6,6 +6,7 @@ model's signature, which keeps those of the source model; without one from its t
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 # The successor first. tflite-runtime has wheels for 32-bit ARM and Python up to 3.11 only.
 _PACKAGES = (("ai_edge_litert", "ai-edge-litert"), ("tflite_runtime", "tflite-runtime"))
+#: The key of the delegates, as JSON. Keys that begin so are a program's alone: no bundle may name a library.
+DELEGATES = "user.delegates"
 # More threads than a Raspberry Pi has cores help no model that fits there.
 _MAX_THREADS = 4
 
@@ -62,7 +65,7 @@ class LiteRTBackend(Backend):
         return number if module == _PACKAGES[0][0] else f"{number} ({distribution})"
 
     def prepare(self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]) -> LiteRTModel:
-        """Load a model; see `Backend.prepare`. The options are `intra_op_threads`, `interface` and `inner`.
+        """Load a model; see `Backend.prepare`. The options are those of `LiteRTOptions`, `interface` and `inner`.
 
         `interface` is `float` for a file with integer inputs and outputs, as microcontrollers want them: its own scales
         turn floats into these integers and back, so that it can be measured and used like any other. `inner` is `given`
@@ -70,7 +73,8 @@ class LiteRTBackend(Backend):
         kernels compute them, as XNNPACK keeps such values to itself.
         """
         del device
-        unknown = [key for key in options if key not in ("intra_op_threads", "interface", "inner")]
+        known_options = ("intra_op_threads", "interface", "inner", "strict", DELEGATES)
+        unknown = [key for key in options if key not in known_options]
         if unknown:
             raise InputError(f"litert takes no option {listed(unknown)}, as `{variant.id}` has", variant=variant.id)
         for key, known in (("interface", "float"), ("inner", "given")):
@@ -97,6 +101,9 @@ class LiteRTBackend(Backend):
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are not a whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
             )
+        delegates = json.loads(options.get(DELEGATES, "[]"))
+        if delegates:
+            interpreter_class = partial(_delegating, module, delegates)
         if "inner" in options:
             interpreter_class = partial(
                 interpreter_class,
@@ -104,7 +111,10 @@ class LiteRTBackend(Backend):
                 experimental_op_resolver_type=module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
             )
         model_class = LiteRTWithInnerValues if "inner" in options else LiteRTModel
-        return model_class(interpreter_class, content, variant, threads, is_float="interface" in options)
+        made = model_class(interpreter_class, content, variant, threads, is_float="interface" in options)
+        libraries = (Path(library).name for library, _ in delegates)
+        made.placement = made.placement._replace(providers=(*libraries, *made.placement.providers))
+        return made
 
 
 class LiteRTModel(Runnable):
@@ -300,6 +310,28 @@ def _installed() -> tuple[str, str] | None:
         if find_spec(module) is not None:
             return module, distribution
     return None
+
+
+def _delegating(module: Any, delegates: Sequence[tuple[str, Mapping[str, str]]], **wishes: Any) -> Any:
+    """Make an interpreter with delegates of its own: an accelerator's serves one.
+
+    Raises:
+        BackendUnavailable: One does not load.
+    """
+    import ctypes
+
+    loaded = []
+    for library, settings in delegates:
+        try:
+            ctypes.PyDLL(library)  # where it is missing, LiteRT's own class fails once more as it is deleted
+            loaded.append(module.load_delegate(library, settings))
+        except (OSError, ValueError, RuntimeError, AttributeError) as error:
+            text = " ".join(str(error).split())
+            raise BackendUnavailable(
+                f"The delegate `{library}` does not load: {text}",
+                hint="install its library, attach its device, and name the library or its path",
+            ) from error
+    return module.Interpreter(experimental_delegates=loaded, **wishes)
 
 
 def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:

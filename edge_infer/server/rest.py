@@ -111,12 +111,13 @@ class InferenceRoutes:
         """Say whether new requests are taken.
 
         They are not while models are loaded for the first time, once the server is stopping, and where a pool has lost
-        its device.
+        its device. A model whose newest bundle cannot be loaded is named, without words for who has no key; its older
+        version goes on.
         """
         lost = {name: one.lost.message for name, one in self._engine.dispatchers.items() if one.lost is not None}
         starting = sorted(self._engine.starting)
         is_ready = not (self._engine.is_draining or lost or starting)
-        reasons = {"lost": lost, "starting": starting}
+        reasons = {"lost": lost, "starting": starting, "failed": self._engine.failed()}
         response = json_answer({"ready": is_ready} | {key: found for key, found in reasons.items() if found}, NO_STORE)
         response.status_code = 200 if is_ready else 503
         return response

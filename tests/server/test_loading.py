@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import pytest
 
 
+#: What `/readyz` says of a file that no engine reads: the error's code, no words for who has no key.
+NO_MODEL = {"tiny": "unsupported_model"}
+
+
 def test_a_successor_that_cannot_be_loaded_is_not_tried_by_every_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +76,18 @@ def test_an_idle_server_takes_a_bundle_that_is_converted_again(tmp_path: Path) -
         wait_until(lambda: app.engine.active() != [old])
         assert [model.name for model in app.engine.active()] == ["tiny"]
         assert ask(server).body == row(-1.0)
+
+
+def test_readiness_names_a_newest_bundle_that_cannot_be_loaded(tmp_path: Path) -> None:
+    tiny = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(create_app({"tiny": tiny})) as server:
+        assert ask(server).body == row(1.0)
+        write_bundle(tiny, bundle_files(model=b"no model"))
+        wait_until(lambda: json.loads(Client(server.url)("/readyz").body) == {"ready": True, "failed": NO_MODEL})
+        assert ask(server).body == row(1.0)  # the old one goes on
+        write_bundle(tiny, bundle_files(model=onnx_model("Neg"), more={"labels.json": b"[]"}))
+        wait_until(lambda: ask(server).body == row(-1.0))
+        assert json.loads(Client(server.url)("/readyz").body) == {"ready": True}
 
 
 def test_a_version_that_cannot_be_loaded_keeps_no_other_from_being_loaded(tmp_path: Path) -> None:

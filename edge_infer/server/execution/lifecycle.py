@@ -124,6 +124,13 @@ class Engine:
         failure = next((one for place, one in self._failures.items() if place.served is served), None)
         return "not loaded yet: the first request loads it" if failure is None else str(failure.error)
 
+    def failed(self) -> dict[str, str]:
+        """Return the models whose newest bundle could not be loaded, each with the code of its error."""
+        return {
+            place.served.name: getattr(failure.error, "code", "internal_error")
+            for place, failure in self._failures.items()
+        }
+
     def peek(self, served: ServedModel) -> LoadedModel | None:
         """Return a model if it takes requests in some pool, and load nothing."""
         return next((model for place, model in self._active.items() if place.served is served), None)

@@ -31,6 +31,8 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 READABLE = ".npy, .npz, .json, .safetensors, .bin, .csv, .txt, .wav, .png or .jpg"
 # What Pillow calls an image of so many channels.
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+# What reading a file of another kind, or for an input of a type that numpy lacks, ends in.
+_UNREADABLE = (ValueError, TypeError, OSError, EOFError, BadZipFile, zlib.error, RecursionError, csv.Error, wave.Error)
 # WAV files hold integers of so many bytes, signed but for the first.
 _WAV_WIDTHS = (1, 2, 3, 4)
 
@@ -83,7 +85,7 @@ def read_input(path: Path, spec: TensorSpec) -> Any:
         raise InputError(f"`{path}` has no known suffix; expected {READABLE}", input=spec.name)
     try:
         return read(path, spec)
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, RecursionError, csv.Error, wave.Error) as error:
+    except _UNREADABLE as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"`{path}` cannot be read: {error}", input=spec.name) from error
@@ -208,10 +210,13 @@ def _table(path: Path, spec: TensorSpec, rows: list[list[str]]) -> np.ndarray:
         )
     dtype = np.dtype(str(spec.dtype))
     try:
-        values = [[int(cell) for cell in row] for row in rows] if dtype.kind in "iu" else rows
-        return _fitted(path, spec, np.array(values, float if dtype.kind == "b" else dtype).astype(dtype))
+        values = np.array([[int(cell) for cell in row] for row in rows] if dtype.kind in "iu" else rows)
+        table = (values if dtype.kind in "iu" else values.astype(float)).astype(dtype)
+        if dtype.kind in "iu" and (table != values).any():
+            raise OverflowError(f"{values[table != values][0]} is out of its range")
     except (ValueError, OverflowError) as error:
         raise InputError(f"`{path}` holds a value that is no {spec.dtype}: {error}", input=spec.name) from error
+    return _fitted(path, spec, table)
 
 
 def _is_number(cell: str) -> bool:

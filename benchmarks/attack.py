@@ -1,0 +1,135 @@
+"""What clients that mean harm cost the others, on our server: a tenant's urgent flood, connections as the server stops.
+
+The flood keeps 40 requests in flight; the other tenant, of the same weight, keeps 4. Its peer is itself alone, in the
+same round. At a stop 16 clients open a connection for each request, until they are told that it is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from serve_client import Outcome, flood, p
+from serve_models import Model, digits, mobilenet
+from serve_servers import DIGITS, Server, ours, started
+from serve_table import row
+from table import publish
+
+_KEYS = {"a": "a" * 64, "b": "b" * 64}
+_LEAST_SHARE, _MOST_P99 = 0.45, 3.0
+
+
+def config(folder: Path) -> Path:
+    """Write the file of two tenants of one weight."""
+    lines = []
+    for name, key in _KEYS.items():
+        lines += [f"[tenants.{name}]", f'keys = ["sha256:{hashlib.sha256(key.encode()).hexdigest()}"]']
+    path = folder / "serve.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+async def _beside(port: int, model: Model, seconds: float, flooding: dict[str, str] | None) -> list[Outcome]:
+    """Return what tenant b gets, alone or while a floods with these headers."""
+    asked = [flood(port, model.raw().text({"X-Api-Key": _KEYS["b"]}), 4, seconds)]
+    if flooding is not None:
+        asked.append(flood(port, model.raw().text({"X-Api-Key": _KEYS["a"], **flooding}), 40, seconds))
+    return (await asyncio.gather(*asked))[0]
+
+
+def tenant_rows(folder: Path, model: Model, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Measure the share of a tenant beside a flood, plain and urgent."""
+    cases: dict[str, dict[str, str] | None] = {"alone": None, "plain": {}, "urgent": {"X-Priority": "1"}}
+    counts: dict[str, list[int]] = {name: [] for name in cases}
+    p99s: dict[str, list[float]] = {name: [] for name in cases}
+    with started(ours(model.path, "--config", str(config(folder)))) as server:
+        asyncio.run(_beside(server.port, model, 1.0, None))  # loads it
+        for _ in range(rounds):
+            for name, flooding in cases.items():
+                answered = [
+                    one.latency_s
+                    for one in asyncio.run(_beside(server.port, model, seconds, flooding))
+                    if one.status == 200
+                ]
+                counts[name].append(len(answered))
+                p99s[name].append(p(answered, 0.99) * 1000)
+    rows = []
+    for name in ("plain", "urgent"):
+        for metric, values, target in (
+            ("answers of b", counts, f">= {_LEAST_SHARE}"),
+            ("p99 of b, ms", p99s, f"<= {_MOST_P99:g}"),
+        ):
+            mine, alone = (statistics.median(values[one]) for one in (name, "alone"))
+            met = mine / alone >= _LEAST_SHARE if values is counts else mine / alone <= _MOST_P99
+            spread = f"{min(values[name]):.4g} to {max(values[name]):.4g}"
+            rows.append(row(f"{model.name}, {name} flood", metric, mine, "b alone", alone, target, met, spread=spread))
+    return rows
+
+
+def _until_told(server: Server, model: Model, seen: Counter[str]) -> None:
+    """Ask on new connections until the server says 503 or is gone."""
+    post = model.raw()
+    while True:
+        connection = HTTPConnection("127.0.0.1", server.port, timeout=10)
+        try:
+            connection.request("POST", post.path, post.body, {**post.headers, "Connection": "close"})
+            status = connection.getresponse().status
+        except ConnectionRefusedError:
+            return
+        except (OSError, HTTPException):
+            seen["reset"] += 1
+        else:
+            if status == 503:
+                return
+        finally:
+            connection.close()
+
+
+def stop_row(model: Model, rounds: int) -> dict[str, Any]:
+    """Count the connections that a stop resets, with and without a delay before the port is closed."""
+    found: dict[str, list[int]] = {"1": [], "0": []}
+    for _ in range(rounds):
+        for delay, resets in found.items():
+            seen: Counter[str] = Counter()
+            with started(ours(model.path, "--drain-delay-s", delay)) as server:
+                clients = [Thread(target=_until_told, args=(server, model, seen)) for _ in range(16)]
+                for client in clients:
+                    client.start()
+                time.sleep(1.0)
+            for client in clients:
+                client.join()
+            resets.append(seen["reset"])
+    mine, other = (sum(found[delay]) / rounds for delay in ("1", "0"))
+    spread = f"{min(found['1'])} to {max(found['1'])} by {min(found['0'])} to {max(found['0'])}"
+    return row("16 clients at SIGTERM", "connections reset", mine, "no delay", other, "0", not mine, spread=spread)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quick", action="store_true", help="at most a minute")
+    arguments = parser.parse_args()
+    rounds, seconds = (2, 2.0) if arguments.quick else (5, 6.0)
+    small = digits(DIGITS)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = [] if arguments.quick else tenant_rows(folder, mobilenet(folder), rounds, seconds)
+        rows += tenant_rows(folder, small, rounds, seconds)
+        rows.append(stop_row(small, rounds))
+    publish(rows, ("edge-infer", "onnxruntime", "uvloop", "httptools"), as_json=arguments.json)
+
+
+if __name__ == "__main__":
+    main()

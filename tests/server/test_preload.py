@@ -61,7 +61,7 @@ def test_the_server_is_ready_once_every_model_has_loaded_or_failed(
         assert get("/livez").status == 200
         release.set()
         wait_until_ready(get)
-        assert json.loads(get("/readyz").body) == {"ready": True}
+        assert json.loads(get("/readyz").body) == {"ready": True, "failed": {"bad": "integrity_error"}}
         assert states(get) == {"bad 1": "UNAVAILABLE", "good 1": "READY"}
         assert "the manifest says" in json.loads(get("/v2/repository/index", "POST", b"").body)[0]["reason"]
         assert get("/v2/models/bad/ready").status == 500

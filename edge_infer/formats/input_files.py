@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.formats import safetensors
-from edge_infer.tensors.arrays import InputChecker, present
+from edge_infer.tensors.arrays import EXTENDED, InputChecker, present
 from edge_infer.tensors.dtypes import DType
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _table(path: Path, spec: TensorSpec, rows: list[list[str]]) -> np.ndarray:
             hint="give numbers; a text as the numbers of its tokens",
             input=spec.name,
         )
-    dtype = np.dtype(str(spec.dtype))
+    dtype = _numpy_dtype(path, spec)
     try:
         values = np.array([[int(cell) for cell in row] for row in rows] if dtype.kind in "iu" else rows)
         table = (values if dtype.kind in "iu" else values.astype(float)).astype(dtype)
@@ -217,6 +217,23 @@ def _table(path: Path, spec: TensorSpec, rows: list[list[str]]) -> np.ndarray:
     except (ValueError, OverflowError) as error:
         raise InputError(f"`{path}` holds a value that is no {spec.dtype}: {error}", input=spec.name) from error
     return _fitted(path, spec, table)
+
+
+def _numpy_dtype(path: Path, spec: TensorSpec) -> np.dtype[Any]:
+    """Return an input's element type as numpy's.
+
+    Raises:
+        InputError: It has none.
+    """
+    import numpy as np
+
+    if spec.dtype in EXTENDED:
+        raise InputError(
+            f"`{path}` cannot be read as {spec.dtype}, which numpy lacks",
+            hint=f"--input {spec.name}=FILE.safetensors",
+            input=spec.name,
+        )
+    return np.dtype(str(spec.dtype))
 
 
 def _is_number(cell: str) -> bool:
@@ -245,7 +262,7 @@ def _wav(path: Path, spec: TensorSpec) -> np.ndarray:
         whole = wide.view("<i4")[:, 0] >> 8
     else:
         whole = np.frombuffer(raw, f"<i{width}")
-    dtype = np.dtype(str(spec.dtype))
+    dtype = _numpy_dtype(path, spec)
     if dtype.kind == "f":
         samples = (whole / float(1 << (8 * width - 1))).astype(dtype)
     elif dtype.kind == "i" and dtype.itemsize >= width:

@@ -132,7 +132,7 @@ def test_a_table_takes_the_shape_of_the_input(tmp_path: Path, text: str, wanted:
         ("-1\n", spec("uint64", "n"), "holds a value that is no uint64"),
         ("99999999999999999999\n", spec("int64", "n"), "holds a value that is no int64"),
         ("1,2,3\n", spec("float32", 1, 4), r"x\.csv` has shape \[1, 3\], which input .* does not take"),
-        ("1\n", spec("bfloat16", "n"), "cannot be read"),
+        ("1\n", spec("bfloat16", "n"), "cannot be read as bfloat16"),
     ],
     ids=["ragged", "empty", "word", "fraction", "large", "negative", "huge", "size", "bfloat16"],
 )

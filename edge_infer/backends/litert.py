@@ -323,7 +323,7 @@ def _delegating(module: Any, delegates: Sequence[tuple[str, Mapping[str, str]]],
     loaded = []
     for library, settings in delegates:
         try:
-            ctypes.PyDLL(library)  # where it is missing, LiteRT's own class fails once more as it is deleted
+            ctypes.PyDLL(library)  # first, because LiteRT's class for a missing library raises again in its destructor
             loaded.append(module.load_delegate(library, settings))
         except (OSError, ValueError, RuntimeError, AttributeError) as error:
             text = " ".join(str(error).split())

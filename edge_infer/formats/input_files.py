@@ -98,7 +98,7 @@ def read_image(path: Path, spec: TensorSpec) -> np.ndarray:
         [channels, height, width] or [height, width, channels]; 0 to 255 for `uint8`, and 0 to 1 for floats.
 
     Raises:
-        InputError: It cannot be read, or the input is no image.
+        InputError: It cannot be read, or the input does not have the shape of an image.
     """
     import numpy as np
 
@@ -127,7 +127,7 @@ def _channels(path: Path, spec: TensorSpec) -> tuple[int, int]:
             if isinstance(dim, int) and dim in _MODES:
                 return axis, dim
     raise InputError(
-        f"`{path}` is an image, and input `{spec}` is none: expected [n, c, h, w] or [n, h, w, c] with 1, 3 or 4 "
+        f"`{path}` is an image, and input `{spec}` is not: expected [n, c, h, w] or [n, h, w, c] with 1, 3 or 4 "
         "channels of uint8 or float",
         hint="save arrays: np.savez(FILE, NAME=array)",
         input=spec.name,

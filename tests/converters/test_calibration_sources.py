@@ -123,6 +123,10 @@ def test_each_sample_of_a_folder_may_have_its_class(tmp_path: Path) -> None:
     assert found.classes is not None
     assert found.classes.tolist() == [1, 2]
 
+    np.savez(tmp_path / "3.npz", x=np.ones(4, np.float32), labels=[1, 2])
+    with pytest.raises(InputError, match="has another shape in each sample"):
+        read_set(tmp_path, [VECTOR])
+
     np.savez(tmp_path / "3.npz", x=np.ones(4, np.float32))
     with pytest.raises(InputError, match=r"3\.npz` has `x`, `1\.npz` has `labels`, `x`"):
         read_set(tmp_path, [VECTOR])

@@ -69,6 +69,25 @@ def with_weight(data: bytes, name: str, factor: float) -> bytes:
     return bytes(proto.SerializeToString())
 
 
+def clipped(folder: Path, **wishes: Any) -> Path:
+    """Convert the net with calibration data that are too small: int8 clips what lies behind conv1."""
+    from edge_infer_converters import convert
+
+    (folder / "net.onnx").write_bytes(net())
+    rng = np.random.default_rng(2)
+    np.savez(folder / "calibration.npz", x=rng.normal(0, 0.02, (32, 1, 8, 8)).astype(np.float32))
+    np.savez(folder / "eval.npz", x=rng.normal(0, 1, (8, 1, 8, 8)).astype(np.float32))
+    convert(
+        folder / "net.onnx",
+        folder / "net.bundle",
+        keep_all=True,
+        calibration=folder / "calibration.npz",
+        evaluation=folder / "eval.npz",
+        **wishes,
+    )
+    return folder / "net.bundle"
+
+
 def golden(data: bytes) -> bytes:
     x = np.random.default_rng(1).normal(0, 1, (2, 1, 8, 8)).astype(np.float32)
     logits = run_onnx(data, {"x": x})["logits"]
@@ -185,21 +204,7 @@ def test_a_gpu_is_compared_with_the_processor_of_the_same_engine(
 
 def test_an_int8_variant_is_mapped_to_the_names_of_the_float_one(tmp_path: Path, verify: Verify) -> None:
     """A range that calibration never saw: what lies behind conv2 is clipped."""
-    from edge_infer_converters import convert
-
-    (tmp_path / "net.onnx").write_bytes(net())
-    rng = np.random.default_rng(2)
-    np.savez(tmp_path / "calibration.npz", x=rng.normal(0, 0.02, (32, 1, 8, 8)).astype(np.float32))
-    np.savez(tmp_path / "eval.npz", x=rng.normal(0, 1, (8, 1, 8, 8)).astype(np.float32))
-    convert(
-        tmp_path / "net.onnx",
-        tmp_path / "net.bundle",
-        format="onnx",
-        precision="fp32,int8",
-        keep_all=True,
-        calibration=tmp_path / "calibration.npz",
-        evaluation=tmp_path / "eval.npz",
-    )
+    clipped(tmp_path, format="onnx", precision="fp32,int8")
 
     arguments = ("--backend", "onnxruntime", "--variant", "onnx/int8", "--bisect")
     code, document, _ = verify(tmp_path / "net.bundle", *arguments)
@@ -285,21 +290,7 @@ def test_what_cannot_be_compared_is_said(
 @pytest.fixture
 def tflite(tmp_path: Path) -> Path:
     """The net as TFLite, its int8 variant by ranges that are too small; and as ONNX."""
-    from edge_infer_converters import convert
-
-    (tmp_path / "net.onnx").write_bytes(net())
-    rng = np.random.default_rng(2)
-    np.savez(tmp_path / "calibration.npz", x=rng.normal(0, 0.02, (32, 1, 8, 8)).astype(np.float32))
-    np.savez(tmp_path / "eval.npz", x=rng.normal(0, 1, (8, 1, 8, 8)).astype(np.float32))
-    convert(
-        tmp_path / "net.onnx",
-        tmp_path / "net.bundle",
-        precision="fp32,fp16,int8",
-        keep_all=True,
-        calibration=tmp_path / "calibration.npz",
-        evaluation=tmp_path / "eval.npz",
-    )
-    return tmp_path / "net.bundle"
+    return clipped(tmp_path, precision="fp32,fp16,int8")
 
 
 def test_tflite_is_bisected_by_the_values_between_its_operators(tflite: Path, verify: Verify) -> None:

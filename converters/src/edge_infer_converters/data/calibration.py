@@ -183,7 +183,14 @@ def _checked_set(arrays: Samples, specs: Sequence[TensorSpec], place: Path, dige
     if count == 0:
         raise InputError(f"`{place}` holds no sample", hint=f"np.savez({place.name!r}, {names[0]}=samples)")
     calls = tuple({name: parts[i] for name, parts in split.items()} for i in range(count))
-    classes = np.asarray(arrays[LABELS]) if LABELS in arrays and LABELS not in names else None
+    given = arrays[LABELS] if LABELS in arrays and LABELS not in names else None
+    if isinstance(given, list):
+        raise InputError(
+            f"`{LABELS}` of `{place}` has another shape in each sample, expected one integer",
+            hint=f"save the index of the right class for each sample: {LABELS}=5",
+            tensor=LABELS,
+        )
+    classes = given
     if classes is not None and (classes.ndim != 1 or classes.dtype.kind not in "iu" or len(classes) % count):
         raise InputError(
             f"`{LABELS}` of `{place}` has dtype {classes.dtype} and shape {classes.shape}, expected {count} integers",

@@ -73,7 +73,7 @@ def _read_sample(file: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
         extra = sorted(arrays.keys() - {spec.name for spec in specs} - {LABELS})
         if extra:
             raise InputError(
-                f"`{file}` has an array `{extra[0]}`, which is no input; the inputs are "
+                f"`{file}` has an array `{extra[0]}`, which is not an input; the inputs are "
                 f"{listed([spec.name for spec in specs])}",
                 hint="save the model's inputs alone",
                 tensor=extra[0],

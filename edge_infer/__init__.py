@@ -9,6 +9,8 @@ print(result["logits"].argmax())
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 __version__ = "0.1.0"
+
+# From 1.29 on ONNX Runtime's own builds report to their maker as soon as the library is loaded, unless this forbids it.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "BackendError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -158,18 +159,42 @@ def test_the_command_line_imports_a_command_only_when_it_is_called() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of /proc")
 def test_the_report_has_the_threads_of_the_engines_pool(write_model: WriteModel) -> None:
+    """A model of one thread is loaded first: the second one then adds its pool only, less the caller's own thread."""
     code = """
 import os, sys
 import edge_infer
 
+one = edge_infer.load(sys.argv[1], threads=1)
 before = len(os.listdir("/proc/self/task"))
-report = edge_infer.load(sys.argv[1]).report()
-print(report.threads, len(os.listdir("/proc/self/task")) - before + 1)
+model = edge_infer.load(sys.argv[1])
+print(model.report().threads, len(os.listdir("/proc/self/task")) - before + 1)
 """
     command = [sys.executable, "-c", code, str(write_model(zoo.mlp()))]
     told, counted = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
     assert told == counted
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the threads of /proc")
+@pytest.mark.parametrize("module", ["numpy", "os"], ids=["binding", "c"])
+def test_the_engine_reports_nothing_to_its_maker(tmp_path: Path, write_model: WriteModel, module: str) -> None:
+    """A reporting library starts a thread for it and writes a number of the device into the user's cache.
+
+    In CI it does not report anyway: the variables that say so are taken away.
+    """
+    code = f"""
+import {module}, os, sys
+import edge_infer
+
+model = edge_infer.load(sys.argv[1], threads=1)
+print(len(os.listdir("/proc/self/task")))
+"""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, str(write_model(zoo.mlp()))]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+
+    assert run.stdout.strip() == "1"
+    assert [path for path in tmp_path.rglob("*") if "Microsoft" in path.parts] == []
 
 
 def test_the_report_has_the_nodes_of_the_processor(write_model: WriteModel) -> None:

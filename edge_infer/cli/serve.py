@@ -182,6 +182,7 @@ def limits_of(options: ServeOptions) -> Limits:
             options.max_rows,
         ),
         options.max_body_mb * 2**20,
+        options.max_json_mb * 2**20,
         options.max_bodies_mb * 2**20,
         cache_bytes=options.cache_mb * 2**20,
         cache_ttl_s=options.cache_ttl_s,

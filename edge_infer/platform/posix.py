@@ -52,3 +52,19 @@ def resident_bytes() -> int | None:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
+
+
+def limit_memory(most: int) -> None:
+    """Let this process have at most so many bytes of data; does nothing where the system has no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def lower_priority() -> None:
+    """Let other processes go first where CPUs are short."""
+    if hasattr(os, "nice"):
+        os.nice(5)

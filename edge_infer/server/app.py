@@ -27,7 +27,7 @@ from edge_infer.server.ingestion.infer_steps import EventEndpoint
 from edge_infer.server.ingestion.memory_budget import MAX_BODIES_BYTES, BodyMemory
 from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
-from edge_infer.server.ingestion.parsers import Parsers
+from edge_infer.server.ingestion.parsers import MAX_JSON_BYTES, Parsers
 from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, AsgiSocket, StreamEndpoint
 from edge_infer.server.metrics.access_log import AccessLog, logged_stream
 from edge_infer.server.metrics.prometheus import Metrics
@@ -71,6 +71,7 @@ class Limits(NamedTuple):
         workers: How many batches run at once; 0 for one per CPU, at most four.
         batch: How requests are batched and how many may wait.
         max_body_bytes: The most bytes that a request may have, packed or not.
+        max_json_bytes: The most bytes that the JSON of a request may have.
         max_bodies_bytes: The most bytes that the bodies of all requests take together until they are answered.
         hang_s: After how long a batch that does not end is given up.
         cache_bytes: The room for each model's answers, which are sent again to requests that are identical, byte for
@@ -86,6 +87,7 @@ class Limits(NamedTuple):
     workers: int = 0
     batch: BatchLimits = BatchLimits()
     max_body_bytes: int = MAX_BODY_BYTES
+    max_json_bytes: int = MAX_JSON_BYTES
     max_bodies_bytes: int = MAX_BODIES_BYTES
     hang_s: float = 60.0
     cache_bytes: int = 0
@@ -242,7 +244,7 @@ def create_app(
         engine.try_version(name, canary)
     context = ServerContext(
         engine,
-        Parsers(),
+        Parsers(limits.max_json_bytes),
         keys,
         BodyMemory(limits.max_bodies_bytes),
         Ledger(Spans(tracer_provider) if tracer_provider is not None else None),
@@ -266,6 +268,7 @@ def create_app(
         try:
             yield
         finally:
+            context.parsers.close()
             engine.close()
 
     routes = Starlette(

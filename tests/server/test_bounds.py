@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 import pytest
 
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
-from edge_infer.server.ingestion.parsers import Parsers
 from edge_infer.server.scheduling.batcher import BatchLimits
 from tests.support.server.bundles import bundle_files, onnx_model, write_bundle
 from tests.support.server.client import OCTETS, Client, ask, row
@@ -54,46 +51,6 @@ def test_a_request_of_too_many_rows_is_refused_by_name(tiny: Path, max_batch_siz
         with stream(server.url) as connection:
             connection.send(framed(1, {"inputs": [entry]}))
             assert answer(connection.recv())[1]["error"] == message
-
-
-def test_few_large_bodies_of_json_are_parsed_at_once_on_all_ways(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    in_thread = Parsers.in_thread
-
-    async def counted(self: Parsers, parse: Any, *arguments: Any) -> Any:
-        asked.append(parse.__name__)
-        return await in_thread(self, parse, *arguments)
-
-    monkeypatch.setattr(Parsers, "in_thread", counted)
-    entry = {"name": "x", "shape": [10_000, 3], "datatype": "FP32", "data": [0.5] * 30_000}
-    body = json.dumps({"inputs": [entry], "parameters": {"steps": 1}}).encode()
-    with ServerThread(create_app({"tiny": tiny})) as server:
-        send = Client(server.url)
-        assert send(DIRECT, "POST", json.dumps({"inputs": [entry]}).encode()).status == 200
-        assert send(EVENTS, "POST", body).status == 200
-        with stream(server.url) as connection:
-            connection.send(framed(1, {"inputs": [entry]}))
-            assert len(answer(connection.recv())[1]["outputs"][0]["data"]) == 30_000
-    assert asked == ["parse", "parse_plan", "parse"]
-
-
-def test_who_parses_a_large_body_waits_until_another_is_done() -> None:
-    running: list[int] = []
-    together = Barrier(4)
-
-    def parse(number: int) -> int:
-        running.append(number)
-        together.wait(30)
-        most = len(running)
-        together.wait(30)
-        running.remove(number)
-        return most
-
-    async def parse_all() -> list[int]:
-        parsers = Parsers()
-        return await asyncio.gather(*(parsers.in_thread(parse, number) for number in range(8)))
-
-    assert asyncio.run(parse_all()) == [4] * 8
 
 
 def test_the_entries_of_a_sequence_are_steps_and_no_rows(tiny: Path) -> None:

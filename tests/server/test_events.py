@@ -15,7 +15,8 @@ from edge_infer.errors import InputError
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.ingestion import infer_steps
-from edge_infer.server.ingestion.infer_steps import parse_plan
+from edge_infer.server.protocol.parsing_process import ParsingProcess
+from edge_infer.server.protocol.steps import parse_plan
 from edge_infer.server.response.writing import write_answer
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tensors.tensor import TensorSpec
@@ -179,12 +180,14 @@ def request(**parameters: Any) -> bytes:
 def test_a_large_body_is_parsed_while_the_server_answers_others(send: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     is_parsing, may_go_on = Event(), Event()
 
+    steps = ParsingProcess.steps
+
     def slowly(*arguments: Any) -> Any:
         is_parsing.set()
         assert may_go_on.wait(20)
-        return parse_plan(*arguments)
+        return steps(*arguments)
 
-    monkeypatch.setattr(infer_steps, "parse_plan", slowly)
+    monkeypatch.setattr(ParsingProcess, "steps", slowly)
     with ThreadPoolExecutor(1) as threads:
         large = threads.submit(ask, send, tensor("x", [1] * 40_000, [20_000, 1, 2]), sequence="x", steps=1)
         assert is_parsing.wait(20)

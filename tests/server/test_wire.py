@@ -360,12 +360,6 @@ def test_a_long_list_takes_little_memory_and_not_the_careful_parser(
     assert peak < 60_000 * 40  # of objects alone there would be more
 
 
-def test_what_is_not_large_waits_for_no_other_however_long_its_tensors_are() -> None:
-    head = json.dumps({"inputs": [{"name": "x"}]}).encode()
-    with fast._careful:
-        assert "Input `x` has datatype null" in outcome(Parser(INPUTS, OUTPUTS).parse, head + bytes(100_000), len(head))
-
-
 def test_too_many_rows_are_refused_before_their_data_is_read() -> None:
     body = json.dumps({"inputs": [{"name": "x", "shape": [5, 3], "datatype": "FP32", "data": ["no number"]}]}).encode()
     with pytest.raises(InputError, match="has 5 rows, the server takes 4"):

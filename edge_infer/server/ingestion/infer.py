@@ -1,8 +1,8 @@
 """The hot path: `POST …/infer`, answered as raw ASGI before any router or layer.
 
 A request's way: its path names a model; the queue is asked whether it has room, before a byte of the body is read; the
-body is read, unpacked and parsed; the request waits for its batch; the outputs are written. Large bodies are parsed
-and written in threads, so that the event loop stays free.
+body is read, unpacked and parsed; the request waits for its batch; the outputs are written. Much JSON is parsed in
+another process and written in a thread, so that the event loop stays free.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class InferEndpoint:
         call: HttpCall,
     ) -> Written:
         head.check_media_type()
-        body = await read_body(receive, head.content_length, self.max_body_bytes, call.grow)
+        most = self.context.parsers.most(head, self.max_body_bytes)
+        body = await read_body(receive, head.content_length, most, call.grow)
         cache = self._cache_of(model)
         if cache is None:
             return await self._compute(model, head, body, call)
@@ -179,12 +180,12 @@ class InferEndpoint:
         call: HttpCall,
     ) -> Written:
         if head.content_encoding:
-            body = await unpacked(body, head.content_encoding, self.max_body_bytes)
+            body = await unpacked(body, head.content_encoding, self.context.parsers.most(head, self.max_body_bytes))
             call.grow(len(body))
         json_length = len(body) if head.json_length is None else head.json_length
         is_large = not head.is_raw and json_length >= LARGE_BYTES
         if is_large:
-            asked = await self.context.parsers.in_thread(self.parse, model, head, body)
+            asked = await self.context.parsers.parse_large(model, body, head.json_length)
         else:
             asked = self.parse(model, head, body)
         answer = await ask(call, asked, call.is_gone)

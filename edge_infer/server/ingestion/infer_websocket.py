@@ -269,7 +269,8 @@ class Stream:
             while not call.hold(model):  # it was replaced meanwhile
                 model = await self._engine.get(self._name, self._version, self.tenant.name)
             if json_length >= LARGE_BYTES:
-                call.asked = await self._parsers.in_thread(self._parsers.of(model).parse, body, json_length)
+                self._parsers.check_length(json_length)
+                call.asked = await self._parsers.parse_large(model, body, json_length)
         except Exception as error:
             self._fail(call, error)
         else:

@@ -257,7 +257,12 @@ def create_app(
     streams = StreamEndpoint(
         context, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
     )
-    metrics = Metrics(engine, triton_names=triton_metric_names, refusals=context.ledger.refusals)
+    metrics = Metrics(
+        engine,
+        triton_names=triton_metric_names,
+        refusals=context.ledger.refusals,
+        held=lambda: context.memory.taken,
+    )
     assets = Assets(EncodedFiles(cache_folder))
     hosted = store or HostedStore()
 

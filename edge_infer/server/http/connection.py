@@ -16,7 +16,7 @@ from edge_infer.errors import EdgeInferError, InputError, QueueFull
 from edge_infer.server.errors import RequestTooSlow, TooManyHeaders, expected
 from edge_infer.server.http.asgi import Bridge, path_of, scope_of
 from edge_infer.server.http.exchange import Exchange
-from edge_infer.server.http.progress import BodyProgress, UnreadAnswers
+from edge_infer.server.http.progress import BodyProgress, Load, UnreadAnswers
 from edge_infer.server.http.refusal import line_of, refusal_of
 from edge_infer.server.http.upgrade import head_of, without_upgrade
 from edge_infer.server.http.websocket import WebSocket
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 #: What the parser reads: nothing (the connection is idle), a head, a body.
 _NOTHING, _HEAD, _BODY = range(3)
+_NO_ROOM = QueueFull(
+    "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
+)
 _NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 
 
@@ -176,6 +179,8 @@ class Connection(asyncio.Protocol):
         if not self.transport.is_closing():
             self._unread.end()
             self.write_due = inf
+            if self._websocket is not None:
+                self._websocket.go_on()
 
     @property
     def is_unread(self) -> bool:
@@ -216,6 +221,26 @@ class Connection(asyncio.Protocol):
             else:
                 self._check_sender()
 
+    def load(self, now: float) -> Load | None:
+        """Return what the server keeps because its client is not done; None for nothing."""
+        if self._websocket is not None and not self.is_unread:
+            return self._websocket.load(now)
+        if self.is_unread or self.write_due < inf:
+            return self._unread.load(now)
+        if self._phase == _BODY and not self.is_paused:
+            return Load(self.body.received, now - self.body.since, self.body.received)
+        return None
+
+    def let_go(self) -> None:
+        """Give back what `load` tells of."""
+        if self.is_unread or self.write_due < inf:
+            self._unread.end()
+            self.transport.abort()
+        elif self._websocket is not None:
+            self._websocket.let_go()
+        else:
+            self._refuse(_NO_ROOM)
+
     def _check_sender(self) -> None:
         if self._phase == _NOTHING:
             self.close()
@@ -233,7 +258,7 @@ class Connection(asyncio.Protocol):
         self.since, self.patience = due, 0.0
 
     def _watch_reader(self) -> None:
-        self.write_due = self.shared.now + self.shared.read_s if self._unread.begin() else inf
+        self.write_due = self.shared.now + self.shared.read_s if self._unread.begin(self.shared.now) else inf
 
     # -- the parser --
 
@@ -308,7 +333,7 @@ class Connection(asyncio.Protocol):
                 self._refuse(InputError("The server is not a proxy", hint="GET or POST, not CONNECT"))
             return  # `_parse` goes on
         self._phase = _BODY
-        self.body.begin()
+        self.body.begin(self.shared.now)
         self.since, self.patience = self.shared.now, self.shared.body_s
         version = parser.get_http_version()
         keep_alive = version == "1.1" and parser.should_keep_alive()
@@ -329,6 +354,7 @@ class Connection(asyncio.Protocol):
         if self._is_over or exchange is None or exchange.is_done:
             return
         exchange.chunks.append(piece)
+        exchange.received += len(piece)
         if exchange.handler is not None:
             exchange.handler.body_arrived()
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from email.utils import formatdate
+from operator import itemgetter
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from edge_infer.server.http.limits import DoorLimits
+    from edge_infer.server.http.progress import Load
 
 log = logging.getLogger(__name__)
 #: How often connections are looked at; more often where a limit of time is shorter.
@@ -21,6 +23,10 @@ _SWEEP_S = 1.0
 _POLL_S = 0.01
 #: How long it waits for those that it cut.
 _ABORT_S = 1.0
+#: Who is let go where memory is short: a client that has taken so long, at less than so many bytes a second.
+_SLOW_S, _BRISK_RATE = 2.0, 1e6
+#: How long it takes until another look for such clients is worth it: one costs a microsecond for each connection.
+_RELIEVE_EVERY_S = 0.1
 
 
 class Swept(Protocol):
@@ -40,6 +46,12 @@ class Swept(Protocol):
 
     def check(self, now: float) -> None:
         """Do what is due: a limit of time is over."""
+
+    def load(self, now: float) -> Load | None:
+        """Return what the server keeps because its client is not done; None for nothing."""
+
+    def let_go(self) -> None:
+        """Give that back, and close."""
 
     def shutdown(self) -> None:
         """Close once the requests that arrived are answered."""
@@ -71,6 +83,7 @@ class Connections:
         self.is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._relieve_again = 0.0
         self._set_clock()
 
     def sweep(self) -> None:
@@ -84,6 +97,30 @@ class Connections:
             except Exception:  # one connection harms no other
                 log.exception("A connection failed")
                 connection.transport.abort()
+
+    def relieve(self, size: int) -> bool:
+        """Let the slowest clients go, to free so many bytes of bodies and answers.
+
+        Returns:
+            Whether that many are free; if not, nobody was let go.
+        """
+        now = monotonic()
+        if now < self._relieve_again:
+            return False
+        slow: list[tuple[float, int, Swept]] = []
+        for connection in self.open:
+            load = connection.load(now)
+            if load is not None and load.seconds >= _SLOW_S and load.moved < _BRISK_RATE * load.seconds:
+                slow.append((load.moved / load.seconds, load.size, connection))
+        if sum(part for _, part, _ in slow) < size:
+            self._relieve_again = now + _RELIEVE_EVERY_S
+            return False
+        for _, part, connection in sorted(slow, key=itemgetter(0)):
+            connection.let_go()
+            size -= part
+            if size <= 0:
+                break
+        return True
 
     def _set_clock(self) -> None:
         self.now = monotonic()

@@ -29,6 +29,10 @@ class Carrier(Protocol):
     transport: Any
     is_paused: bool
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether the client does not read what was sent."""
+
     def answered(self, *, keep_alive: bool) -> None:
         """Go on with the next request, or close."""
 
@@ -77,6 +81,7 @@ class Exchange:
         carrier: As given, as are `method`, `url`, `version`, `headers` and `keep_alive`.
         start: When its head was complete, in seconds of `perf_counter`.
         chunks: The pieces of the body that nobody has taken yet.
+        received: How many bytes of the body arrived.
         is_whole: Whether all of the body arrived.
         is_gone: Whether the client left.
         is_started: Whether a part of the answer was sent.
@@ -96,6 +101,7 @@ class Exchange:
         "is_whole",
         "keep_alive",
         "method",
+        "received",
         "start",
         "url",
         "version",
@@ -120,6 +126,7 @@ class Exchange:
         self._expects = expects
         self.start = perf_counter()
         self.chunks: list[bytes] = []
+        self.received = 0
         self.is_whole = self.is_gone = self.is_started = self.is_done = False
         self.handler: Handler | None = None
 

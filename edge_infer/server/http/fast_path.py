@@ -74,18 +74,23 @@ class DirectRequest(Call):
         self._respond(*self._endpoint.refusal(error), error.code)
 
     def body_arrived(self) -> None:
-        """Parse the body once it is complete, and queue the request."""
-        if not self._exchange.is_whole or self._is_parsed:
+        """Count what arrived; parse the body once it is complete, and queue the request."""
+        if self._is_parsed:
             return
-        self._is_parsed = True
-        model, head = self.model, self.head
+        exchange, model, head = self._exchange, self.model, self.head
         assert model is not None and head is not None
-        body = self._exchange.take_body()
         try:
+            if exchange.received > self._size:
+                self.grow(exchange.received - self._size)
+            if not exchange.is_whole:
+                return
+            self._is_parsed = True
+            body = exchange.take_body()
             head.check_media_type()
             self.asked = self._endpoint.application.parse(model, head, body)
             submit(self, self.asked, self._finish, self._left)
         except Exception as error:
+            self._is_parsed = True
             self._fail(error)
 
     def left(self) -> None:
@@ -243,13 +248,12 @@ class DirectEndpoint:
         if model is None:
             return None
         request = DirectRequest(self, exchange, path, head, tenant)
-        refusal = request.refusal(model) or memory.refusal(head.content_length)
+        refusal = request.refusal(model) or memory.refusal(head.content_length, tenant.name)
         if refusal is not None:
             request.refuse(refusal)
             return None
         if not request.hold(model):
             return None
-        request.take(head.content_length)
         exchange.want_body()
         return request
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
 
     from edge_infer.server.http.limits import DoorLimits
     from edge_infer.server.ingestion.memory_budget import BodyMemory
+
+
+class Load(NamedTuple):
+    """What a client that is not done makes the server keep.
+
+    Attributes:
+        size: The bytes that are kept.
+        seconds: How long it has taken so far.
+        moved: The bytes that it sent or read in that time.
+    """
+
+    size: int
+    seconds: float
+    moved: int
 
 
 class BodyProgress:
@@ -19,16 +33,18 @@ class BodyProgress:
 
     Attributes:
         received: How many bytes of the body arrived.
+        since: When it began, in seconds of `Connections.now`.
     """
 
-    __slots__ = ("_limits", "_required", "_seen", "received")
+    __slots__ = ("_limits", "_required", "_seen", "received", "since")
 
     def __init__(self, limits: DoorLimits) -> None:
         self._limits = limits
-        self.begin()
+        self.begin(0.0)
 
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
         """Start with a new body."""
+        self.since = now
         self.received = self._seen = 0
         self._required = 0.0
 
@@ -53,20 +69,27 @@ class UnreadAnswers:
         limits: The longest pause and the slowest rate.
     """
 
-    __slots__ = ("_least", "_memory", "_transport", "_unread")
+    __slots__ = ("_least", "_memory", "_since", "_transport", "_unread")
 
     def __init__(self, transport: asyncio.WriteTransport, memory: BodyMemory, limits: DoorLimits) -> None:
         self._transport = transport
         self._memory = memory
         self._least = limits.read_timeout_s * limits.min_body_rate
         self._unread = 0
+        self._since = 0.0
 
-    def begin(self) -> bool:
-        """Count what is unread now; return whether there is any."""
+    def begin(self, now: float) -> bool:
+        """Count what is unread now, in seconds of `Connections.now`; return whether there is any."""
         self.end()
+        self._since = now
         self._unread = self._transport.get_write_buffer_size()
         self._memory.taken += self._unread
         return self._unread > 0
+
+    def load(self, now: float) -> Load:
+        """Return what is left unread, and how quickly the client reads."""
+        left = self._transport.get_write_buffer_size()
+        return Load(left, now - self._since, max(0, self._unread - left))
 
     def end(self) -> None:
         """Give the memory back."""

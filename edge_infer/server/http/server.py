@@ -86,6 +86,7 @@ class Server:
         self._tls = None if tls is None else tls.context()
         self._drain_delay_s = drain_delay_s
         self.connections = Connections(app.door)
+        app.direct.context.memory.relieve = self.connections.relieve
         self.is_started = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from websockets.exceptions import SecurityError
@@ -17,6 +18,7 @@ from websockets.server import ServerProtocol
 from edge_infer.errors import InputError, QueueFull
 from edge_infer.server.errors import ClientLeft, RequestTooSlow, TooManyHeaders
 from edge_infer.server.http.exchange import STATUS_LINES
+from edge_infer.server.http.progress import Load
 from edge_infer.server.protocol.requests import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -35,8 +37,15 @@ _POLICY, _UNEXPECTED, _TRY_AGAIN = 1008, 1011, 1013
 _PING_S = _PONG_S = _CLOSE_S = 20.0
 #: How long a client may take to answer a close, once the server stops.
 _LAST_S = 2.0
-#: How many bytes of messages wait before the connection is read no further.
-_MAX_WAITING_BYTES = 2**16
+#: How many bytes of messages wait before the connection is read no further, and what each costs beside its bytes.
+_MAX_WAITING_BYTES, _MESSAGE_COST = 2**16, 64
+#: How much is parsed between two looks at the clock, and for how long in one turn of the event loop: a message of tiny
+#: frames takes a hundred times as long as one of the same size in one frame.
+_PIECE_BYTES, _TURN_S = 8 * 2**10, 0.002
+#: A message may have so many fragments, and one more for each so many bytes.
+_MAX_FRAGMENTS, _FRAGMENT_BYTES = 1024, 1024
+#: How many pings a client may send between two sweeps over the connections, which is about a second.
+_MAX_PINGS = 32
 #: How much of a reason is told: it may quote the request.
 _MAX_REASON = 200
 
@@ -66,14 +75,16 @@ class WebSocket:
         self._response = _handshake(self._frames, head)
         self._response.headers["max-message-bytes"] = str(max_bytes)
         self._messages: deque[bytes | None] = deque()  # None is a text
-        self._parts: list[bytes] = []  # of a message in fragments
+        self._half = bytearray()  # a message whose last fragment is missing
+        self._fragments = 0  # how many of it came
         self._is_text = False  # whether that message is text
         self._is_open = False
-        self._early = b""  # what arrived before the handshake was answered
+        self._unread = b""  # what arrived before the handshake was answered, or is left for the next turn
+        self._has_turn = False  # whether a next turn is to come
+        self._pings, self._pings_since = 0, 0.0
         self._reader: asyncio.Future[None] | None = None
         self._is_over = self._is_closing = self._is_pinged = False
         self._unparsed = 0  # the bytes of half a frame
-        self._half = 0  # those of half a message
         self._waiting = self._held = 0
         self._half_since = 0.0
         self._half_due = inf
@@ -89,10 +100,7 @@ class WebSocket:
         self._frames.send_response(self._response)
         self._flush()
         self._is_open = True
-        early, self._early = self._early, b""
-        if early:
-            self.feed(early)
-        self._carrier.read_on()
+        self.go_on()
 
     async def refuse(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Answer the handshake with an error, and close."""
@@ -120,7 +128,7 @@ class WebSocket:
         if not self._messages:
             self._waiting = 0
             self._count()
-            self._carrier.read_on()
+            self.go_on()
         return message
 
     async def send(self, data: bytes) -> None:
@@ -141,6 +149,10 @@ class WebSocket:
             self._frames.send_close(code, reason)
             self._flush()
             self._close_within(_CLOSE_S)
+            self._messages.clear()  # what is not taken would keep the client's own close from being read
+            self._waiting = 0
+            self._count()
+            self.go_on()
 
     # -- what its connection tells --
 
@@ -148,23 +160,48 @@ class WebSocket:
         """Parse what arrived."""
         if self._is_over:
             return
-        if not self._is_open:
-            self._early += data
+        if not self._is_open or self._unread:
+            self._unread += data
             return
-        self._frames.receive_data(data)
-        self._unparsed += len(data)
         self._is_pinged = False
         self._quiet_due = self._after(_PING_S)
-        for frame in self._frames.events_received():
-            assert isinstance(frame, Frame)
-            self._unparsed -= _wire_bytes(len(frame.data))
-            if frame.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
-                self._add(bytes(frame.data), is_text=frame.opcode is Opcode.TEXT, is_last=frame.fin)
-            elif frame.opcode is Opcode.CLOSE:
-                self._end()
+        until = perf_counter() + _TURN_S
+        at = 0
+        while at < len(data) and not self._is_over:
+            if at and (perf_counter() > until or not self._may_read):
+                self._unread = data[at:]
+                self._carrier.pause_reading()
+                break
+            self._parse(data[at : at + _PIECE_BYTES])
+            at += _PIECE_BYTES
         self._flush()
         self._count()
         self._look()
+        if not self._may_read:
+            self._carrier.pause_reading()
+        elif self._unread:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Read on, unless messages wait or the client does not read; first what is left of the last turn."""
+        if not self._may_read or self._has_turn:
+            return
+        if self._unread:
+            self._has_turn = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+        else:
+            self._carrier.read_on()
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        data, self._unread = self._unread, b""
+        self.feed(data)
+        if not self._unread:
+            self.go_on()
+
+    @property
+    def _may_read(self) -> bool:
+        return self._waiting <= _MAX_WAITING_BYTES and not self._carrier.is_unread
 
     def lost(self) -> None:
         """Take note that the connection is closed."""
@@ -210,25 +247,57 @@ class WebSocket:
                     self._flush()
         self._look()
 
+    def load(self, now: float) -> Load | None:
+        """Return what the server keeps of a message that is not whole; None for nothing."""
+        half = len(self._half) + self._unparsed
+        return Load(half, now - self._half_since, half) if half else None
+
+    def let_go(self) -> None:
+        """Close it, as there is no room for half a message."""
+        self._fail(_TRY_AGAIN, QueueFull.code, "there is no room for half a message")
+
     # -- frames --
 
+    def _parse(self, data: bytes) -> None:
+        self._frames.receive_data(data)
+        self._unparsed += len(data)
+        for frame in self._frames.events_received():
+            assert isinstance(frame, Frame)
+            self._unparsed -= _wire_bytes(len(frame.data))
+            if frame.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
+                self._add(bytes(frame.data), is_text=frame.opcode is Opcode.TEXT, is_last=frame.fin)
+            elif frame.opcode is Opcode.PING:
+                self._count_ping()
+            elif frame.opcode is Opcode.CLOSE:
+                self._end()
+
     def _add(self, data: bytes, *, is_text: bool, is_last: bool) -> None:
-        if is_last and not self._parts:
+        if is_last and not self._fragments:
             message = data
         else:
-            self._is_text = is_text or (self._is_text and bool(self._parts))
-            self._parts.append(data)
-            self._half += len(data)
+            self._is_text = is_text or (self._is_text and self._fragments > 0)
+            self._half += data
+            self._fragments += 1
+            if self._fragments > _MAX_FRAGMENTS + len(self._half) // _FRAGMENT_BYTES:
+                self._fail(_POLICY, InputError.code, "a message is in too many fragments")
             if not is_last:
                 return
-            message, is_text = b"".join(self._parts), self._is_text
-            self._parts, self._half = [], 0
+            message, is_text = bytes(self._half), self._is_text
+            self._half, self._fragments = bytearray(), 0
         self._half_since = self._carrier.shared.now
+        if self._is_closing:
+            return
         self._messages.append(None if is_text else message)
-        self._waiting += len(message)
-        if self._waiting > _MAX_WAITING_BYTES:
-            self._carrier.pause_reading()
+        self._waiting += len(message) + _MESSAGE_COST
         self._wake()
+
+    def _count_ping(self) -> None:
+        now = self._carrier.shared.now
+        if now != self._pings_since:
+            self._pings, self._pings_since = 0, now
+        self._pings += 1
+        if self._pings > _MAX_PINGS:
+            self._fail(_POLICY, InputError.code, "too many pings")
 
     def _flush(self) -> None:
         """Send what `websockets` wants to be sent; an empty piece stands for the end of the connection."""
@@ -264,26 +333,26 @@ class WebSocket:
 
     def _count(self) -> None:
         """Count what is held of messages that are not whole, or not taken; end one that finds no room for its half."""
-        half = self._half + self._unparsed
+        half = len(self._half) + self._unparsed
         held = half + self._waiting
         is_more = held > self._held
         if not self._held:
             self._half_since = self._carrier.shared.now
         self._memory.taken += held - self._held
         self._held = held
-        if not half:
+        if not half and not self._fragments:
             self._half_due = inf
             return
         if self._half_due == inf:
             self._half_due = self._after(self._carrier.shared.limits.body_timeout_s)
-        if is_more and half > LARGE_BYTES and self._memory.is_over(held):
-            self._fail(_TRY_AGAIN, QueueFull.code, "there is no room for half a message")
+        if is_more and half > LARGE_BYTES and self._memory.refusal(0, own=held):
+            self.let_go()
 
     def _check_half(self) -> None:
         """Close where a message took longer to arrive than its length takes."""
         shared = self._carrier.shared
         limits = shared.limits
-        left = self._half_since + limits.body_timeout_s + (self._half + self._unparsed) / limits.min_body_rate
+        left = self._half_since + limits.body_timeout_s + (len(self._half) + self._unparsed) / limits.min_body_rate
         if self._carrier.is_paused:  # it is the server that reads nothing for now
             self._half_due = self._after(limits.body_timeout_s)
         elif left > shared.now:

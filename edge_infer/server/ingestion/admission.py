@@ -105,7 +105,18 @@ class Call:
     def take(self, size: int) -> None:
         """Take memory for so many bytes more, room or not."""
         self._size += size
-        self.context.memory.taken += size
+        self.context.memory.take(size, self.tenant.name)
+
+    def check_room(self, declared: int) -> None:
+        """Refuse a body that is not there yet, where there is no room for it now; nothing is kept free for it.
+
+        Raises:
+            QueueFull: There is no room.
+        """
+        if declared > 0:
+            refusal = self.context.memory.refusal(declared, self.tenant.name)
+            if refusal is not None:
+                raise refusal
 
     def grow(self, size: int) -> None:
         """Take memory for so many bytes more.
@@ -113,10 +124,7 @@ class Call:
         Raises:
             QueueFull: There is no room.
         """
-        memory = self.context.memory
-        memory.taken -= self._size
-        refusal = memory.refusal(self._size + size)
-        memory.taken += self._size
+        refusal = self.context.memory.refusal(size, self.tenant.name, self._size)
         if refusal is not None:
             raise refusal
         self.take(size)
@@ -163,7 +171,7 @@ class Call:
 
     def close(self) -> None:
         """Give back the body's memory and the model; once more does nothing."""
-        self.context.memory.taken -= self._size
+        self.context.memory.take(-self._size, self.tenant.name)
         self._size = 0
         self.release()
 

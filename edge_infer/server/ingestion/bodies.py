@@ -46,7 +46,7 @@ async def read_body(receive: Receive, declared: int, limit: int, grow: Callable[
         receive: ASGI's.
         declared: Its `Content-Length`, -1 where there is none.
         limit: The most bytes.
-        grow: Takes memory for so many bytes more; None not to count them.
+        grow: Takes memory for so many bytes that arrived; None not to count them.
 
     Raises:
         PayloadTooLarge: It has more bytes than the limit.
@@ -55,9 +55,6 @@ async def read_body(receive: Receive, declared: int, limit: int, grow: Callable[
     """
     if declared > limit:
         raise too_large(limit, declared)
-    counted = max(declared, 0)
-    if grow is not None:
-        grow(counted)
     chunks: list[bytes] = []
     size, has_more = 0, True
     while has_more:
@@ -69,9 +66,8 @@ async def read_body(receive: Receive, declared: int, limit: int, grow: Callable[
         size += len(chunks[-1])
         if size > limit:
             raise too_large(limit)
-        if grow is not None and size > counted:
-            grow(size - counted)
-            counted = size
+        if grow is not None:
+            grow(len(chunks[-1]))
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

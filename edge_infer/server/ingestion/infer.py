@@ -132,6 +132,7 @@ class InferEndpoint:
     ) -> Written:
         head.check_media_type()
         most = self.context.parsers.most(head, self.max_body_bytes)
+        call.check_room(head.content_length)
         body = await read_body(receive, head.content_length, most, call.grow)
         cache = self._cache_of(model)
         if cache is None:

@@ -72,6 +72,7 @@ class EventEndpoint:
         head.check_media_type()
         parsers = self._context.parsers
         most = parsers.most(head, self._max_body_bytes)
+        call.check_room(head.content_length)
         body = await read_body(receive, head.content_length, most, call.grow)
         if head.content_encoding:
             body = await unpacked(body, head.content_encoding, most)

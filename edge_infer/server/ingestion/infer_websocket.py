@@ -147,7 +147,7 @@ class Stream:
         self._in_flight = 0
         self._bytes = 0
         self._unsent = 0  # the part of these that is answers
-        self._is_gone = False
+        self._is_gone = self._is_ending = False
         self._done: list[bytes] = []
         self._has_done = asyncio.Event()
         self._has_room = asyncio.Event()
@@ -168,7 +168,8 @@ class Stream:
                 task.cancel()
 
     async def drain(self) -> None:
-        """Wait until everything in flight was sent, and close."""
+        """Read no more, wait until everything in flight was sent, and close."""
+        self._is_ending = True
         await self._is_empty.wait()
         if not self._is_gone:
             await self._close(_GOING_AWAY, "the server is stopping")
@@ -195,6 +196,9 @@ class Stream:
                     return
                 self._begin(number, data[start:offset], json_length)
                 if self._is_gone:  # what it sent before it left is of no use to anybody
+                    return
+                if self._is_ending:  # else one that goes on sending would always have a refusal in flight
+                    await self._is_empty.wait()
                     return
                 if self._in_flight >= self._max_in_flight or self._bytes >= MAX_STREAM_BYTES:
                     await self._wait_for_room(size - offset)

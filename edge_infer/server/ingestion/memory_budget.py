@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edge_infer.errors import QueueFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: The most bytes, unless the caller says otherwise: eight bodies of the largest size.
 MAX_BODIES_BYTES = 512 * 2**20
+#: The part of the bytes that a tenant may have once half of them are taken.
+_TENANTS_PART = 1 / 8
 
 
 class BodyMemory:
     """Counts the bytes of bodies that are read, wait or run, and of unsent answers, in the event loop's thread.
+
+    A body counts as it arrives, not as it is announced.
 
     Args:
         most: The most bytes. A body that is alone is taken though it has more: its own limit is another.
 
     Attributes:
         taken: The bytes now.
+        relieve: Lets slow clients go, to free so many bytes; returns whether it could. None where nobody can.
     """
 
     def __init__(self, most: int = MAX_BODIES_BYTES) -> None:
         self._most = most
         self.taken = 0
+        self.relieve: Callable[[int], bool] | None = None
+        self._of_tenants: dict[str, int] = {}
 
-    def refusal(self, size: int) -> QueueFull | None:
-        """Return the error for a body for which there is no room now; else None."""
-        if not self.taken or self.taken + size <= self._most:
+    def refusal(self, size: int, tenant: str = "", own: int = 0) -> QueueFull | None:
+        """Return the error for bytes for which there is no room now, even without the slowest clients; else None.
+
+        Args:
+            size: How many they are.
+            tenant: Whose they are; empty for anybody's.
+            own: How many bytes their request has already: one that is alone has room.
+        """
+        taken = self.taken + size
+        if tenant and 2 * taken > self._most and self.taken > own:
+            part = int(self._most * _TENANTS_PART)
+            if self._of_tenants.get(tenant, 0) + size > part:
+                return QueueFull(
+                    f"The requests and answers of `{tenant}` fill the {part} bytes that there are for a tenant",
+                    hint="come back after `Retry-After`, or send smaller batches",
+                    expected=part,
+                )
+        if taken <= self._most or self.taken <= own:
+            return None
+        if self.relieve is not None and self.relieve(taken - self._most):
             return None
         return QueueFull(
             f"Requests that wait and answers that nobody reads fill the {self._most} bytes that there are for them",
@@ -32,11 +61,13 @@ class BodyMemory:
             expected=self._most,
         )
 
+    def take(self, size: int, tenant: str = "") -> None:
+        """Count so many bytes more, or less where they are negative."""
+        self.taken += size
+        if tenant:
+            self._of_tenants[tenant] = self._of_tenants.get(tenant, 0) + size
+
     @property
     def is_short(self) -> bool:
         """Whether more than half of the bytes are taken."""
         return 2 * self.taken > self._most
-
-    def is_over(self, part: int) -> bool:
-        """Tell whether so many of the bytes that are taken are beyond the most; who is alone never is."""
-        return self.taken > max(self._most, part)

@@ -42,12 +42,19 @@ class Metrics:
         engine: The models.
         triton_names: Whether to add the names that dashboards made for Triton read.
         refusals: Counts by code of the requests that no model's statistics have.
+        held: Tells how many bytes of bodies and answers are in memory.
     """
 
     def __init__(
-        self, engine: Engine, *, triton_names: bool = False, refusals: Mapping[str, int] | None = None
+        self,
+        engine: Engine,
+        *,
+        triton_names: bool = False,
+        refusals: Mapping[str, int] | None = None,
+        held: Callable[[], int] = int,
     ) -> None:
         self._engine = engine
+        self._held = held
         self._refusals: Mapping[str, int] = {} if refusals is None else refusals
         self._triton_names = triton_names
         self._registry = CollectorRegistry(auto_describe=False)
@@ -99,6 +106,9 @@ class Metrics:
             workers.add_metric([name], dispatcher.workers)
             busy.add_metric([name], dispatcher.scheduler.running)
         yield from (workers, busy)
+        held = GaugeMetricFamily("edge_infer_held_bytes", "Bytes of bodies and of answers that are not taken yet")
+        held.add_metric([], self._held())
+        yield held
 
 
 def _variants(models: list[LoadedModel]) -> Iterator[Metric]:

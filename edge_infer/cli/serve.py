@@ -180,6 +180,7 @@ def limits_of(options: ServeOptions) -> Limits:
             options.max_wait_ms,
             options.refuse_nan,
             options.max_rows,
+            options.max_answer_mb * 2**20,
         ),
         options.max_body_mb * 2**20,
         options.max_json_mb * 2**20,

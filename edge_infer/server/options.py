@@ -68,6 +68,7 @@ class ServeOptions:
     max_body_mb: int = _option(64, "The most MiB of a request's body.", 1)
     max_json_mb: int = _option(16, "The most MiB of a request's JSON; tensors in binary are not JSON.", 1)
     max_bodies_mb: int = _option(512, "The most MiB of all bodies that are read or wait; the rest get 503.", 1)
+    max_answer_mb: int = _option(64, "The most MiB of an answer's tensors, or of its JSON; 0 for any number.", 0)
     max_in_flight: int = _option(256, "The most requests of one WebSocket that wait or run; more are not read.", 1)
     max_streams: int = _option(1024, "The most WebSockets at once.", 0)
     variant: str = _option("", "The variant to run, such as onnx/fp32; default: the one chosen for here.", metavar="ID")

@@ -105,7 +105,7 @@ def connected(server: ServerThread) -> socket.socket:
 def test_a_body_for_which_there_is_no_memory_is_refused_before_it_comes(
     tiny: Path, gate: Gate, path: str, more: str, sent: bytes
 ) -> None:
-    app = create_app({"tiny": tiny}, limits=limits()._replace(max_bodies_bytes=100))
+    app = create_app({"tiny": tiny}, limits=limits()._replace(max_bodies_bytes=200))  # and answers
     memory = app.direct.context.memory
     with ServerThread(app) as server, ThreadPoolExecutor(2) as threads:
         send = Client(server.url)
@@ -113,7 +113,7 @@ def test_a_body_for_which_there_is_no_memory_is_refused_before_it_comes(
         first = threads.submit(send, DIRECT, "POST", row(1.0, 4), content_type=OCTETS)
         assert gate.entered.wait(60)
         second = threads.submit(send, APPLICATION, "POST", row(2.0, 4), content_type=OCTETS)
-        wait_until(lambda: memory.taken >= 96)
+        wait_until(lambda: memory.taken >= 192)
         with connected(server) as connection:
             connection.sendall(request_head(path, more) + sent)
             text = connection.recv(65536)
@@ -130,7 +130,7 @@ def test_a_body_for_which_there_is_no_memory_is_refused_before_it_comes(
 
 
 def test_a_request_of_a_stream_for_which_there_is_no_memory_is_refused(tiny: Path, gate: Gate) -> None:
-    app = create_app({"tiny": tiny}, limits=limits()._replace(max_bodies_bytes=30))
+    app = create_app({"tiny": tiny}, limits=limits()._replace(max_bodies_bytes=60))
     with ServerThread(app) as server:
         Client(server.url)("/v2/models/tiny/ready")
         with stream(server.url) as connection:

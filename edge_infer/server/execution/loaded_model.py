@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
 from edge_infer.errors import BackendError, EdgeInferError, ExecutionError, InputError, OutOfMemory
 from edge_infer.runtime.load import load
+from edge_infer.server.execution.answer_size import AnswerSize
 from edge_infer.server.execution.batch_probe import Probe, probe
 from edge_infer.server.execution.run_batch import has_batch_axis
 from edge_infer.server.execution.statistics import Statistics
@@ -83,6 +84,7 @@ class LoadedModel:
         fast_reason: Why the one that was asked for is not used; empty where it is, or none was.
         has_rows: Whether the first dimension of its tensors is that of a batch, as far as is known.
         max_rows: The most rows of a request; 0 for any number, or where the first dimension may be something else.
+        answer_size: Tells how large its answers are.
         in_flight: How many of its requests are read, wait or run.
         running: How many of its batches run, those that hang too, or are offered to a worker.
         is_retired: Whether another took its place; it closes when nothing is in flight any more.
@@ -105,6 +107,7 @@ class LoadedModel:
         was_tried = limits.max_batch_size > 1
         self.has_rows = not measured.reason if was_tried else has_batch_axis(self.inputs, self.outputs)
         self.max_rows = limits.max_rows if self.has_rows else 0
+        self.answer_size = AnswerSize(self.inputs, self.outputs, limits.max_answer_bytes)
         self.batcher = DynamicBatcher(limits)
         self.batcher.max_batch_size = measured.batch_size
         self.batcher.expect(measured.row_s)

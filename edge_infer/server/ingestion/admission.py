@@ -71,7 +71,18 @@ class Call:
         model: The model that it is for, once that is known.
     """
 
-    __slots__ = ("_is_held", "_is_rejected", "_size", "context", "head", "model", "path", "start", "tenant")
+    __slots__ = (
+        "_expected",
+        "_is_held",
+        "_is_rejected",
+        "_size",
+        "context",
+        "head",
+        "model",
+        "path",
+        "start",
+        "tenant",
+    )
 
     def __init__(
         self,
@@ -87,7 +98,7 @@ class Call:
         self.tenant = tenant
         self.start = perf_counter() if start is None else start
         self.model: LoadedModel | None = None
-        self._size = 0
+        self._size = self._expected = 0
         self._is_held = self._is_rejected = False
 
     def refusal(self, model: LoadedModel) -> EdgeInferError | None:
@@ -128,6 +139,15 @@ class Call:
         if refusal is not None:
             raise refusal
         self.take(size)
+
+    def expect(self, size: int) -> None:
+        """Take memory for an answer of so many bytes, in the place of the last one that was expected.
+
+        Raises:
+            QueueFull: There is no room.
+        """
+        self.grow(size - self._expected)
+        self._expected = size
 
     def answered(self, timings: Timings, serialization_s: float, variant: str, start: float | None = None) -> float:
         """Take note of an answer; return the seconds that it took.
@@ -172,7 +192,7 @@ class Call:
     def close(self) -> None:
         """Give back the body's memory and the model; once more does nothing."""
         self.context.memory.take(-self._size, self.tenant.name)
-        self._size = 0
+        self._size = self._expected = 0
         self.release()
 
 

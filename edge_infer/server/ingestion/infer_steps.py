@@ -118,7 +118,8 @@ class EventEndpoint:
             asked = plan.request._replace(inputs=current, outputs=needed)
             answer = await ask(call, asked, is_gone, start, run)
             written_at = perf_counter()
-            to_write = (model.name, model.version, plan.request, answer.outputs, model.outputs, answer.variant)
+            known = (model.name, model.version, plan.request)
+            to_write = (*known, answer.outputs, model.outputs, answer.variant, model.answer_size.most)
             if takes_long(plan.request, answer, is_raw=False):
                 data, _ = await asyncio.to_thread(write_answer, *to_write)
             else:

@@ -381,7 +381,8 @@ def _written(model: LoadedModel, asked: InferRequest, result: Answer, is_raw: bo
     start = perf_counter()
     if is_raw:
         return _Written(octets(result.outputs[model.outputs[0].name]), 0, perf_counter() - start)
-    body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs, result.variant)
+    most = model.answer_size.most
+    body, length = write_answer(model.name, model.version, asked, result.outputs, model.outputs, result.variant, most)
     return _Written(body, len(body) if length is None else length, perf_counter() - start)
 
 

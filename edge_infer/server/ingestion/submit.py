@@ -14,6 +14,7 @@ from edge_infer.server.scheduling.request import Answer, Request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from edge_infer.server.execution.answer_size import AnswerSize
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.ingestion.admission import Call
     from edge_infer.server.protocol.requests import InferRequest
@@ -42,6 +43,7 @@ def submit(
         run: Runs it alone instead of the model's session.
 
     Raises:
+        PayloadTooLarge: Its answer would be too large.
         QueueFull: There is no room.
         DeviceLost: The device has failed.
     """
@@ -54,6 +56,10 @@ def submit(
     if run is not None:
         rows, key = 1, None
     timeout_s = asked.timeout_s or head.timeout_s
+    size = model.answer_size
+    call.expect(size.before(asked.inputs, asked.outputs))
+    if not size.is_known:
+        finish = _counted(call, size, finish)
     request = Request(
         asked.inputs,
         asked.outputs,
@@ -70,6 +76,22 @@ def submit(
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer
         _answer_in_time(model, request, request.deadline - perf_counter())
+
+
+def _counted(
+    call: Call, size: AnswerSize, finish: Callable[[Answer | EdgeInferError], None]
+) -> Callable[[Answer | EdgeInferError], None]:
+    """Count outputs once they are there; too many are an error."""
+
+    def counted(result: Answer | EdgeInferError) -> None:
+        if not isinstance(result, EdgeInferError):
+            try:
+                call.take(size.after(result.outputs))
+            except EdgeInferError as error:
+                result = error
+        finish(result)
+
+    return counted
 
 
 def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
@@ -105,6 +127,7 @@ async def ask(
         run: Runs it alone instead of the model's session.
 
     Raises:
+        PayloadTooLarge: Its answer is too large.
         QueueFull: There is no room.
         DeadlineExceeded: There is no answer in time.
         EdgeInferError: The model failed.

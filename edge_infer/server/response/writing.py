@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy
 
+from edge_infer.errors import PayloadTooLarge
 from edge_infer.formats.safetensors import write_strings
 from edge_infer.server.protocol.head import JSON, OCTETS
 from edge_infer.server.protocol.requests import LARGE_BYTES
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder().encode
 _FEW = 64
+#: How many numbers of a long list are written at once: about a millisecond.
+_PIECE = 8192
 #: JSON writes a number in up to so many bytes.
 _BYTES_OF_NUMBER = 8
 _FLOATS = (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
@@ -74,7 +77,13 @@ def write(model: LoadedModel, head: RequestHead, asked: InferRequest, answer: An
         ]
     else:
         body, json_length = write_answer(
-            model.name, model.version, asked, answer.outputs, model.outputs, answer.variant
+            model.name,
+            model.version,
+            asked,
+            answer.outputs,
+            model.outputs,
+            answer.variant,
+            model.answer_size.most,
         )
         headers = [(b"content-type", JSON.encode() if json_length is None else OCTETS.encode())]
         if json_length is not None:
@@ -106,6 +115,7 @@ def write_answer(
     outputs: Mapping[str, Array],
     specs: Sequence[TensorSpec],
     variant: str = "",
+    most: int = 0,
 ) -> tuple[bytes, int | None]:
     """Write the body of an answer: the outputs in the order that was asked for, else the model's.
 
@@ -116,9 +126,13 @@ def write_answer(
         outputs: The outputs by name.
         specs: The model's outputs.
         variant: What ran, where the model has several variants that take turns.
+        most: The most bytes of JSON; 0 for any number.
 
     Returns:
         The body, and how many bytes of it are JSON where binary tensors follow, else None.
+
+    Raises:
+        PayloadTooLarge: The JSON has more bytes.
     """
     names = request.outputs if request.outputs is not None else [spec.name for spec in specs]
     dtypes = {spec.name: spec.dtype for spec in specs}
@@ -137,13 +151,30 @@ def write_answer(
             entry["parameters"] = {"binary_data_size": len(data)}
             chunks.append(data)
         else:
-            entry["data"] = flat(value)
+            entry["data"] = flat(value) if value.size <= _PIECE else _in_pieces(value, most)
         entries.append(entry)
     document["outputs"] = entries
     head = _encode(document)
     if not chunks:
         return head, None
     return b"".join((head, *chunks)), len(head)
+
+
+def _in_pieces(value: Array, most: int) -> msgspec.Raw:
+    """Write a long list piece by piece, between which other threads run: in one go they would wait for all of it."""
+    elements: Any = flat(value) if isinstance(value, Tensor) else value.reshape(-1)
+    pieces, size = [], 0
+    for at in range(0, value.size, _PIECE):
+        part = elements[at : at + _PIECE]
+        pieces.append(_encode(part if isinstance(part, list) else flat(part))[1:-1])
+        size += len(pieces[-1])
+        if most and size > most:
+            raise PayloadTooLarge(
+                f"The JSON of the answer has more than {most} bytes",
+                hint='ask for the tensors in binary: `"parameters": {"binary_data_output": true}`',
+                expected=most,
+            )
+    return msgspec.Raw(b"[%b]" % b",".join(pieces))
 
 
 def flat(value: Array) -> list[Any]:

@@ -43,6 +43,7 @@ class BatchLimits(NamedTuple):
         refuses_nan: Whether an answer with a NaN in it is a failure of the model.
         max_rows: The most rows of one request; 0 for any number. It runs alone, and others wait for all of it: 16384
             are 512 of the largest batches.
+        max_answer_bytes: The most bytes of one answer's tensors, and of its JSON; 0 for any number.
     """
 
     max_batch_size: int = 32
@@ -51,6 +52,7 @@ class BatchLimits(NamedTuple):
     max_wait_ms: float = 0.0
     refuses_nan: bool = False
     max_rows: int = 16384
+    max_answer_bytes: int = 64 * 2**20
 
 
 class DynamicBatcher:

@@ -125,12 +125,14 @@ def test_quick_clients_are_not_let_go(tiny: Path) -> None:
     with served(tiny) as (server, app), connected(server) as one, connected(server) as other:
         memory = app.direct.context.memory
         for connection, count in ((one, 1), (other, 2)):
-            connection.sendall(HEAD % (PATHS[0], 516_000) + b"\0" * 500_000)
-            wait_until(partial(holds, memory, (count) * 500_000))
+            connection.sendall(HEAD % (PATHS[0], 312_000) + b"\0" * 300_000)
+            wait_until(partial(holds, memory, count * 300_000))
         assert ask(server, 1.0).status == 200
-        refused = Client(server.url)(PATHS[0].decode(), "POST", row(1.0, 6000), content_type="application/octet-stream")
+        refused = Client(server.url)(
+            PATHS[0].decode(), "POST", row(1.0, 40_000), content_type="application/octet-stream"
+        )
         assert refused.status == 503
-        one.sendall(b"\0" * 16_000)
+        one.sendall(b"\0" * 12_000)
         assert one.recv(12) == b"HTTP/1.1 200"
 
 
@@ -163,7 +165,7 @@ def test_a_tenants_bodies_are_counted_by_its_key(tiny: Path) -> None:
                 wait_until(partial(holds, memory, (number + 1) * 200_000))
             statuses = {
                 key: Client(server.url)(
-                    PATHS[0].decode(), "POST", row(1.0, 10_800), content_type="application/octet-stream", x_api_key=key
+                    PATHS[0].decode(), "POST", row(1.0, 5400), content_type="application/octet-stream", x_api_key=key
                 ).status
                 for key in ("a", "b")
             }
@@ -206,9 +208,9 @@ def test_a_flood_of_tiny_frames_ends_its_stream(tiny: Path, frames: bytes, code:
 
 
 def test_a_message_in_many_pieces_is_one_message(tiny: Path) -> None:
-    body = row(1.0, 50_000)
+    body = row(1.0, 30_000)[:-12] + row(2.0)
     data = FRAME.pack(1, 0, len(body)) + body
-    pieces = [data[at : at + 1000] for at in range(0, len(data), 1000)]
+    pieces = [data[at : at + 1004] for at in range(0, len(data), 1004)]
     with served(tiny) as (server, _), streaming(server) as connection:
         for number, piece in enumerate(pieces):
             first = (0x02 if number == 0 else 0x00) | (0x80 if number == len(pieces) - 1 else 0)

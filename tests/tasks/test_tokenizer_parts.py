@@ -166,8 +166,9 @@ def test_a_pre_tokenizer_makes_the_same_words(name: str) -> None:
         assert [word for word, _, _ in step([(text, None, True)]) if word] == [word for word, _ in expected], text
 
 
-TOKENS = ["hello", "##world", "▁the", "▁▁end", "Ġcat", "</w>", "a</w>", "<0xE2>", "<0x82>", "<0xAC>", "<0xC3>", "x", "x",
-          "<pad>", "|", " ", " n't", " .", "do not", "é", "Ã©", "ÿ", "", "<0x4>", "<0xZZ>", "<0x+4>", "▁"]  # fmt: skip
+TOKENS = ["hello", "##world", "▁the", "▁▁end", "Ġcat", "</w>", "a</w>", "<0xE2>", "<0x82>", "<0xAC>", "<0xC3>",
+          "x", "x", "<pad>", "|", " ", " n't", " .", "do not", "é", "Ã©", "ÿ", "", "<0x4>", "<0xZZ>",
+          "<0x+4>", "▁"]  # fmt: skip
 DECODERS: dict[str, Any] = {
     "BPEDecoder": decoders.BPEDecoder(),
     "ByteFallback": decoders.ByteFallback(),
@@ -229,30 +230,40 @@ def test_a_post_processor_puts_the_same_around(kind: str, post: Any, special: bo
     mine = Tokenizer.from_bytes(written(theirs))
 
     for text in SENTENCES:
-        for pair in ((text,), (text, SENTENCES[0]), (" ", text), (" a", "  b")):
-            expected = theirs.encode(*pair, add_special_tokens=special)
-            found = mine.encode(*pair, add_special_tokens=special, offsets=True)
+        for first, second in ((text, None), (text, SENTENCES[0]), (" ", text), (" a", "  b")):
+            expected = theirs.encode(first, second, add_special_tokens=special)
+            found = mine.encode(first, second, add_special_tokens=special, offsets=True)
             for name in ("ids", "type_ids", "offsets", "special_tokens_mask", "attention_mask"):
-                assert getattr(found, name) == getattr(expected, name), (name, pair)
+                assert getattr(found, name) == getattr(expected, name), (name, first)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2, "##c": 3, "abc": 4}, unk_token="[UNK]", max_input_chars_per_word=4),
-        models.WordPiece({"?": 0, "a": 1, "@b": 2}, unk_token="?", continuing_subword_prefix="@"),
-        models.WordLevel({"?": 0, "a": 1, "abc": 2}, unk_token="?"),
-        models.BPE({"a": 0, "b</w>": 1, "b": 2, "ab</w>": 3, "?": 4}, [("a", "b</w>")], end_of_word_suffix="</w>", unk_token="?"),
-        models.BPE({"a": 0, "@b": 1, "ab": 2, "?": 3}, [("a", "@b")], continuing_subword_prefix="@", unk_token="?"),
-        models.BPE({"a": 0, "b": 1, "ab": 2, "c": 3, "?": 4, "abc": 5}, [("a", "b")], unk_token="?", ignore_merges=True),
-        models.BPE({"a": 0, "?": 1}, [], unk_token="?", fuse_unk=True),
-        models.BPE({"a": 0, "?": 1, "<0x62>": 2, "<0xC3>": 3, "<0xA9>": 4}, [], unk_token="?", byte_fallback=True),
-        models.Unigram([("<unk>", 0.0), ("a", -1.0), ("ab", -1.5), ("b", -0.6), ("abc", -2.0)], 0, False),
-        models.Unigram([("?", 0.0), ("a", -1.0), ("<0x62>", -9.0), ("<0xC3>", -9.0), ("<0xA9>", -9.0)], 0, True),
-    ],
-)  # fmt: skip
-def test_a_model_cuts_words_the_same(model: Any) -> None:
-    theirs = tokenizers.Tokenizer(model)
+AB = {"a": 0, "?": 1, "b": 2, "ab": 3}
+MODELS: dict[str, Any] = {
+    "WordPiece": models.WordPiece(
+        {"[UNK]": 0, "a": 1, "##b": 2, "##c": 3, "abc": 4}, unk_token="[UNK]", max_input_chars_per_word=4
+    ),
+    "WordPiece prefix": models.WordPiece({"?": 0, "a": 1, "@b": 2}, unk_token="?", continuing_subword_prefix="@"),
+    "WordLevel": models.WordLevel({"?": 0, "a": 1, "abc": 2}, unk_token="?"),
+    "BPE suffix": models.BPE(
+        {**AB, "b</w>": 4, "ab</w>": 5}, [("a", "b</w>")], end_of_word_suffix="</w>", unk_token="?"
+    ),
+    "BPE prefix": models.BPE({**AB, "@b": 4}, [("a", "@b")], continuing_subword_prefix="@", unk_token="?"),
+    "BPE whole words": models.BPE({**AB, "c": 4, "abc": 5}, [("a", "b")], unk_token="?", ignore_merges=True),
+    "BPE fused": models.BPE({"a": 0, "?": 1}, [], unk_token="?", fuse_unk=True),
+    "BPE bytes": models.BPE(
+        {**AB, "<0x62>": 4, "<0xC3>": 5, "<0xA9>": 6}, [("a", "b")], unk_token="?", byte_fallback=True
+    ),
+    "BPE without unknown": models.BPE(AB, [("a", "b")]),
+    "Unigram": models.Unigram([("<unk>", 0.0), ("a", -1.0), ("ab", -1.5), ("b", -0.6), ("abc", -2.0)], 0, False),
+    "Unigram bytes": models.Unigram(
+        [("?", 0.0), ("a", -1.0), ("<0x62>", -9.0), ("<0xC3>", -9.0), ("<0xA9>", -9.0)], 0, True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_cuts_words_the_same(name: str) -> None:
+    theirs = tokenizers.Tokenizer(MODELS[name])
     theirs.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     mine = Tokenizer.from_bytes(written(theirs))
     chance = random.Random(9)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The largest file that is read. The largest one in use, of 262,000 tokens, has 33 MB.
 MAX_FILE_BYTES = 128 * 2**20
+#: The most objects inside one another; the package writes 4.
+_MAX_DEPTH = 32
 _HINT = "save it again with the package tokenizers: `tokenizer.save('tokenizer.json')`"
 _MISSING = object()
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
@@ -50,7 +52,7 @@ class Part:
         where: Its path in the file, such as `normalizer.normalizers[1]`.
 
     Raises:
-        BundleError: It is not an object.
+        BundleError: It is not an object, or inside too many.
     """
 
     __slots__ = ("values", "where")
@@ -58,6 +60,8 @@ class Part:
     def __init__(self, value: object, where: str) -> None:
         if not isinstance(value, dict):
             malformed(f"`{where}`" if where else "the file", f"must be an object, not {_kind(value)}")
+        if where.count(".") > _MAX_DEPTH:
+            malformed("the file", "is nested too deeply")
         self.values: Mapping[str, object] = value
         self.where = where
 

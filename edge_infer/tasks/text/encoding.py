@@ -21,9 +21,19 @@ class Encoding:
         offsets: Start and end of each token in its text, in characters; None where they were not asked for. A token
             that stands for no text has `(0, 0)`.
         overflowing: What truncation cut off, as further encodings of the same kind.
+        spellings: What an added token was in the text, by its place: white space beside it may belong to it.
     """
 
-    __slots__ = ("_name", "attention_mask", "ids", "offsets", "overflowing", "special_tokens_mask", "type_ids")
+    __slots__ = (
+        "_name",
+        "attention_mask",
+        "ids",
+        "offsets",
+        "overflowing",
+        "special_tokens_mask",
+        "spellings",
+        "type_ids",
+    )
 
     def __init__(
         self,
@@ -41,6 +51,7 @@ class Encoding:
         self.special_tokens_mask = [int(is_special)] * len(ids)
         self.attention_mask = [1] * len(ids)
         self.overflowing: list[Encoding] = []
+        self.spellings: dict[int, str] = {}
 
     @property
     def tokens(self) -> list[str]:
@@ -58,6 +69,7 @@ class Encoding:
         found = Encoding(self._name, self.ids[start:end], None if self.offsets is None else self.offsets[start:end])
         found.special_tokens_mask = self.special_tokens_mask[start:end]
         found.attention_mask = self.attention_mask[start:end]
+        found.spellings = {at - start: text for at, text in self.spellings.items() if start <= at < end}
         found.type_ids = self.type_ids[start:end] if type_id is None else [type_id] * len(found.ids)
         return found
 

@@ -103,7 +103,7 @@ class _Reader:
         is_repeated, is_fixed = most == "" or int(most) > 1, least == most
         if is_repeated and (atom.open_quantifiers or atom.is_branching):
             self._refuse("a quantifier inside a quantifier")
-        if max(int(least or 0), int(most or 0)) > 1000:
+        if max(int(least or 0), int(most or 0)) * max(atom.least, 1) > 1000:
             self._refuse(f"`{found[0]}`")
         opened = 1 if is_repeated and not is_fixed else 0
         return _Shape(

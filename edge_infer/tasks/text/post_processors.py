@@ -13,7 +13,6 @@ from edge_infer.tasks.text.unicode_table import members
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.tasks.text.alignment import Span
     from edge_infer.tasks.text.definition import Part
     from edge_infer.tasks.text.length import Cut
 
@@ -23,14 +22,18 @@ _KINDS = ("BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "Templ
 
 
 class _Item(NamedTuple):
-    """One place of a template: the ids of special tokens, or a text by its number."""
+    """One place of a template: the ids of special tokens, or a text by its number.
+
+    What overflows from a text has a type id of its own: the package gives it that of the template only in Roberta's.
+    """
 
     ids: tuple[int, ...]
     text: int | None
     type_id: int
+    overflowing_type_id: int = 0
 
 
-_A, _B = _Item((), 0, 0), _Item((), 1, 1)
+_A, _B = _Item((), 0, 0, 0), _Item((), 1, 1, 1)
 
 
 class PostProcessor:
@@ -64,20 +67,23 @@ class PostProcessor:
         """Return how many tokens are put around one text or two."""
         return sum(len(one.ids) for one in self._templates[is_pair])
 
-    def trimmed(self, token: str, span: Span, *, is_first: bool) -> Span:
-        """Take the spaces that a token begins and ends with out of its span, where the file asks for it.
+    def _trim(self, encoding: Encoding) -> None:
+        """Take the spaces that a token begins and ends with out of its offsets, where the file asks for it.
 
         A single one in front of a text may be there only because the tokenizer put it there.
         """
-        start, end = span
+        if encoding.offsets is None:
+            return
         for has_space in self._trims:
-            leading, trailing = _spaces(token), _spaces(token[::-1])
-            if leading == 1 and has_space and (is_first or start == 0):
-                leading = 0
-            start = min(start + leading, end)
-            if trailing and end >= trailing:
-                end = max(end - trailing, start)
-        return start, end
+            for index, (token, (start, end)) in enumerate(zip(encoding.tokens, encoding.offsets, strict=True)):
+                spelling = encoding.spellings.get(index, token)
+                leading, trailing = _spaces(spelling), _spaces(spelling[::-1])
+                if leading == 1 and has_space and (index == 0 or start == 0):
+                    leading = 0
+                start = min(start + leading, end)
+                if trailing and end >= trailing:
+                    end = max(end - trailing, start)
+                encoding.offsets[index] = (start, end)
 
     def join(self, first: Cut, second: Cut | None, *, add_special_tokens: bool) -> Encoding:
         """Return the encoding of a text or a pair, with what overflows from it.
@@ -88,9 +94,7 @@ class PostProcessor:
         texts = [first, *([second] if second is not None else [])]
         for text in texts:
             for part in (text.kept, *text.overflowing):
-                if part.offsets is not None and self._trims:
-                    named = zip(part.tokens, part.offsets, strict=True)
-                    part.offsets = [self.trimmed(*one, is_first=not index) for index, one in enumerate(named)]
+                self._trim(part)
         count = 1
         for text in texts:
             count *= 1 + len(text.overflowing)
@@ -107,9 +111,9 @@ class PostProcessor:
                     main.append(one)
                     overflowing = [[*before, one] for before in overflowing]
                 continue
-            kept, *rest = [
-                one.part(0, len(one), item.type_id) for one in (texts[item.text].kept, *texts[item.text].overflowing)
-            ]
+            text = texts[item.text]
+            kept = text.kept.part(0, len(text.kept), item.type_id)
+            rest = [one.part(0, len(one), item.overflowing_type_id) for one in text.overflowing]
             overflowing = [[*before, one] for before in overflowing for one in (kept, *rest)] + [
                 [*main, one] for one in rest
             ]
@@ -135,7 +139,7 @@ def _templates(part: Part) -> tuple[list[_Item], list[_Item]]:
     start, end = (_Item((_id(part, key),), None, 0) for key in ("cls", "sep"))
     if part.kind == "BertProcessing":
         return [start, _A, end], [start, _A, end, _B, end._replace(type_id=1)]
-    return [start, _A, end], [start, _A, end, end, _B._replace(type_id=0), end]
+    return [start, _A, end], [start, _A, end, end, _Item((), 1, 0), end]
 
 
 def _id(part: Part, key: str) -> int:
@@ -150,7 +154,8 @@ def _template(part: Part, key: str, special: Part, texts: set[str]) -> list[_Ite
     for one in part.parts(key):
         if (sequence := one.optional("Sequence")) is not None:
             text = sequence.choice("id", sorted(texts))
-            items.append(_Item((), "AB".index(text), sequence.whole("type_id", 0)))
+            number = "AB".index(text)
+            items.append(_Item((), number, sequence.whole("type_id", 0), number))
             continue
         token = one.part("SpecialToken")
         ids = special.part(token.text("id")).items("ids")

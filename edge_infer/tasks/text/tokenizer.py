@@ -106,8 +106,6 @@ class Tokenizer:
         """
         try:
             return cls(read_definition(data))
-        except RecursionError:
-            malformed("the file", "is nested too deeply")
         except InputError as error:
             malformed("the file", error.message)
 
@@ -222,17 +220,20 @@ class Tokenizer:
         ids: list[int] = []
         spans: Spans | None = [(at, at + 1) for at in range(len(text))] if offsets else None
         found: Spans | None = [] if offsets else None
+        spellings: dict[int, str] = {}
         for number, piece in self._pieces((text, spans, True)):
             if number is not None:
                 ids.append(number)
                 if found is not None and piece[1]:
-                    span = (piece[1][0][0], piece[1][-1][1])
-                    found.append(self._post_process.trimmed(piece[0], span, is_first=not found))
+                    spellings[len(found)] = piece[0]
+                    found.append((piece[1][0][0], piece[1][-1][1]))
             elif found is None:
                 self._add_ids(piece, ids)
             else:
                 self._add_with_offsets(piece, ids, found)
-        return Encoding(self.id_to_token, ids, found)
+        encoding = Encoding(self.id_to_token, ids, found)
+        encoding.spellings = spellings
+        return encoding
 
     def _pieces(self, piece: Piece) -> Iterator[tuple[int | None, Piece]]:
         """Cut a text at the added tokens, and normalize what is between them."""

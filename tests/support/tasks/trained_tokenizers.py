@@ -1,12 +1,12 @@
-"""Small tokenizers of each kind that is published, trained by the package `tokenizers` on the standard library's text."""
+"""Small tokenizers of each published kind, trained by the package `tokenizers` on the standard library's text."""
 
 from __future__ import annotations
 
 import encodings
 import json
-import random
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers import (
     AddedToken,
@@ -20,7 +20,11 @@ from tokenizers import (
     trainers,
 )
 
+import edge_infer
 from edge_infer.tasks.text.unicode_table import Ranges, ranges, union
+
+if TYPE_CHECKING:
+    import random
 
 KINDS = ("bert", "gpt2", "llama2", "llama3", "t5", "wordlevel")
 #: The pattern of Llama 3 (https://github.com/meta-llama/llama3, llama/tokenizer.py).
@@ -130,7 +134,7 @@ _MADE = {
 }
 
 
-def _post_processor(kind: str, made: Tokenizer) -> object:
+def _post_processor(kind: str, made: Tokenizer) -> processors.PostProcessor:
     def named(*tokens: str) -> list[tuple[str, int]]:
         return [(token, made.token_to_id(token) or 0) for token in tokens]
 
@@ -163,6 +167,12 @@ def written(made: Tokenizer) -> bytes:
     """Return the `tokenizer.json` of a tokenizer of the package."""
     text: str = made.to_str()
     return text.encode()
+
+
+@cache
+def read(kind: str) -> edge_infer.Tokenizer:
+    """Return one of `KINDS` as edge-infer reads it."""
+    return edge_infer.Tokenizer.from_bytes(written(trained(kind)))
 
 
 @cache

@@ -83,6 +83,7 @@ class BPE:
         vocabulary, last = self.vocabulary, len(word) - 1
         found: list[Token] = []
         unknown: Token | None = None
+        is_in_order = True
         for index, character in enumerate(word):
             written = (self._prefix if index else "") + character + (self._suffix if index == last else "")
             number = vocabulary.get(written)
@@ -93,6 +94,7 @@ class BPE:
                 found.append((number, index, index + 1))
             elif numbers := self._of_bytes(written):
                 found += [(one, index, index + 1) for one in numbers]
+                is_in_order = is_in_order and not unknown
             elif self._unknown is not None:
                 if unknown and self._is_unknown_fused:
                     unknown = (unknown[0], unknown[1], index + 1)
@@ -100,7 +102,25 @@ class BPE:
                     if unknown:
                         found.append(unknown)
                     unknown = (self._unknown, index, index + 1)
-        return [*found, unknown] if unknown else found
+            else:
+                is_in_order = False
+        if unknown:
+            found.append(unknown)
+        return found if is_in_order else self._counted(word, found)
+
+    def _counted(self, word: str, tokens: list[Token]) -> list[Token]:
+        """Place tokens as the package does: one behind the other, by the bytes of their text.
+
+        That is not where they are in the word if a character before them is in no token, or if an unknown one comes
+        behind the bytes of the next character.
+        """
+        owners = [index for index, character in enumerate(word) for _ in character.encode()]
+        found, at = [], 0
+        for number, start, end in tokens:
+            size = 1 if self._bytes and number in self._bytes else len(word[start:end].encode())
+            found.append((number, owners[at], owners[at + size - 1] + 1))
+            at += size
+        return found
 
     def _of_bytes(self, character: str) -> list[int] | None:
         if self._bytes is None:

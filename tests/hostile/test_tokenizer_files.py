@@ -139,7 +139,7 @@ def leaves(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield from leaves(inside, (*path, key))
 
 
-WRONG = [None, True, -1, 2**70, 0.5, "", "x", "\ud800", [], {}, [[]], {"type": "Sequence"}, {"String": 5}]
+WRONG: list[object] = [None, True, -1, 2**70, 0.5, "", "x", "\ud800", [], {}, [[]], {"type": "Sequence"}, {"String": 5}]
 
 
 @pytest.mark.parametrize("kind", KINDS)

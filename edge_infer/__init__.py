@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
+    from edge_infer.tasks.text.encoding import Encoding
+    from edge_infer.tasks.text.length import Padding, Truncation
+    from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
     from edge_infer.tensors.dtypes import DType
     from edge_infer.tensors.tensor import Tensor, TensorSpec
 
@@ -52,8 +55,10 @@ __all__ = [
     "BundleError",
     "CudaUnavailable",
     "DType",
+    "DecodeStream",
     "DeviceLost",
     "EdgeInferError",
+    "Encoding",
     "ExecutionError",
     "InputError",
     "IntegrityError",
@@ -62,12 +67,15 @@ __all__ = [
     "ManifestError",
     "OnnxRuntimeOptions",
     "OutOfMemory",
+    "Padding",
     "PreparedCall",
     "Report",
     "Session",
     "Stream",
     "Tensor",
     "TensorSpec",
+    "Tokenizer",
+    "Truncation",
     "UnsupportedError",
     "UnsupportedModel",
     "Variant",
@@ -81,15 +89,20 @@ __all__ = [
 _PLACES = {
     "Bundle": "bundle.bundle",
     "DType": "tensors.dtypes",
+    "DecodeStream": "tasks.text.tokenizer",
+    "Encoding": "tasks.text.encoding",
     "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
+    "Padding": "tasks.text.length",
     "PreparedCall": "runtime.session",
     "Report": "runtime.session",
     "Session": "runtime.session",
     "Stream": "runtime.session",
     "Tensor": "tensors.tensor",
     "TensorSpec": "tensors.tensor",
+    "Tokenizer": "tasks.text.tokenizer",
+    "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
     "load": "runtime.load",
     "load_async": "runtime.load",

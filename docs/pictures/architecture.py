@@ -21,6 +21,7 @@ JOBS = {
     "tools": "bench, browser, device, doctor, slim",
     "server": "HTTP, batching, pages, stores",
     "verify": "golden examples, bisection",
+    "tasks": "tokenizers: text to numbers and back",
     "compat": "onnxruntime and tflite scripts in a page",
     "runtime": "load, choose, session",
     "parity": "compare arrays, verdicts",

@@ -11,6 +11,7 @@ LOAD = (
     "strict=False, self_test=False, arrays='auto', options=None, fallback=None)"
 )
 TUNE = "(source, *, device='auto', backend=None, variant=None, threads=None, max_time_s=10.0, save=True, progress=None)"
+ENCODE = "add_special_tokens=True, truncation='file', padding='file', offsets=False, overflow=False"
 SIGNATURES = {
     "load": LOAD,
     "load_async": LOAD,
@@ -27,6 +28,15 @@ SIGNATURES = {
     "Tensor.reshape": "(self, *shape)",
     "Tensor.argmax": "(self, axis=None)",
     "Bundle.open": "(source)",
+    "Tokenizer.from_file": "(path)",
+    "Tokenizer.from_bytes": "(data)",
+    "Tokenizer.encode": f"(self, text, pair=None, *, {ENCODE})",
+    "Tokenizer.encode_batch": f"(self, texts, *, {ENCODE})",
+    "Tokenizer.decode": "(self, ids, *, skip_special_tokens=True)",
+    "Tokenizer.decode_stream": "(self, *, skip_special_tokens=True)",
+    "DecodeStream.step": "(self, number)",
+    "Truncation": "(max_length, stride=0, strategy='longest_first', side='right')",
+    "Padding": "(length=None, multiple_of=None, side='right', pad_id=0, pad_type_id=0)",
 }
 
 

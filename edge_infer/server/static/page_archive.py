@@ -13,7 +13,7 @@ import tarfile
 import tokenize
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.rooms import runs_in
+from edge_infer.rooms import LATER, runs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,8 @@ def build_page_archive(files: list[tuple[str, Path]], version: str) -> PageArchi
         info = f"edge_infer-{version}.dist-info/METADATA"
         _add(archive, info, f"Metadata-Version: 2.1\nName: edge-infer\nVersion: {version}\n".encode())
         for path, source in files:
-            if runs_in(path.partition("/")[2], "page"):
+            inside = path.partition("/")[2]
+            if runs_in(inside, "page") and inside.partition("/")[0] not in LATER:
                 data = source.read_bytes()
                 _add(archive, path, without_documentation(data.decode()).encode() if path.endswith(".py") else data)
     return PageArchive(f"edge_infer-{version}-page.tar", buffer.getvalue())

@@ -161,8 +161,8 @@ def _write_runtime(building: Path, *, as_zip: bool) -> None:
     program = (Path(__file__).parent / "program.py").read_bytes()
     files = {
         f"edge_infer/{path.relative_to(package).as_posix()}": path.read_bytes()
-        for path in sorted(package.rglob("*.py"))
-        if runs_in(path.relative_to(package).as_posix(), "device")
+        for path in sorted(package.rglob("*.*"))
+        if path.suffix in (".py", ".json") and runs_in(path.relative_to(package).as_posix(), "device")
     }
     if as_zip:
         packed = io.BytesIO(b"#!/usr/bin/env python3\n")

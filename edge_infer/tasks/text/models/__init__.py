@@ -1,0 +1,1 @@
+"""The models: each cuts one word into tokens of its vocabulary."""

@@ -1,0 +1,169 @@
+"""Write edge_infer/tasks/text/unicode_table.json: the Unicode that the `tokenizers` package really uses.
+
+python tests/support/tasks/write_unicode_table.py
+
+The package has five versions of Unicode inside (its regex engine, Rust's own tables, two old ones of BertNormalizer,
+one of the normal forms), so each table is found by asking it about every code point: half a minute. It needs
+`tokenizers` in the version of `tests/constraints.txt` and `regex` for the grapheme classes, which cannot be asked for.
+
+A set is a flat list of runs: the gap before a run, its length, the gap before the next one ... `lower` is a list of
+`gap, length, step, delta`. Sets of code points that are equal are written once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+TABLE = Path(__file__).parents[3] / "edge_infer/tasks/text/unicode_table.json"
+EVERY = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co"
+#: The Unicode of Python 3.11, the oldest Python that is supported: what is younger than it is not normalized anywhere.
+OLDEST = "14.0.0"
+
+
+def runs(codes: Iterable[int]) -> list[int]:
+    """Write a set of code points as gaps and lengths."""
+    found: list[int] = []
+    end = -1
+    at = 0
+    for code in sorted(codes):
+        if code == end:
+            found[-1] += 1
+        else:
+            found += [code - at, 1]
+        at = end = code + 1
+    return found
+
+
+def by_pattern(pattern: str) -> list[int]:
+    """Return the code points that a class of the package's regex engine (Oniguruma) matches."""
+    split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    text = "".join(map(chr, EVERY))
+    parts = (text[at : at + 65536] for at in range(0, len(text), 65536))
+    return [ord(character) for part in parts for piece, _ in split.pre_tokenize_str(part) for character in piece]
+
+
+def where(asked: Callable[[str], bool]) -> list[int]:
+    return [code for code in EVERY if asked(chr(code))]
+
+
+def pieces(part: Any, character: str) -> int:
+    """Count what a pre-tokenizer makes of the character between two letters."""
+    return len(part.pre_tokenize_str(f"a{character}a"))
+
+
+def bert(**switches: bool) -> Any:
+    off = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}
+    return normalizers.BertNormalizer(**{**off, **switches})
+
+
+def lower() -> tuple[list[int], dict[str, str]]:
+    """Return the lower case of single characters: runs with one delta, and those that become several characters."""
+    lowercase = normalizers.Lowercase()
+    found: list[list[int]] = []
+    odd = {}
+    for code in EVERY:
+        text = lowercase.normalize_str(chr(code))
+        if len(text) > 1:
+            odd[str(code)] = text
+        elif text != chr(code):
+            delta = ord(text) - code
+            start, length, step, last = found[-1] if found else (0, 0, 0, 0)
+            if (
+                delta == last
+                and length
+                and code - start - (length - 1) * max(step, 1) in ({1, 2} if length == 1 else {step})
+            ):
+                found[-1] = [start, length + 1, code - start if length == 1 else step, delta]
+            else:
+                found.append([code, 1, 1, delta])
+    flat, at = [], 0
+    for start, length, step, delta in found:
+        flat += [start - at, length, step, delta]
+        at = start
+    return flat, odd
+
+
+def unnormalized() -> list[int]:
+    """Return the code points that are left alone by the package's normal forms, or younger than the oldest Python."""
+    if unicodedata.unidata_version != OLDEST:
+        sys.exit(f"run this with a Python of Unicode {OLDEST} (3.11), not {unicodedata.unidata_version}")
+    found = {code for code in EVERY if unicodedata.category(chr(code)) == "Cn"}
+    for name in ("NFD", "NFKD", "NFC", "NFKC"):
+        form = getattr(normalizers, name)()
+        for code in EVERY:
+            here = unicodedata.normalize(name, chr(code))
+            if form.normalize_str(chr(code)) != here:
+                found.add(code)
+                found.update(map(ord, here) if name == "NFD" else ())
+    nfd = normalizers.NFD()
+    for code in EVERY:
+        # a mark is sorted before one of a higher class, and behind one of a lower class: U+0345 has the highest, 240
+        if unicodedata.combining(chr(code)) and code not in found:
+            for text in (f"a\u0345{chr(code)}", f"a{chr(code)}\u0334"):
+                if nfd.normalize_str(text) != unicodedata.normalize("NFD", text):
+                    found.add(code)
+    return sorted(found)
+
+
+def graphemes() -> dict[str, list[int]]:
+    import regex
+
+    classes = {
+        "grapheme_extend": r"[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]",
+        "grapheme_prepend": r"\p{GCB=Prepend}",
+        "grapheme_control": r"[\p{GCB=Control}\p{GCB=CR}\p{GCB=LF}]",
+    }
+    return {name: where(lambda one, rule=pattern: bool(regex.match(rule, one))) for name, pattern in classes.items()}  # type: ignore[misc]
+
+
+def table() -> dict[str, Any]:
+    cleaner, chinese, stripper = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True)
+    accents = normalizers.StripAccents()
+    split, words, punctuation = (
+        pre_tokenizers.WhitespaceSplit(),
+        pre_tokenizers.Whitespace(),
+        pre_tokenizers.Punctuation(),
+    )
+    bert_split, digits = pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Digits()
+    sets = {name: by_pattern(rf"\p{{{name}}}") for name in CATEGORIES.split()}
+    sets |= {
+        "regex_space": by_pattern(r"\s"),
+        "regex_word": by_pattern(r"\w"),
+        "space": where(lambda one: pieces(split, one) == 2),
+        "word": where(lambda one: pieces(words, one) == 1),
+        "punctuation": where(lambda one: pieces(punctuation, one) == 3),
+        "numeric": where(lambda one: pieces(digits, one) == 3),
+        "mark": where(lambda one: accents.normalize_str(one) == ""),
+        "bert_control": where(lambda one: cleaner.normalize_str(f"a{one}a") == "aa"),
+        "bert_chinese": where(lambda one: one != " " and " " in chinese.normalize_str(one)),
+        "bert_punctuation": where(lambda one: pieces(bert_split, one) == 3),
+        "bert_accent": where(lambda one: stripper.normalize_str(one) == ""),
+        "unnormalized": unnormalized(),
+        **graphemes(),
+    }
+    lowered, odd = lower()
+    return {
+        "source": f"tokenizers {tokenizers.__version__}, by tests/support/tasks/write_unicode_table.py",
+        "sets": {name: runs(codes) for name, codes in sets.items()},
+        "lower": lowered,
+        "lower_odd": odd,
+    }
+
+
+def main() -> None:
+    TABLE.write_text(json.dumps(table(), separators=(",", ":"), ensure_ascii=True) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -114,7 +114,15 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'edge_infer' has no attribute {name!r}")
     module = f"edge_infer.{_PLACES.get(name, 'errors')}"
-    found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
+    try:
+        found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
+    except ModuleNotFoundError as error:
+        if _PLACES.get(name, "").partition(".")[0] != "tasks":
+            raise
+        from edge_infer.errors import UnsupportedError
+
+        hint = "install the wheel of edge-infer in the page instead"
+        raise UnsupportedError(f"`{name}` is not in the small archive of edge-infer for pages", hint=hint) from error
     return found
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ast
 import io
+import subprocess
+import sys
 import tarfile
+from typing import TYPE_CHECKING
 
 import brotli
 import pytest
 
 from edge_infer.server.static.page_archive import build_page_archive, without_documentation
 from edge_infer.server.static.wheel import package_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +62,17 @@ def test_it_is_small_over_the_wire() -> None:
     data = build_page_archive(package_files(), "0.1.0").data
 
     assert len(brotli.compress(data)) < 60_000
+
+
+def test_a_name_that_it_leaves_out_says_where_to_find_it(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(build_page_archive(package_files(), "0.1.0").data)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import edge_infer; edge_infer.Tokenizer"
+
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+
+    assert "UnsupportedError: `Tokenizer` is not in the small archive" in done.stderr
+    assert "install the wheel" in done.stderr
 
 
 def test_the_same_files_give_the_same_bytes() -> None:

@@ -141,7 +141,7 @@ class Tokenizer:
             add_special_tokens: Whether to put the tokens of the template around it, such as `[CLS]`.
             truncation: How to cut what is too long, None not to, `"file"` as the file says.
             padding: How to fill up what is too short, None not to, `"file"` as the file says.
-            offsets: Whether to tell where in its text each token is; it takes about three times as long.
+            offsets: Whether to tell where in its text each token is; it takes 2 to 12 times as long.
             overflow: Whether to keep what truncation cuts off.
 
         Raises:

@@ -1,5 +1,7 @@
 """Write edge_infer/tasks/text/unicode_table.json: the Unicode that the `tokenizers` package really uses.
 
+The same table becomes web/src/tasks/text/unicode-data.js.
+
 python tests/support/tasks/write_unicode_table.py
 
 The package has five versions of Unicode inside (its regex engine, Rust's own tables, two old ones of BertNormalizer,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TABLE = Path(__file__).parents[3] / "edge_infer/tasks/text/unicode_table.json"
+MODULE = Path(__file__).parents[3] / "web/src/tasks/text/unicode-data.js"
 EVERY = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co"
 #: The Unicode of Python 3.11, the oldest Python that is supported: what is younger than it is not normalized anywhere.
@@ -161,8 +164,18 @@ def table() -> dict[str, Any]:
     }
 
 
+def as_module(document: str) -> str:
+    """Return the table as a module of the page."""
+    return (
+        "/** The table of `unicode-table.js`, written by write_unicode_table.py of the tests; do not edit. */\n\n"
+        f"export const TABLE = {document};\n"
+    )
+
+
 def main() -> None:
-    TABLE.write_text(json.dumps(table(), separators=(",", ":"), ensure_ascii=True) + "\n", "utf-8")
+    document = json.dumps(table(), separators=(",", ":"), ensure_ascii=True)
+    TABLE.write_text(f"{document}\n", "utf-8")
+    MODULE.write_text(as_module(document), "utf-8")
 
 
 if __name__ == "__main__":

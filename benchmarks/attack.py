@@ -1,5 +1,6 @@
-"""What clients that mean harm cost the others, on our server: a tenant's urgent flood, connections as the server stops.
+"""What clients that mean harm cost the others, on our server: patient ones, a tenant's flood, a stop under load.
 
+Beside each patient attack a healthy client asks 50 times a second; its peer is itself alone, on the same server.
 The flood keeps 40 requests in flight; the other tenant, of the same weight, keeps 4. Its peer is itself alone, in the
 same round. At a stop 16 clients open a connection for each request, until they are told that it is over.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from attack_clients import ATTACKS, under_attack
 from serve_client import Outcome, flood, p
 from serve_models import Model, digits, mobilenet
 from serve_servers import DIGITS, Server, ours, started
@@ -29,6 +31,7 @@ from table import publish
 
 _KEYS = {"a": "a" * 64, "b": "b" * 64}
 _LEAST_SHARE, _MOST_P99 = 0.45, 3.0
+_MOST_MS = 100.0
 
 
 def config(folder: Path) -> Path:
@@ -75,6 +78,46 @@ def tenant_rows(folder: Path, model: Model, rounds: int, seconds: float) -> list
             met = mine / alone >= _LEAST_SHARE if values is counts else mine / alone <= _MOST_P99
             spread = f"{min(values[name]):.4g} to {max(values[name]):.4g}"
             rows.append(row(f"{model.name}, {name} flood", metric, mine, "b alone", alone, target, met, spread=spread))
+    return rows
+
+
+def _healthy(port: int, model: Model, seconds: float) -> tuple[list[float], int]:
+    """Return the latencies in ms of a client that asks 50 times a second, and how often it got no answer."""
+    post, latencies, failures = model.raw(), [], 0
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        try:
+            connection.request("POST", post.path, post.body, post.headers)
+            answer = connection.getresponse()
+            answer.read()
+        except (OSError, HTTPException):
+            failures += 1
+            connection.close()
+        else:
+            failures += answer.status != 200
+            latencies.append((time.perf_counter() - start) * 1000)
+        time.sleep(max(0.0, start + 0.02 - time.perf_counter()))
+    connection.close()
+    return latencies, failures
+
+
+def patient_rows(model: Model, seconds: float) -> list[dict[str, Any]]:
+    """Measure a healthy client beside each patient attack, and the memory that the attack takes."""
+    rows = []
+    for kind in ATTACKS:
+        with started(ours(model.path)) as server:
+            _healthy(server.port, model, 1.0)
+            alone, _ = _healthy(server.port, model, seconds)
+            before = server.resident_bytes()
+            with under_attack(kind, server.port, model.name, seconds + 2):
+                time.sleep(2.0)  # the attack's process starts
+                beside, failures = _healthy(server.port, model, seconds)
+                grown = (server.resident_bytes() - before) / 2**20
+        mine, other = p(beside, 0.99), p(alone, 0.99)
+        more = {"failures": failures, "answers": len(beside), "grown_mb": round(grown, 1)}
+        met = mine <= _MOST_MS and not failures
+        rows.append(row(f"{kind}", "p99 of a healthy client, ms", mine, "alone", other, "<= 100, none", met, **more))
     return rows
 
 
@@ -126,6 +169,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = [] if arguments.quick else tenant_rows(folder, mobilenet(folder), rounds, seconds)
+        rows += patient_rows(small, seconds)
         rows += tenant_rows(folder, small, rounds, seconds)
         rows.append(stop_row(small, rounds))
     publish(rows, ("edge-infer", "onnxruntime", "uvloop", "httptools"), as_json=arguments.json)

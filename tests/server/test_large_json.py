@@ -235,6 +235,18 @@ def test_a_process_that_dies_costs_one_request() -> None:
     assert asyncio.run(parse()) == [1, 1]
 
 
+def test_a_process_that_cannot_be_started_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+
+    async def parse() -> None:
+        with parsers_of_model(SPECS) as (parsers, model):
+            await parsers.parse_large(model, b"{}", None)
+
+    with pytest.raises(InternalError, match="cannot be started") as caught:
+        asyncio.run(parse())
+    assert "binary" in caught.value.hint
+
+
 def test_few_bodies_are_parsed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     running: list[int] = []
     together = Barrier(2)

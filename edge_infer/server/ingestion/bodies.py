@@ -35,7 +35,10 @@ _GZIP_OR_ZLIB = 47
 def too_large(limit: int, got: int | None = None) -> PayloadTooLarge:
     """Make the error for a body over the limit."""
     return PayloadTooLarge(
-        f"The body has more than {limit} bytes", hint="send smaller batches", expected=limit, got=got
+        f"The body has more than {limit} bytes",
+        hint="send smaller batches, and tensors in binary instead of JSON",
+        expected=limit,
+        got=got,
     )
 
 

@@ -108,7 +108,12 @@ class Parsers:
                 process, timer = self._idle.popitem()
                 timer.cancel()
             else:
-                process = await asyncio.to_thread(ParsingProcess)
+                try:
+                    process = await asyncio.to_thread(ParsingProcess)
+                except OSError as error:
+                    raise InternalError(
+                        f"The process that parses JSON cannot be started: {error}", hint="send tensors in binary"
+                    ) from error
             is_whole = False
             try:
                 parsed = await asyncio.to_thread(parse, process)

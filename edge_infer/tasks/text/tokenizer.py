@@ -85,7 +85,7 @@ class Tokenizer:
         """Read a file.
 
         Raises:
-            BundleError: There is no such file, it is not a `tokenizer.json`, is damaged, or has more than 128 MiB.
+            BundleError: The file cannot be read, is not a `tokenizer.json`, is damaged, or has more than 128 MiB.
             UnsupportedModel: It has a part, or a pattern, that is not built here; the message names it.
         """
         try:
@@ -115,11 +115,11 @@ class Tokenizer:
         return len({*self._model.vocabulary, *self._added})
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of a token, None where there is no such token."""
+        """Return the id of a token; None for a token that is not in the vocabulary."""
         return self._added.get(token, self._model.vocabulary.get(token))
 
     def id_to_token(self, number: int) -> str | None:
-        """Return the token of an id, None where there is no such id."""
+        """Return the token of an id; None for an id that is not in the vocabulary."""
         return self._tokens.get(number)
 
     def encode(
@@ -195,7 +195,7 @@ class Tokenizer:
         return found
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of tokens; an id that nobody has is left out.
+        """Return the text of tokens; ids that the vocabulary does not have are left out.
 
         Args:
             ids: The numbers of the tokens: any integers, numpy's as well.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
+    from edge_infer.tasks.pipeline import Pipeline, pipeline, pipeline_async
     from edge_infer.tasks.text.encoding import Encoding
     from edge_infer.tasks.text.length import Padding, Truncation
     from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
@@ -68,6 +69,7 @@ __all__ = [
     "OnnxRuntimeOptions",
     "OutOfMemory",
     "Padding",
+    "Pipeline",
     "PreparedCall",
     "Report",
     "Session",
@@ -81,6 +83,8 @@ __all__ = [
     "Variant",
     "load",
     "load_async",
+    "pipeline",
+    "pipeline_async",
     "tune",
 ]
 
@@ -95,6 +99,7 @@ _PLACES = {
     "Manifest": "bundle.manifest",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
     "Padding": "tasks.text.length",
+    "Pipeline": "tasks.pipeline",
     "PreparedCall": "runtime.session",
     "Report": "runtime.session",
     "Session": "runtime.session",
@@ -106,6 +111,8 @@ _PLACES = {
     "Variant": "bundle.manifest",
     "load": "runtime.load",
     "load_async": "runtime.load",
+    "pipeline": "tasks.pipeline",
+    "pipeline_async": "tasks.pipeline",
     "tune": "runtime.tuning",
 }
 

@@ -27,7 +27,7 @@ PART_SIZE = 2**20
 FORMATS = ("onnx", "tflite")
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
-_RESERVED = ("pipeline", "chain")
+_RESERVED = ("chain",)
 _RESERVED_IN_VARIANT = ("generate", "stream")
 _PARITY = ("sqnr_db", "max_err", "top1", "equal", "steps", "lost_slices")
 _HEX = r"[0-9a-f]{64}"
@@ -169,9 +169,14 @@ class Manifest:
         files: Every file of the bundle but `manifest.json` and `quality.json`.
         labels: The path of a JSON list of class names, or None.
         examples: The path of the golden inputs and outputs (see `edge_infer.formats.safetensors`), or None.
+        task: What the model is for, such as `image-classification`; None where nobody says.
+        pipeline: The steps before and after the model, as JSON (see `edge_infer.tasks.definition`), or None.
     """
 
-    __slots__ = ("examples", "files", "inputs", "labels", "name", "outputs", "variants", "version")
+    __slots__ = (
+        *("examples", "files", "inputs", "labels", "name", "outputs", "pipeline"),
+        *("task", "variants", "version"),
+    )
 
     def __init__(
         self,
@@ -184,6 +189,8 @@ class Manifest:
         *,
         labels: str | None = None,
         examples: str | None = None,
+        task: str | None = None,
+        pipeline: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -193,6 +200,8 @@ class Manifest:
         self.files = {entry.path: entry for entry in files}
         self.labels = labels
         self.examples = examples
+        self.task = task
+        self.pipeline = None if pipeline is None else dict(pipeline)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
@@ -221,6 +230,10 @@ class Manifest:
             document["labels"] = self.labels
         if self.examples is not None:
             document["examples"] = self.examples
+        if self.task is not None:
+            document["task"] = self.task
+        if self.pipeline is not None:
+            document["pipeline"] = self.pipeline
         return document
 
     def to_bytes(self) -> bytes:
@@ -294,6 +307,8 @@ def _parse(document: Any) -> Manifest:
         files.values(),
         labels=_named_file(document, "labels", "manifest", files, optional=True),
         examples=_named_file(document, "examples", "manifest", files, optional=True),
+        task=_text(document, "task", "manifest") if "task" in document else None,
+        pipeline=_object(document["pipeline"], "manifest: `pipeline`") if "pipeline" in document else None,
     )
 
 

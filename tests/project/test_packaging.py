@@ -58,7 +58,7 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
             if one.filename.startswith("edge_infer/") and runs_in(one.filename.partition("/")[2], "device")
         )
 
-    assert wheels["edge_infer"].stat().st_size < 700_000
+    assert wheels["edge_infer"].stat().st_size < 900_000
     assert runs_models < 250_000
 
 

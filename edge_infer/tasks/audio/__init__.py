@@ -1,0 +1,1 @@
+"""Steps of sound: from a file or samples to a tensor."""

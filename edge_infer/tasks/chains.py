@@ -1,0 +1,196 @@
+"""The chains of steps of one pipeline, ready to run, and how their tensors become batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import ExecutionError, InputError, ManifestError, listed
+from edge_infer.tasks.definition import ALL_INPUTS
+from edge_infer.tasks.item import Item
+from edge_infer.tasks.place import Place
+from edge_infer.tasks.values import flat
+from edge_infer.tensors import elements
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from edge_infer.runtime.session import Session
+    from edge_infer.tasks.definition import Definition
+    from edge_infer.tasks.steps import Apply
+    from edge_infer.tensors.tensor import TensorSpec
+
+
+class Ready(NamedTuple):
+    """One raw input after the first steps.
+
+    Attributes:
+        item: What the later steps need to know of it.
+        tensors: The tensors of the model's inputs, without the batch's dimension.
+        frames: By name of an input, the frames that a streamed model takes one after the other; empty for one run.
+    """
+
+    item: Item
+    tensors: dict[str, Tensor]
+    frames: dict[str, list[Tensor]]
+
+    @property
+    def size(self) -> int:
+        """How many elements its longest tensor has: tokens, for a text."""
+        return max((tensor.size for tensor in self.tensors.values()), default=0)
+
+
+class Chains:
+    """The steps of a pipeline, prepared for a model.
+
+    Args:
+        definition: What is done.
+        session: The model that is between.
+
+    Raises:
+        ManifestError: The definition does not fit the model or the bundle.
+    """
+
+    def __init__(self, definition: Definition, session: Session) -> None:
+        bundle = session.bundle
+        self._specs = {spec.name: spec for spec in session.inputs}
+        self._outputs = session.outputs
+        state = {one.input for variant in bundle.manifest.variants for one in variant.state if not one.is_hidden}
+
+        def place(name: str) -> Place:
+            return Place(bundle.read, bundle.labels(), session.inputs, session.outputs, name)
+
+        self._chains: list[tuple[str, list[Apply]]] = []
+        #: What fills shorter texts up, by input.
+        self._pads: dict[str, int] = {}
+        for name, steps in definition.inputs.items():
+            if name != ALL_INPUTS and name not in self._specs:
+                known = listed(list(self._specs))
+                raise ManifestError(f"pipeline: the model has no input `{name}`; its inputs are {known}", field=name)
+            self._chains.append((name, [step.prepare(place("" if name == ALL_INPUTS else name)) for step in steps]))
+            for step in steps:
+                if step.name == "text.tokenize":
+                    self._pads[step.parameters["tensors"]["ids"]] = step.parameters["pad_id"]
+        missing = [name for name in self._specs if name not in definition.inputs and name not in state]
+        if missing and ALL_INPUTS not in definition.inputs:
+            raise ManifestError(f"pipeline: nothing makes the model's input {listed(missing)}", field=missing[0])
+        self.place = place("")
+        self._after = [step.prepare(self.place) for step in definition.outputs]
+        self.can_batch = _can_batch(session.inputs, session.outputs)
+
+    def before(self, value: Any, arguments: Mapping[str, Any]) -> Ready:
+        """Do the steps before the model on one raw input.
+
+        Raises:
+            InputError: It is not what the task takes.
+        """
+        item, tensors, frames = Item(arguments), dict[str, Tensor](), dict[str, list[Tensor]]()
+        for name, steps in self._chains:
+            made = value
+            for step in steps:
+                made = step(made, item)
+            if name == ALL_INPUTS:
+                tensors.update(made)
+            elif isinstance(made, list):
+                frames[name] = made
+            else:
+                tensors[name] = made
+        return Ready(item, tensors, frames)
+
+    def feeds(self, batch: Sequence[Ready]) -> dict[str, Tensor]:
+        """Return the model's inputs for some raw inputs: shorter texts are filled up to the longest."""
+        return {
+            name: _joined([ready.tensors[name] for ready in batch], self._specs[name], self._pads.get(name, 0))
+            for name in batch[0].tensors
+        }
+
+    def framed(self, ready: Ready) -> list[dict[str, Tensor]]:
+        """Return the model's inputs for each step of a stream."""
+        fixed = {name: _joined([tensor], self._specs[name], 0) for name, tensor in ready.tensors.items()}
+        counts = {len(frames) for frames in ready.frames.values()}
+        return [
+            {**fixed, **{name: _joined([frames[i]], self._specs[name], 0) for name, frames in ready.frames.items()}}
+            for i in range(min(counts))
+        ]
+
+    def of_one(self, outputs: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
+        """Return the outputs of one input of a batch, without the batch's dimension."""
+        found = {}
+        for name, tensor in outputs.items():
+            is_batched = bool(tensor.shape) and tensor.shape[0] == count
+            found[name] = _row(tensor, index) if is_batched else tensor
+        return found
+
+    def after(self, outputs: Any, item: Item) -> Any:
+        """Do the steps after the model, and return the answer."""
+        value = outputs
+        for step in self._after:
+            value = step(value, item)
+        return value
+
+    def of_stream(self, steps: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the outputs of all steps of a stream, joined along a new first dimension."""
+        made = {}
+        for name in steps[0]:
+            parts = [step[name] for step in steps]
+            if all(part.shape == parts[0].shape for part in parts):
+                data = b"".join(bytes(part.data()) for part in parts)
+                made[name] = Tensor(data, parts[0].dtype, (len(parts), *parts[0].shape))
+        return made
+
+
+def _can_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
+    """Tell whether several inputs can go through the model at once: all lead with a free dimension, alike."""
+    leads = [spec.shape[0] if spec.shape else 1 for spec in inputs]
+    free = all(isinstance(lead, str) for lead in leads) and len(set(leads)) == 1
+    return free and all(spec.shape and isinstance(spec.shape[0], str) for spec in outputs)
+
+
+def _row(tensor: Tensor, index: int) -> Tensor:
+    shape = tensor.shape[1:]
+    if tensor.dtype is DType.STRING:
+        return Tensor(
+            tensor.reshape(-1).tolist()[index * _size(shape) : (index + 1) * _size(shape)], tensor.dtype, shape
+        )
+    size = tensor.dtype.nbytes(shape)
+    return Tensor(tensor.data()[index * size : (index + 1) * size], tensor.dtype, shape)
+
+
+def _size(shape: Sequence[int]) -> int:
+    made = 1
+    for dim in shape:
+        made *= dim
+    return made
+
+
+def _joined(tensors: Sequence[Tensor], spec: TensorSpec, pad: int) -> Tensor:
+    """Return the tensors of several raw inputs as the model takes them.
+
+    Raises:
+        InputError: They do not fit the model's input.
+    """
+    first = tensors[0]
+    if len(tensors) == 1 and (len(first.shape) == len(spec.shape) or not spec.is_rank_known):
+        return first
+    if len(first.shape) + 1 != len(spec.shape):
+        if (
+            len(tensors) == 1
+            and spec.is_fixed
+            and _size([dim for dim in spec.shape if isinstance(dim, int)]) == first.size
+        ):
+            return first.reshape(*(dim for dim in spec.shape if isinstance(dim, int)))
+        raise InputError(
+            f"the steps make a tensor of shape {list(first.shape)}, which input `{spec}` does not take",
+            hint="change the definition in manifest.json, or the step before the last",
+        )
+    shapes = {tensor.shape for tensor in tensors}
+    if len(shapes) == 1:
+        data = b"".join(bytes(tensor.data()) for tensor in tensors) if len(tensors) > 1 else first.data()
+        return Tensor(data, first.dtype, (len(tensors), *first.shape))
+    if any(len(shape) != 1 for shape in shapes):
+        raise ExecutionError("inputs of different sizes cannot be run at once", hint="give them one by one")
+    longest = max(shape[0] for shape in shapes)
+    values = [number for tensor in tensors for number in (*flat(tensor), *[pad] * (longest - tensor.size))]
+    return Tensor(elements.pack(values, first.dtype), first.dtype, (len(tensors), longest))

@@ -1,0 +1,101 @@
+"""The definition of a pipeline: what a bundle's manifest says in `task` and `pipeline`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import ManifestError, UnsupportedError
+from edge_infer.tasks.registry import get_task
+from edge_infer.tasks.steps import Step, read_step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from edge_infer.bundle.manifest import Manifest
+
+#: The version of the format; another one is refused.
+VERSION = 1
+#: A chain that makes all inputs of the model at once, such as the tokens of a text.
+ALL_INPUTS = "*"
+_MAX_STEPS = 64
+
+
+class Definition(NamedTuple):
+    """What is done before and after a model.
+
+    Attributes:
+        task: The task's name, such as `image-classification`.
+        inputs: By input of the model the steps that make it; `*` for steps that make several.
+        outputs: The steps from the model's outputs to the answer.
+        source: Where the definition was found, such as `tflite-metadata`; empty where nobody says.
+        vectors: The path of the file of vectors that prove it; None where there is none.
+    """
+
+    task: str
+    inputs: dict[str, list[Step]]
+    outputs: list[Step]
+    source: str = ""
+    vectors: str | None = None
+
+    @property
+    def arguments(self) -> set[str]:
+        """What the caller of the pipeline may give, such as `top_k`."""
+        chains = [*self.inputs.values(), self.outputs]
+        return {name for chain in chains for step in chain for name, one in step.declared.items() if one.is_argument}
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this definition as the manifest's `pipeline` does."""
+        document: dict[str, Any] = {"version": VERSION}
+        if self.source:
+            document["source"] = self.source
+        document["inputs"] = {name: [step.to_json() for step in steps] for name, steps in self.inputs.items()}
+        document["outputs"] = [step.to_json() for step in self.outputs]
+        if self.vectors is not None:
+            document["vectors"] = self.vectors
+        return document
+
+
+def definition_of(manifest: Manifest) -> Definition:
+    """Return the definition that a manifest holds.
+
+    Raises:
+        UnsupportedError: It holds none.
+        ManifestError: It is wrong.
+    """
+    if manifest.task is None or manifest.pipeline is None:
+        raise UnsupportedError(
+            f"`{manifest.name}` does not say what stands before and after the model",
+            hint="edge-infer convert MODEL --task image-classification --labels FILE -o model.bundle",
+        )
+    return read_definition(manifest.task, manifest.pipeline)
+
+
+def read_definition(task: str, document: Mapping[str, Any]) -> Definition:
+    """Read a definition from the JSON of a manifest.
+
+    Raises:
+        ManifestError: It is of another version, or wrong; the message names the step and the parameter.
+    """
+    get_task(task)
+    if document.get("version") != VERSION:
+        raise ManifestError(
+            f"pipeline: version {document.get('version')!r}, this edge-infer reads {VERSION}",
+            hint="pip install --upgrade edge-infer",
+            is_newer=True,
+            got=document.get("version"),
+        )
+    inputs, outputs = document.get("inputs"), document.get("outputs")
+    if not isinstance(inputs, dict) or not inputs:
+        raise ManifestError("pipeline: `inputs` is not an object of steps, expected the model's inputs by name")
+    source, vectors = document.get("source", ""), document.get("vectors")
+    if not isinstance(source, str) or not (vectors is None or isinstance(vectors, str)):
+        raise ManifestError("pipeline: `source` and `vectors` are texts")
+    chains = {name: _chain(steps, f"pipeline.inputs[{name!r}]") for name, steps in inputs.items()}
+    return Definition(task, chains, _chain(outputs, "pipeline.outputs"), source, vectors)
+
+
+def _chain(steps: Any, where: str) -> list[Step]:
+    if not isinstance(steps, list) or not 1 <= len(steps) <= _MAX_STEPS:
+        raise ManifestError(f"{where} is not a list of 1 to {_MAX_STEPS} steps")
+    return [read_step(step, f"{where}[{i}]") for i, step in enumerate(steps)]

@@ -1,0 +1,1 @@
+"""Steps of images: from a file or pixels to a tensor."""

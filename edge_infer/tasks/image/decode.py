@@ -1,0 +1,146 @@
+"""`image.decode`: a file, bytes, a Pillow image or an array of pixels to an `Image`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.platform import fetch
+from edge_infer.tasks.image.image import Image
+from edge_infer.tasks.parameters import Parameter
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from edge_infer.tasks.item import Item
+    from edge_infer.tasks.place import Place
+    from edge_infer.tasks.steps import Apply
+
+PARAMETERS = {
+    "mode": Parameter("choice", "RGB", choices=("RGB", "L")),
+    # What is under transparent pixels: transformers and torchvision drop the alpha channel, which is null here.
+    "background": Parameter("numbers", None, length=3, low=0, high=255),
+}
+#: An image of more pixels is refused before it is decoded: 100 million take 300 MB.
+MAX_PIXELS = 100_000_000
+#: The largest file.
+MAX_BYTES = 256 * 2**20
+_CHANNELS = {"RGB": 3, "L": 1}
+_INSTALL = 'pip install "edge-infer[image]", or give pixels: an array [height, width, 3] of uint8'
+
+
+def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
+    """Return the function that reads an image.
+
+    A file is turned upright as its EXIF data say. Grey is `(19595 R + 38470 G + 7471 B + 32768) >> 16`, as in Pillow.
+    """
+    mode, background = parameters["mode"], parameters["background"]
+
+    def apply(value: Any, item: Item) -> Image:
+        image = value if isinstance(value, Image) else _read(value, mode, background)
+        _check_size(image.width, image.height)
+        if image.channels != _CHANNELS[mode]:
+            image = _converted(image, mode)
+        item.width, item.height = image.width, image.height
+        return image
+
+    return apply
+
+
+def _read(value: Any, mode: str, background: list[float] | None) -> Image:
+    if isinstance(value, (str, os.PathLike)):
+        return _decoded(_file(os.fspath(value)), mode, background)
+    if isinstance(value, (bytes, bytearray)):
+        return _decoded(bytes(value), mode, background)
+    if hasattr(value, "convert") and hasattr(value, "getexif"):
+        return _of_pillow(value, mode, background)
+    return _of_array(value)
+
+
+def _file(path: str) -> bytes:
+    if fetch.is_url(path):
+        return fetch.fetch(path, MAX_BYTES)
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this step
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read the image `{path}`: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"the image `{path}` has more than {MAX_BYTES} bytes", hint="give a smaller one")
+    return data
+
+
+def _decoded(data: bytes, mode: str, background: list[float] | None) -> Image:
+    import io
+
+    try:
+        from PIL import Image as Pillow
+        from PIL import UnidentifiedImageError
+    except ImportError as error:
+        raise UnsupportedError(
+            "To read images from files takes Pillow, which is not installed", hint=_INSTALL
+        ) from error
+    errors = (OSError, ValueError, SyntaxError, UnidentifiedImageError, Pillow.DecompressionBombError, EOFError)
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's own limit is a warning; ours is checked before pixels are read
+            with Pillow.open(io.BytesIO(data)) as image:
+                _check_size(*image.size)
+                return _of_pillow(image, mode, background)
+    except errors as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"the image cannot be read: {error}", hint="give a JPEG, PNG, WebP, BMP, GIF or TIFF file that is whole"
+        ) from error
+
+
+def _of_pillow(image: Any, mode: str, background: list[float] | None) -> Image:
+    from PIL import Image as Pillow
+    from PIL import ImageOps
+
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode in ("I;16", "I;16L", "I;16B", "I"):  # 16 bits: the upper 8 of them, as libpng gives them
+        upright = upright.convert("I").point(lambda level: level * (1 / 256)).convert("L")
+    if background is not None and (upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info):
+        under = Pillow.new("RGBA", upright.size, (*(int(one) for one in background), 255))
+        upright = Pillow.alpha_composite(under, upright.convert("RGBA"))
+    upright = upright.convert(mode)
+    return Image(upright.tobytes(), upright.width, upright.height, _CHANNELS[mode])
+
+
+def _of_array(value: Any) -> Image:
+    expected = "an array [height, width], [height, width, 1] or [height, width, 3] of uint8"
+    hint = "give a path, the bytes of a file, a Pillow image, or " + expected
+    shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", ""))
+    if shape is None:
+        raise InputError(f"`{type(value).__name__}` is not an image", hint=hint)
+    channels = shape[2] if len(shape) == 3 else 1
+    if len(shape) not in (2, 3) or channels not in (1, 3) or dtype != "uint8":
+        raise InputError(f"an image is {dtype}{list(shape)}, expected {expected}", hint=hint, got=list(shape))
+    height, width = int(shape[0]), int(shape[1])
+    _check_size(width, height)
+    return Image(memoryview(value).tobytes(), width, height, int(channels))
+
+
+def _check_size(width: int, height: int) -> None:
+    if width < 1 or height < 1 or width * height > MAX_PIXELS:
+        raise InputError(
+            f"an image has {width} x {height} pixels, expected 1 to {MAX_PIXELS} in all",
+            hint="give a smaller one",
+            got=[width, height],
+        )
+
+
+def _converted(image: Image, mode: str) -> Image:
+    if mode == "RGB":
+        data = bytearray(3 * len(image.data))
+        for channel in range(3):
+            data[channel::3] = image.data
+        return Image(bytes(data), image.width, image.height, 3)
+    planes = (image.data[channel::3] for channel in range(3))
+    grey = bytes((19595 * r + 38470 * g + 7471 * b + 32768) >> 16 for r, g, b in zip(*planes, strict=True))
+    return Image(grey, image.width, image.height, 1)

@@ -1,0 +1,148 @@
+"""The parameters of steps: declared once, checked alike in Python and in JavaScript.
+
+`web/src/tasks/parameters.js` holds the same declarations; `web/generate_parameters.py` writes it.
+"""
+
+from __future__ import annotations
+
+from edge_infer.errors import ManifestError, did_you_mean, listed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Literal
+
+    Kind = Literal["whole", "real", "choice", "flag", "text", "numbers", "names"]
+
+#: The default of a parameter that a step must be given.
+REQUIRED: Any = object()
+#: The longest list of numbers or names: the anchors of a large detector are some 20,000 numbers.
+MAX_LIST = 2**20
+_WORDS = {
+    "whole": "a whole number",
+    "real": "a number",
+    "flag": "true or false",
+    "text": "text",
+    "numbers": "a list of numbers",
+    "names": "an object of texts",
+}
+
+
+class Parameter:
+    """One parameter of a step.
+
+    Args:
+        kind: `whole`, `real`, `choice` (one of `choices`), `flag`, `text`, `numbers` (a list of them) or `names` (an
+            object whose values are texts or whole numbers, such as the tensors that a step reads).
+        default: What it is where it is not given; `REQUIRED` for what must be given; None for "none".
+        low: The lowest number that is allowed.
+        high: The highest.
+        choices: The words that a `choice` may be.
+        length: How many numbers there must be; None for any.
+        is_argument: Whether the person who calls the pipeline may give it too, such as `top_k`.
+    """
+
+    __slots__ = ("choices", "default", "high", "is_argument", "kind", "length", "low")
+
+    def __init__(
+        self,
+        kind: Kind,
+        default: Any = REQUIRED,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        choices: Sequence[str] = (),
+        length: int | None = None,
+        is_argument: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.default = default
+        self.low = low
+        self.high = high
+        self.choices = tuple(choices)
+        self.length = length
+        self.is_argument = is_argument
+
+    def check(self, value: Any, where: str) -> Any:
+        """Return a value that fits.
+
+        Raises:
+            ManifestError: It is of another kind, or out of range.
+        """
+        if value is None and self.default is None:
+            return None
+        if not self._fits(value):
+            raise ManifestError(f"{where} is {_shown(value)}, expected {self.expected}", got=value)
+        return float(value) if self.kind == "real" else value
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        if self.kind == "choice":
+            return listed(list(self.choices))
+        words = _WORDS[self.kind] if self.length is None else f"a list of {self.length} numbers"
+        if self.low is not None and self.high is not None:
+            return f"{words} from {self.low:g} to {self.high:g}"
+        return f"{words} of at least {self.low:g}" if self.low is not None else words
+
+    def _fits(self, value: Any) -> bool:
+        if self.kind == "choice":
+            return value in self.choices
+        if self.kind == "flag":
+            return isinstance(value, bool)
+        if self.kind == "text":
+            return isinstance(value, str) and bool(value)
+        if self.kind == "names":
+            return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+        if self.kind == "numbers":
+            is_long = not isinstance(value, list) or len(value) > MAX_LIST
+            return not is_long and self.length in (None, len(value)) and all(map(self._is_in_range, value))
+        return (self.kind == "real" or isinstance(value, int)) and self._is_in_range(value)
+
+    def _is_in_range(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value - value != 0:
+            return False
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this declaration for the readers in other languages."""
+        facts: dict[str, Any] = {"kind": self.kind}
+        if self.default is not REQUIRED:
+            facts["default"] = self.default
+        for name in ("low", "high", "length"):
+            if getattr(self, name) is not None:
+                facts[name] = getattr(self, name)
+        if self.choices:
+            facts["choices"] = list(self.choices)
+        if self.is_argument:
+            facts["argument"] = True
+        return facts
+
+
+def checked(given: Mapping[str, Any], declared: Mapping[str, Parameter], where: str) -> dict[str, Any]:
+    """Return the parameters of a step: those that were given, checked, and the defaults of the others.
+
+    Raises:
+        ManifestError: One is unknown, lacks, or does not fit; the message names it.
+    """
+    for name in given:
+        if name not in declared:
+            raise ManifestError(
+                f"{where} has no parameter `{name}`",
+                hint=did_you_mean(name, list(declared)) or f"its parameters are {listed(list(declared)) or 'none'}",
+                field=name,
+            )
+    found: dict[str, Any] = {}
+    for name, parameter in declared.items():
+        if name in given:
+            found[name] = parameter.check(given[name], f"{where}: `{name}`")
+        elif parameter.default is REQUIRED:
+            raise ManifestError(f"{where} lacks `{name}`, expected {parameter.expected}", field=name)
+        else:
+            found[name] = parameter.default
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

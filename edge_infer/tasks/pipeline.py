@@ -1,0 +1,270 @@
+"""Public `pipeline`: from raw data to an answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.runtime.load import load, load_async
+from edge_infer.tasks.chains import Chains
+from edge_infer.tasks.definition import definition_of
+from edge_infer.tasks.registry import get_task
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Generator, Iterable, Iterator
+    from typing import Any, Self
+
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.runtime.session import Session
+    from edge_infer.tasks.chains import Ready
+    from edge_infer.tasks.definition import Definition
+    from edge_infer.tensors.tensor import Tensor
+
+    #: What one run of the model takes: the inputs, or those of each step of a stream.
+    Work = dict[str, Tensor] | list[dict[str, Tensor]]
+    Results = Any
+
+#: How many raw inputs are read ahead, so that texts of one length can run together.
+_AHEAD = 256
+#: The most tokens of a batch, those that only fill it up included: more of them are slower on a CPU, not faster.
+_TOKENS = 512
+
+
+def pipeline(
+    model: str | os.PathLike[str] | Bundle,
+    source: str | os.PathLike[str] | Bundle | None = None,
+    *,
+    task: str | None = None,
+    **options: Any,
+) -> Pipeline:
+    """Load a model with all that stands before and after it.
+
+    Args:
+        model: What `load` takes, with the fields `task` and `pipeline` in its manifest; or the name of a task, and the
+            model second, as in transformers.
+        source: The model, where a task comes first.
+        task: The task, which must be the bundle's; None for whatever it is.
+        options: What `load` takes: `device`, `backend`, `variant`, `threads`, ...
+
+    Raises:
+        InputError: There is no such task, or it is not the bundle's.
+        UnsupportedError: The bundle does not say what stands before and after the model.
+        ManifestError: What it says is wrong, or does not fit the model.
+        EdgeInferError: What `load` raises.
+
+    >>> classify = pipeline("examples/pipelines/shapes.bundle")
+    >>> classify("examples/pipelines/circle.png", top_k=1)[0]["label"]
+    'circle'
+    """
+    place, task = _arguments(model, source, task)
+    return Pipeline(load(place, **_with_tensors(options)), task)
+
+
+async def pipeline_async(
+    model: str | os.PathLike[str] | Bundle,
+    source: str | os.PathLike[str] | Bundle | None = None,
+    *,
+    task: str | None = None,
+    **options: Any,
+) -> Pipeline:
+    """Load a model as `pipeline` does, without blocking; in a page it starts the engine where nobody has yet."""
+    place, task = _arguments(model, source, task)
+    return Pipeline(await load_async(place, **_with_tensors(options)), task)
+
+
+def _arguments(model: Any, source: Any, task: str | None) -> tuple[Any, str | None]:
+    if source is None:
+        return model, task
+    if task is not None:
+        raise InputError("the task is given twice", hint='pipeline("image-classification", "model.bundle")')
+    return source, get_task(str(model)).name
+
+
+def _with_tensors(options: dict[str, Any]) -> dict[str, Any]:
+    if "arrays" in options:
+        raise InputError(
+            "`arrays` is for tensors, and a pipeline answers with more", hint="edge_infer.load(arrays=...)"
+        )
+    return {**options, "arrays": "tensor"}
+
+
+class Pipeline:
+    """A model with what stands before and after it; made by `pipeline`.
+
+    Args:
+        session: The model, loaded with `arrays="tensor"`.
+        task: The task that the bundle must have; None for whatever it is.
+        definition: What stands before and after; None for what the bundle says.
+
+    Attributes:
+        task: What it is for, such as `object-detection`.
+        session: The model.
+        definition: The steps.
+
+    A pipeline may be called from any thread.
+    """
+
+    def __init__(self, session: Session, task: str | None = None, definition: Definition | None = None) -> None:
+        self.session = session
+        self.definition = definition or definition_of(session.bundle.manifest)
+        self.task = self.definition.task
+        if task not in (None, self.task):
+            raise InputError(
+                f"`{session.bundle.manifest.name}` is for {self.task}, not for {task}",
+                hint=f'pipeline("{self.task}", ...)',
+                expected=self.task,
+                got=task,
+            )
+        self._task = get_task(self.task)
+        self._chains = Chains(self.definition, session)
+        self._allowed = {*self.definition.arguments, *self._task.arguments}
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.task}, {self.session!r})"
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes; an empty list where there are none."""
+        return self._chains.place.labels
+
+    def __call__(self, inputs: Any, **arguments: Any) -> Any:
+        """Answer.
+
+        Args:
+            inputs: One raw input, a list of them, or an iterator. An image is a path, a URL, the bytes of a file, a
+                Pillow image or an array [height, width, 3] of uint8; a sound a path of a WAV file, its bytes, or
+                samples; a text a `str`, a pair of texts `{"text", "text_pair"}`.
+            arguments: What the task's steps take, such as `top_k` or `threshold`.
+
+        Returns:
+            The answer to one raw input, a list of them for a list, an iterator for an iterator.
+
+        Raises:
+            InputError: An input is not what the task takes, or an argument is unknown.
+            ExecutionError: The engine failed.
+        """
+        self._check(arguments)
+        if hasattr(inputs, "__next__"):
+            return self._each(inputs, arguments)
+        if _is_list(inputs):
+            return list(self._each(inputs, arguments))
+        return next(self._each([inputs], arguments))
+
+    async def run_async(self, inputs: Any, **arguments: Any) -> Any:
+        """Answer as a call does, for engines that are asynchronous."""
+        self._check(arguments)
+        is_list = _is_list(inputs) or hasattr(inputs, "__next__")
+        answers = [answer async for answer in self._each_async(inputs if is_list else [inputs], arguments)]
+        return answers if is_list else answers[0]
+
+    def close(self) -> None:
+        """Give the engine's memory back."""
+        self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self, arguments: dict[str, Any]) -> None:
+        for name in arguments:
+            if name not in self._allowed:
+                known = sorted(self._allowed)
+                hint = did_you_mean(name, known) or f"it takes {listed(known) or 'none'}"
+                raise InputError(f"{self.task} takes no argument `{name}`", hint=hint, argument=name)
+        for chain in (*self.definition.inputs.values(), self.definition.outputs):
+            for step in chain:
+                for name, value in arguments.items():
+                    if name in step.declared and value is not None:
+                        _check_argument(step.declared[name], name, value)
+
+    def _each(self, inputs: Iterable[Any], arguments: dict[str, Any]) -> Iterator[Any]:
+        for values in _parts(inputs):
+            work = self._work(values, arguments)
+            try:
+                asked = next(work)
+                while True:
+                    asked = work.send(self._run(asked))
+            except StopIteration as end:
+                yield from end.value
+
+    async def _each_async(self, inputs: Iterable[Any], arguments: dict[str, Any]) -> Any:
+        for values in _parts(inputs):
+            work = self._work(values, arguments)
+            try:
+                asked = next(work)
+                while True:
+                    done = self._run(asked) if isinstance(asked, list) else await self.session.run_async(asked)
+                    asked = work.send(done)
+            except StopIteration as end:
+                for answer in end.value:
+                    yield answer
+
+    def _run(self, asked: Work) -> Results:
+        if not isinstance(asked, list):
+            return self.session.run(asked)
+        with self.session.stream() as stream:
+            return [stream.step(feeds) for feeds in asked]
+
+    def _work(self, values: list[Any], arguments: dict[str, Any]) -> Generator[Work, Results, list[Any]]:
+        """Ask for the runs that some raw inputs take, and return their answers."""
+        expand, combine = self._task.expand, self._task.combine
+        groups = [[value] if expand is None else expand(value, arguments) for value in values]
+        ready = [self._chains.before(one, arguments) for group in groups for one in group]
+        answers: list[Any] = [None] * len(ready)
+        for batch in self._batches(ready):
+            if ready[batch[0]].frames:
+                steps = yield self._chains.framed(ready[batch[0]])
+                answers[batch[0]] = self._chains.after(self._chains.of_stream(steps), ready[batch[0]].item)
+                continue
+            outputs = yield self._chains.feeds([ready[i] for i in batch])
+            for row, i in enumerate(batch):
+                answers[i] = self._chains.after(self._chains.of_one(outputs, row, len(batch)), ready[i].item)
+        if combine is None:
+            return answers
+        left = iter(answers)
+        return [
+            combine([next(left) for _ in group], value, arguments, self._chains.place)
+            for value, group in zip(values, groups, strict=True)
+        ]
+
+    def _batches(self, ready: list[Ready]) -> Iterator[list[int]]:
+        """Group what can run together: texts of about one length, up to so many tokens in all."""
+        if not self._chains.can_batch or self._task.takes != "text":
+            yield from ([i] for i in range(len(ready)))
+            return
+        batch: list[int] = []
+        for i in sorted(range(len(ready)), key=lambda i: ready[i].size):
+            if batch and (len(batch) + 1) * ready[i].size > _TOKENS:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+
+def _check_argument(declared: Any, name: str, value: Any) -> None:
+    from edge_infer.errors import ManifestError
+
+    try:
+        declared.check(value, f"`{name}`")
+    except ManifestError as error:
+        raise InputError(error.message, argument=name, got=value) from error
+
+
+def _is_list(inputs: Any) -> bool:
+    """Tell whether these are several raw inputs; a list of numbers is the samples of one sound."""
+    return isinstance(inputs, (list, tuple)) and not (inputs and isinstance(inputs[0], (int, float)))
+
+
+def _parts(inputs: Iterable[Any]) -> Iterator[list[Any]]:
+    part: list[Any] = []
+    for value in inputs:
+        part.append(value)
+        if len(part) == _AHEAD:
+            yield part
+            part = []
+    if part:
+        yield part

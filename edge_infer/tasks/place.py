@@ -1,0 +1,72 @@
+"""What a bundle and its model offer to the steps of a pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import ManifestError, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from edge_infer.tensors.tensor import TensorSpec
+
+
+class Place:
+    """What a bundle and its model offer to the steps of a pipeline.
+
+    Args:
+        read: Returns the bytes of a file of the bundle, checked.
+        labels: The names of the classes; an empty list where there are none.
+        inputs: The specs of the model's inputs.
+        outputs: The specs of its outputs.
+        input: The input that this chain of steps makes; empty for a chain that makes several, and for outputs.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], bytes],
+        labels: Sequence[str],
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        input: str = "",  # noqa: A002
+    ) -> None:
+        self.read = read
+        self.labels = list(labels)
+        self.inputs = {spec.name: spec for spec in inputs}
+        self.outputs = {spec.name: spec for spec in outputs}
+        self.input = input
+
+    def spec(self) -> TensorSpec:
+        """Return the spec of the input that this chain makes.
+
+        Raises:
+            ManifestError: The chain makes several inputs, or the model has none of this name.
+        """
+        if self.input not in self.inputs:
+            raise ManifestError(
+                f"pipeline: the model has no input `{self.input}`; its inputs are {listed(list(self.inputs))}",
+                field=self.input,
+            )
+        return self.inputs[self.input]
+
+    def output(self, name: str | None, step: str) -> str:
+        """Return the name of the output that a step reads: the one it names, else the model's only one.
+
+        Raises:
+            ManifestError: The model has none of this name, or several and the step names none.
+        """
+        if name is None and len(self.outputs) == 1:
+            return next(iter(self.outputs))
+        if name is None or name not in self.outputs:
+            said = "names none" if name is None else f"names `{name}`"
+            raise ManifestError(
+                f"pipeline: `{step}` reads one output and {said}; the model's are {listed(list(self.outputs))}",
+                hint=f'{{"step": "{step}", "tensor": "{next(iter(self.outputs), "NAME")}"}}',
+                field=name,
+            )
+        return name
+
+    def label(self, index: int) -> str:
+        """Return the name of a class; `LABEL_3` where the bundle has none, as transformers writes it."""
+        return self.labels[index] if 0 <= index < len(self.labels) else f"LABEL_{index}"

@@ -1,0 +1,1 @@
+"""Steps after the model: from its outputs to an answer."""

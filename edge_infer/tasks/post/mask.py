@@ -1,0 +1,81 @@
+"""`post.mask`: a class for each pixel to a mask for each class, in the size of the image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import ExecutionError
+from edge_infer.tasks.image.image import Image
+from edge_infer.tasks.image.resampling import resized
+from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.post.outputs import reader
+from edge_infer.tasks.values import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from edge_infer.tasks.item import Item
+    from edge_infer.tasks.place import Place
+    from edge_infer.tasks.steps import Apply
+
+PARAMETERS = {
+    "tensor": Parameter("text", None),
+    # `labels`: [rows, columns] of class numbers; else scores, the channels first or last.
+    "layout": Parameter("choice", "labels", choices=("labels", "CHW", "HWC")),
+}
+
+
+def prepare(parameters: dict[str, Any], place: Place) -> Apply:
+    """Return the function: `[{"label", "score", "mask"}]` for each class that some pixel has, in the classes' order.
+
+    A mask is an `Image` of one channel in the size of the original, 255 where the class is. `score` is None, as in
+    transformers' semantic segmentation. The size is brought back by the nearest pixel; what a letterbox added is cut.
+    """
+    read, layout = reader(parameters["tensor"], place, "post.mask"), parameters["layout"]
+
+    def apply(value: Any, item: Item) -> list[dict[str, Any]]:
+        tensor = read(value)
+        numbers, shape = flat(tensor), tensor.shape
+        if len(shape) != (2 if layout == "labels" else 3):
+            raise ExecutionError(
+                f"the output has shape {list(shape)}, which is not that of `{layout}`", hint="choose another `layout`"
+            )
+        if layout == "labels":
+            height, width = shape
+            labels: Sequence[int] = numbers
+        else:
+            classes, height, width = shape if layout == "CHW" else (shape[2], shape[0], shape[1])
+            labels = _best(numbers, classes, height * width, is_first=layout == "CHW")
+        found = []
+        for label in sorted({int(one) for one in labels}):
+            mask = bytes(255 if one == label else 0 for one in labels)
+            image = _in_image(Image(mask, width, height, 1), item)
+            found.append({"label": place.label(label), "score": None, "mask": image})
+        return found
+
+    return apply
+
+
+def _best(scores: Sequence[float], classes: int, pixels: int, *, is_first: bool) -> list[int]:
+    """Return the class of the highest score for each pixel; of equal ones the lower."""
+    if is_first:
+        columns = [scores[c * pixels : (c + 1) * pixels] for c in range(classes)]
+        return [max(range(classes), key=lambda c: columns[c][i]) for i in range(pixels)]
+    return [max(range(classes), key=scores[i * classes : (i + 1) * classes].__getitem__) for i in range(pixels)]
+
+
+def _in_image(mask: Image, item: Item) -> Image:
+    """Return the mask in the size of the original image: of a letterbox only the part that the image fills."""
+    for step in reversed(item.geometry):
+        if step.left > 0 or step.top > 0 or step.scale_x == step.scale_y:
+            ratio_x, ratio_y = (
+                mask.width / (item.input_width or mask.width),
+                mask.height / (item.input_height or mask.height),
+            )
+            left, top = round(step.left * ratio_x), round(step.top * ratio_y)
+            right = min(mask.width, round((step.left + item.width * step.scale_x) * ratio_x))
+            bottom = min(mask.height, round((step.top + item.height * step.scale_y) * ratio_y))
+            rows = (mask.data[y * mask.width + left : y * mask.width + right] for y in range(top, bottom))
+            mask = Image(b"".join(rows), right - left, bottom - top, 1)
+    return resized(mask, item.width, item.height, "nearest", "horizontal")

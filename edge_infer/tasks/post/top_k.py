@@ -1,0 +1,45 @@
+"""`post.top_k`: the best classes with their names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import InputError
+from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.post.outputs import reader
+from edge_infer.tasks.values import flat
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from edge_infer.tasks.item import Item
+    from edge_infer.tasks.place import Place
+    from edge_infer.tasks.steps import Apply
+
+PARAMETERS = {
+    "tensor": Parameter("text", None),
+    "top_k": Parameter("whole", 5, low=1, high=2**20, is_argument=True),
+    # Classes whose score is not above it are left out.
+    "threshold": Parameter("real", None, is_argument=True),
+}
+
+
+def prepare(parameters: dict[str, Any], place: Place) -> Apply:
+    """Return the function: `[{"label", "score"}]`, the highest score first; of equal ones the lower class first."""
+    read = reader(parameters["tensor"], place, "post.top_k")
+
+    def apply(value: Any, item: Item) -> list[dict[str, Any]]:
+        scores = list(flat(read(value)))
+        if place.labels and len(place.labels) != len(scores):
+            raise InputError(
+                f"the model gives {len(scores)} scores, and the bundle has {len(place.labels)} labels",
+                hint="edge-infer convert ... --labels FILE, a name for each class",
+            )
+        best = sorted(range(len(scores)), key=lambda index: -scores[index])
+        least = item.argument("threshold", parameters["threshold"])
+        if least is not None:
+            best = [index for index in best if scores[index] > least]
+        count = item.argument("top_k", parameters["top_k"])
+        return [{"label": place.label(index), "score": float(scores[index])} for index in best[:count]]
+
+    return apply

@@ -1,0 +1,90 @@
+"""The tasks, by the names that transformers gives them.
+
+Rooms above this one add their tasks by `register`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.tasks import several_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Literal
+
+    from edge_infer.tasks.place import Place
+
+    Kind = Literal["image", "sound", "text", "table"]
+
+
+class Task(NamedTuple):
+    """What a pipeline is for.
+
+    Attributes:
+        name: Such as `image-classification`.
+        takes: The kind of its raw input.
+        arguments: What the caller may give besides the arguments of the steps.
+        expand: Returns the raw inputs that one of the task takes: a run of the model for each. None for one run.
+        combine: Returns the answer from those of the runs.
+    """
+
+    name: str
+    takes: Kind
+    arguments: tuple[str, ...] = ()
+    expand: Callable[[Any, Mapping[str, Any]], list[Any]] | None = None
+    combine: Callable[[list[Any], Any, Mapping[str, Any], Place], Any] | None = None
+
+
+_TASKS: dict[str, Task] = {}
+
+
+def register(task: Task) -> None:
+    """Add a task."""
+    _TASKS[task.name] = task
+
+
+def get_task(name: str) -> Task:
+    """Return a task.
+
+    Raises:
+        InputError: There is none of this name.
+    """
+    if name not in _TASKS:
+        known = sorted(_TASKS)
+        hint = did_you_mean(name, known) or f"choose from {listed(known)}"
+        raise InputError(f"there is no task `{name}`", hint=hint, allowed=known)
+    return _TASKS[name]
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks, in the order of the alphabet."""
+    return sorted(_TASKS)
+
+
+for _name in (
+    "depth-estimation",
+    "image-classification",
+    "image-feature-extraction",
+    "image-segmentation",
+    "image-to-image",
+    "keypoint-detection",
+    "object-detection",
+):
+    register(Task(_name, "image"))
+for _name in ("audio-classification", "voice-activity-detection"):
+    register(Task(_name, "sound"))
+for _name in ("feature-extraction", "fill-mask", "text-classification", "token-classification"):
+    register(Task(_name, "text"))
+register(Task("question-answering", "text", expand=several_runs.question_and_context, combine=several_runs.only))
+register(
+    Task(
+        "zero-shot-classification",
+        "text",
+        ("candidate_labels", "hypothesis_template", "multi_label"),
+        several_runs.hypotheses,
+        several_runs.by_entailment,
+    )
+)
+register(Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance))

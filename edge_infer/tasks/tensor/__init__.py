@@ -1,0 +1,1 @@
+"""Steps of plain tensors: constants and quantization."""

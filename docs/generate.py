@@ -6,6 +6,7 @@ python docs/generate.py
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 import tomllib
 from pathlib import Path
@@ -150,6 +151,34 @@ def convert_options_page() -> str:
     return "\n".join([_NOTE, "# Options of convert\n", head, table()]) + "\n"
 
 
+def pipeline_steps_page() -> str:
+    """Return the steps of pipelines with their parameters."""
+    from importlib import import_module
+
+    from edge_infer.tasks.parameters import REQUIRED
+    from edge_infer.tasks.steps import STEPS
+
+    parts = [
+        _NOTE,
+        "# The steps of pipelines\n",
+        "What `pipeline` in a bundle's manifest is made of: see [From raw data to an answer](../guide/pipelines.md). "
+        "Parameters marked *argument* may also be given in a call.\n",
+    ]
+    for name in STEPS:
+        module = import_module(f"edge_infer.tasks.{name}")
+        what = (module.__doc__ or "").partition(": ")[2].strip()
+        parts.append(f"## `{name}`\n\n{what[:1].upper()}{what[1:]}\n")
+        how = inspect.cleandoc(module.prepare.__doc__).partition("Raises:")[0].strip()
+        parts.append(how.replace("Return the function that", "It", 1).replace("Return the function: ", "", 1) + "\n")
+        if module.PARAMETERS:
+            parts.append("| parameter | is | default |\n|---|---|---|")
+            for key, one in module.PARAMETERS.items():
+                default = "must be given" if one.default is REQUIRED else f"`{json.dumps(one.default)}`"
+                parts.append(f"| `{key}`{', *argument*' if one.is_argument else ''} | {one.expected} | {default} |")
+            parts.append("")
+    return "\n".join(parts)
+
+
 PAGES = {
     "cli.md": cli_page,
     "errors.md": errors_page,
@@ -158,6 +187,7 @@ PAGES = {
     "node_tests.md": node_tests_page,
     "serve_options.md": serve_options_page,
     "convert_options.md": convert_options_page,
+    "pipeline_steps.md": pipeline_steps_page,
     "python.md": lambda: f"{_NOTE}\n{api.python_page()}",
     "javascript.md": lambda: f"{_NOTE}\n{api.javascript_page()}",
 }

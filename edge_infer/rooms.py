@@ -53,6 +53,8 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
     "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
+    "tasks/answers.py": (_EVERYWHERE, "writes answers for commands and the server"),
+    "tasks/image/png.py": (_EVERYWHERE, "writes masks for the server"),
 }
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.cli.run_pipeline import answer
 from edge_infer.errors import InputError
 from edge_infer.formats import safetensors
 from edge_infer.formats.input_files import read_inputs
@@ -22,36 +23,56 @@ if TYPE_CHECKING:
 
 _WRITABLE = ".npz, .json or .safetensors"
 _SHOWN = 5
+_ARGUMENT = "What the pipeline takes, such as top_k=3 or threshold=0.6; may be repeated."
 
 
 @click.command()
 @click.argument("source")
+@click.argument("raw", nargs=-1)
 @options.inputs
 @click.option("--example", type=int, metavar="N", help="Run on the bundle's golden example N, from 0.")
 @click.option("--output", "-o", "target", metavar="FILE", help=f"Write the outputs to a file: {_WRITABLE}.")
+@click.option("--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help=_ARGUMENT)
+@click.option("--save", metavar="FILE", help="Write the picture with what was found in it; for one image.")
+@click.option("--task", metavar="NAME", help="The task that the bundle must have.")
 @options.model_choice
 @options.as_json
 def run(
     source: str,
+    raw: tuple[str, ...],
     inputs: tuple[str, ...],
     example: int | None,
     target: str | None,
+    arguments: tuple[str, ...],
+    save: str | None,
+    task: str | None,
     device: str,
     backend: str | None,
     variant: str | None,
     as_json: bool,
 ) -> None:
-    """Run a model once and show its outputs.
+    """Run a model and show its outputs, or its answers to raw data.
 
-    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
+    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. RAW are images, sounds, folders of them, or
+    texts, for a bundle with a pipeline: each is answered, with --json a line for each.
 
     \b
+    edge-infer run faces.bundle photo.jpg --save found.png
+    edge-infer run photos.bundle holiday/ --argument top_k=1 --json
     edge-infer run digits.bundle --example 0
     edge-infer run digits.bundle --input image=seven.npy -o logits.npz
     edge-infer run digits.bundle --input seven.png
     """  # noqa: D301  click reads the \b
     if target is not None and Path(target).suffix not in (".npz", ".json", ".safetensors"):
         raise click.UsageError(f"`{target}` has no known suffix; write to {_WRITABLE}")
+    if raw:
+        if inputs or example is not None or target is not None:
+            raise click.UsageError("--input, --example and --output are for tensors; give RAW or them")
+        choice = {"device": device, "backend": backend, "variant": variant}
+        answer(source, raw, arguments, save, task, as_json_lines=as_json, **choice)
+        return
+    if arguments or save is not None or task is not None:
+        raise click.UsageError("--argument, --save and --task are for raw data: edge-infer run BUNDLE FILE")
     with load(source, device=device, backend=backend, variant=variant, arrays="tensor") as session:
         results = session.run(_feeds(session, inputs, example))
         if target is not None:

@@ -28,6 +28,7 @@ from edge_infer.server.ingestion.memory_budget import MAX_BODIES_BYTES, BodyMemo
 from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import MAX_JSON_BYTES, Parsers
+from edge_infer.server.ingestion.predict import PredictEndpoint
 from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, AsgiSocket, StreamEndpoint
 from edge_infer.server.metrics.access_log import AccessLog, logged_stream
 from edge_infer.server.metrics.prometheus import Metrics
@@ -116,6 +117,7 @@ class Application:
         endpoint: InferEndpoint,
         events: EventEndpoint,
         streams: StreamEndpoint,
+        predictions: PredictEndpoint,
         routes: Starlette,
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
         limits: Limits,
@@ -135,6 +137,8 @@ class Application:
         )
         self._events = events
         self._event_targets = Targets("/infer_stream")
+        self._predictions = predictions
+        self._predict_targets = Targets("/predict")
         self._streams = streams
         self._stream_targets = Targets("/stream")
         self._routes = routes
@@ -164,6 +168,10 @@ class Application:
             target = self._event_targets.find(path)
             if target is not None:
                 await AccessLog(partial(self._events, target=target))(scope, receive, send)
+                return
+            target = self._predict_targets.find(path)
+            if target is not None:
+                await AccessLog(partial(self._predictions, target=target))(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
             await self.open_stream(scope, AsgiSocket(receive, send))
@@ -254,6 +262,7 @@ def create_app(
         context, limits.max_body_bytes, headers, cache_bytes=limits.cache_bytes, cache_ttl_s=limits.cache_ttl_s
     )
     events = EventEndpoint(context, limits.max_body_bytes, headers)
+    predictions = PredictEndpoint(context, limits.max_body_bytes, headers)
     streams = StreamEndpoint(
         context, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
     )
@@ -296,4 +305,4 @@ def create_app(
         lifespan=lifespan,
     )
     routes.state.refusals = context.ledger.refusals
-    return Application(engine, endpoint, events, streams, routes, lifespan, limits, cors_origins)
+    return Application(engine, endpoint, events, streams, predictions, routes, lifespan, limits, cors_origins)

@@ -8,13 +8,14 @@ from edge_infer.errors import ExecutionError, InputError, ManifestError, listed
 from edge_infer.tasks.definition import ALL_INPUTS
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.place import Place
+from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.values import flat
 from edge_infer.tensors import elements
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from edge_infer.runtime.session import Session
@@ -42,6 +43,10 @@ class Ready(NamedTuple):
         return max((tensor.size for tensor in self.tensors.values()), default=0)
 
 
+#: The most tokens of a batch, those that only fill it up included: more of them are slower on a CPU, not faster.
+_TOKENS = 512
+
+
 class Chains:
     """The steps of a pipeline, prepared for a model.
 
@@ -54,7 +59,7 @@ class Chains:
     """
 
     def __init__(self, definition: Definition, session: Session) -> None:
-        bundle = session.bundle
+        bundle, self._takes = session.bundle, get_task(definition.task).takes
         self._specs = {spec.name: spec for spec in session.inputs}
         self._outputs = session.outputs
         state = {one.input for variant in bundle.manifest.variants for one in variant.state if not one.is_hidden}
@@ -79,6 +84,8 @@ class Chains:
         self.place = place("")
         self._after = [step.prepare(self.place) for step in definition.outputs]
         self.can_batch = _can_batch(session.inputs, session.outputs)
+        #: The first state of a streamed model: zeros, one sound at a time.
+        self.first_state = {name: _zeros(self._specs[name]) for name in sorted(state) if name in self._specs}
 
     def before(self, value: Any, arguments: Mapping[str, Any]) -> Ready:
         """Do the steps before the model on one raw input.
@@ -98,6 +105,25 @@ class Chains:
             else:
                 tensors[name] = made
         return Ready(item, tensors, frames)
+
+    def batches(self, ready: Sequence[Ready], most: int = 0) -> Iterator[list[int]]:
+        """Group what can run together, by its place: texts of about one length, up to so many tokens in all.
+
+        Args:
+            ready: The raw inputs after the first steps.
+            most: The most of a batch; 0 for any number.
+        """
+        if not self.can_batch or self._takes != "text":
+            yield from ([i] for i in range(len(ready)))
+            return
+        batch: list[int] = []
+        for i in sorted(range(len(ready)), key=lambda i: ready[i].size):
+            if batch and ((len(batch) + 1) * ready[i].size > _TOKENS or len(batch) == most):
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
 
     def feeds(self, batch: Sequence[Ready]) -> dict[str, Tensor]:
         """Return the model's inputs for some raw inputs: shorter texts are filled up to the longest."""
@@ -146,6 +172,11 @@ def _can_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> b
     leads = [spec.shape[0] if spec.shape else 1 for spec in inputs]
     free = all(isinstance(lead, str) for lead in leads) and len(set(leads)) == 1
     return free and all(spec.shape and isinstance(spec.shape[0], str) for spec in outputs)
+
+
+def _zeros(spec: TensorSpec) -> Tensor:
+    shape = [dim if isinstance(dim, int) else 1 for dim in spec.shape]
+    return Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)
 
 
 def _row(tensor: Tensor, index: int) -> Tensor:

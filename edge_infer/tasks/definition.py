@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import ManifestError, UnsupportedError
+from edge_infer.errors import InputError, ManifestError, UnsupportedError, did_you_mean, listed
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.steps import Step, read_step
 
@@ -93,6 +93,28 @@ def read_definition(task: str, document: Mapping[str, Any]) -> Definition:
         raise ManifestError("pipeline: `source` and `vectors` are texts")
     chains = {name: _chain(steps, f"pipeline.inputs[{name!r}]") for name, steps in inputs.items()}
     return Definition(task, chains, _chain(outputs, "pipeline.outputs"), source, vectors)
+
+
+def check_arguments(definition: Definition, arguments: Mapping[str, Any]) -> None:
+    """Check what the caller of a pipeline asks for.
+
+    Raises:
+        InputError: An argument is unknown to the task and its steps, or does not fit.
+    """
+    known = sorted({*definition.arguments, *get_task(definition.task).arguments})
+    steps = [step for chain in (*definition.inputs.values(), definition.outputs) for step in chain]
+    for name, value in arguments.items():
+        if name not in known:
+            hint = did_you_mean(name, known) or f"it takes {listed(known) or 'none'}"
+            raise InputError(f"{definition.task} takes no argument `{name}`", hint=hint, argument=name)
+        for step in steps:
+            if value is not None and name in step.declared and step.declared[name].is_argument:
+                try:
+                    step.declared[name].check(value, f"`{name}`")
+                except ManifestError as error:
+                    raise InputError(
+                        error.message, hint=f"give {step.declared[name].expected}", argument=name, got=value
+                    ) from error
 
 
 def _chain(steps: Any, where: str) -> list[Step]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.errors import InputError
 from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
-from edge_infer.tasks.definition import definition_of
+from edge_infer.tasks.definition import check_arguments, definition_of
 from edge_infer.tasks.registry import get_task
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
-    from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import Tensor
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 #: How many raw inputs are read ahead, so that texts of one length can run together.
 _AHEAD = 256
-#: The most tokens of a batch, those that only fill it up included: more of them are slower on a CPU, not faster.
-_TOKENS = 512
 
 
 def pipeline(
@@ -118,7 +115,6 @@ class Pipeline:
             )
         self._task = get_task(self.task)
         self._chains = Chains(self.definition, session)
-        self._allowed = {*self.definition.arguments, *self._task.arguments}
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.session!r})"
@@ -169,16 +165,7 @@ class Pipeline:
         self.close()
 
     def _check(self, arguments: dict[str, Any]) -> None:
-        for name in arguments:
-            if name not in self._allowed:
-                known = sorted(self._allowed)
-                hint = did_you_mean(name, known) or f"it takes {listed(known) or 'none'}"
-                raise InputError(f"{self.task} takes no argument `{name}`", hint=hint, argument=name)
-        for chain in (*self.definition.inputs.values(), self.definition.outputs):
-            for step in chain:
-                for name, value in arguments.items():
-                    if name in step.declared and value is not None:
-                        _check_argument(step.declared[name], name, value)
+        check_arguments(self.definition, arguments)
 
     def _each(self, inputs: Iterable[Any], arguments: dict[str, Any]) -> Iterator[Any]:
         for values in _parts(inputs):
@@ -205,7 +192,7 @@ class Pipeline:
     def _run(self, asked: Work) -> Results:
         if not isinstance(asked, list):
             return self.session.run(asked)
-        with self.session.stream() as stream:
+        with self.session.stream(initial=self._chains.first_state) as stream:
             return [stream.step(feeds) for feeds in asked]
 
     def _work(self, values: list[Any], arguments: dict[str, Any]) -> Generator[Work, Results, list[Any]]:
@@ -214,7 +201,7 @@ class Pipeline:
         groups = [[value] if expand is None else expand(value, arguments) for value in values]
         ready = [self._chains.before(one, arguments) for group in groups for one in group]
         answers: list[Any] = [None] * len(ready)
-        for batch in self._batches(ready):
+        for batch in self._chains.batches(ready):
             if ready[batch[0]].frames:
                 steps = yield self._chains.framed(ready[batch[0]])
                 answers[batch[0]] = self._chains.after(self._chains.of_stream(steps), ready[batch[0]].item)
@@ -229,29 +216,6 @@ class Pipeline:
             combine([next(left) for _ in group], value, arguments, self._chains.place)
             for value, group in zip(values, groups, strict=True)
         ]
-
-    def _batches(self, ready: list[Ready]) -> Iterator[list[int]]:
-        """Group what can run together: texts of about one length, up to so many tokens in all."""
-        if not self._chains.can_batch or self._task.takes != "text":
-            yield from ([i] for i in range(len(ready)))
-            return
-        batch: list[int] = []
-        for i in sorted(range(len(ready)), key=lambda i: ready[i].size):
-            if batch and (len(batch) + 1) * ready[i].size > _TOKENS:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
-
-
-def _check_argument(declared: Any, name: str, value: Any) -> None:
-    from edge_infer.errors import ManifestError
-
-    try:
-        declared.check(value, f"`{name}`")
-    except ManifestError as error:
-        raise InputError(error.message, argument=name, got=value) from error
 
 
 def _is_list(inputs: Any) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 import edge_infer
 from edge_infer.rooms import EXCEPTIONS, ROOMS, Place, runs_in
+from edge_infer.tasks.steps import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,6 +94,7 @@ def test_every_file_of_the_page_is_used_there() -> None:
     files = files_in("page")
     names = import_module("edge_infer")
     waiting = ["edge_infer", "edge_infer.compat", *(getattr(names, name).__module__ for name in names.__all__)]
+    waiting += [f"edge_infer.tasks.{step}" for step in STEPS]  # found by their names
     used: set[str] = set()
     while waiting:
         name = waiting.pop()

@@ -66,12 +66,14 @@ OPERATIONS = (
         content=_EVENTS,
         infers=True,
     ),
+    Operation(f"{_MODEL}/predict", "post", "Answer raw data: a file, a text, or JSON", "Raw", infers=True),
     Operation(_VERSION, "get", "Inputs and outputs of a version"),
     Operation(f"{_VERSION}/ready", "get", "Load a version and say that it is ready"),
     Operation(f"{_VERSION}/config", "get", "How a version is batched and where it runs"),
     Operation(f"{_VERSION}/stats", "get", "What was counted of a version"),
     Operation(f"{_VERSION}/infer", "post", "Run a version", "Request", "Answer", infers=True),
     Operation(f"{_VERSION}/infer_stream", "post", "Run a version step by step", "Steps", content=_EVENTS, infers=True),
+    Operation(f"{_VERSION}/predict", "post", "Answer raw data with a version", "Raw", infers=True),
     Operation("/v2/repository/index", "post", "All models, their versions and states", "Index"),
     Operation(f"{_CONTROL}/load", "post", "Load a model, or what it became on disk", "Control", content=""),
     Operation(f"{_CONTROL}/unload", "post", "Give back a model's memory", "Control", content=""),
@@ -166,6 +168,8 @@ def _described(operation: Operation, models: Sequence[str]) -> dict[str, Any]:
         if operation.answer == "Answer":
             octets = {"schema": {"type": "string", "format": "binary"}}
             content[OCTETS] = done["content"][OCTETS] = octets
+        if operation.body == "Raw":
+            content[OCTETS] = {"schema": {"type": "string", "format": "binary"}}
     if operation.infers:
         parameters += [
             header
@@ -249,6 +253,13 @@ def _report() -> dict[str, Any]:
 
 _SCHEMAS = {
     "Request": _request(_PARAMETERS),
+    "Raw": _object(
+        {
+            "inputs": {"description": "A text, the base64 text of an image's or a sound's file, or a list of them"},
+            "parameters": {"type": "object", "description": "What the task takes, such as `top_k`"},
+        },
+        "inputs",
+    ),
     "Steps": _request({**_PARAMETERS, **_STEPS}, "parameters"),
     "Answer": _object(
         {

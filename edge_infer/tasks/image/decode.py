@@ -48,6 +48,19 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     return apply
 
 
+def pixels_of(data: bytes) -> int:
+    """Return how many pixels the file of an image has, by its head; 0 where that cannot be read."""
+    import io
+
+    try:
+        from PIL import Image as Pillow
+
+        with Pillow.open(io.BytesIO(data)) as image:
+            return image.width * image.height
+    except Exception:  # whatever it is, decoding the file says so
+        return 0
+
+
 def _read(value: Any, mode: str, background: list[float] | None) -> Image:
     if isinstance(value, (str, os.PathLike)):
         return _decoded(_file(os.fspath(value)), mode, background)

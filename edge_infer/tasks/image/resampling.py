@@ -137,8 +137,7 @@ def resized(image: Image, width: int, height: int, name: str, order: str) -> Ima
 
 
 def _nearest(image: Image, width: int, height: int) -> Image:
-    columns = [int((x + 0.5) * (image.width / width)) for x in range(width)]
-    lines = [int((y + 0.5) * (image.height / height)) for y in range(height)]
+    columns, lines = _nearest_places(image.width, width), _nearest_places(image.height, height)
     stride, depth = image.width * image.channels, image.channels
     made: dict[int, bytes] = {}
     for y in lines:
@@ -146,6 +145,16 @@ def _nearest(image: Image, width: int, height: int) -> Image:
             row = image.data[y * stride : (y + 1) * stride]
             made[y] = b"".join(row[x * depth : (x + 1) * depth] for x in columns)
     return Image(b"".join(made[y] for y in lines), width, height, depth)
+
+
+def _nearest_places(old: int, new: int) -> list[int]:
+    """Return the old place of each new one; Pillow adds up the steps (src/libImaging/Geometry.c), and so does this."""
+    step = old / new
+    at, places = step * 0.5, []
+    for _ in range(new):
+        places.append(min(int(at), old - 1))
+        at += step
+    return places
 
 
 def _horizontal(image: Image, width: int, name: str) -> Image:

@@ -1,0 +1,281 @@
+"""From raw data to an answer: `POST …/predict`, for bundles with a pipeline.
+
+A request's way is that of `infer`, with the pipeline's steps around it: the body is read; the steps before the model
+run in a thread; its tensors are a request like any other, so that those of many clients run in one batch; the steps
+after it run in a thread. The form is that of the Hub's inference API: the bytes of a file, a text, or JSON with
+`inputs` and `parameters`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import json
+import logging
+from base64 import b64decode
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
+from weakref import WeakKeyDictionary
+
+from starlette.requests import ClientDisconnect
+
+from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError
+from edge_infer.server.errors import UnsupportedMediaType, problem_parts
+from edge_infer.server.headers import echoed
+from edge_infer.server.ingestion.admission import HttpCall, ServerContext
+from edge_infer.server.ingestion.bodies import read_body, unpacked
+from edge_infer.server.ingestion.submit import ask
+from edge_infer.server.protocol.head import JSON
+from edge_infer.server.protocol.requests import InferRequest
+from edge_infer.tasks.answers import as_json
+from edge_infer.tasks.chains import Chains
+from edge_infer.tasks.definition import check_arguments, definition_of
+from edge_infer.tasks.image.decode import pixels_of
+from edge_infer.tasks.registry import Task, get_task
+from edge_infer.tensors.arrays import present
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.protocol.head import RequestHead
+    from edge_infer.tasks.chains import Ready
+    from edge_infer.tasks.definition import Definition
+    from edge_infer.tensors.tensor import Tensor
+
+log = logging.getLogger(__name__)
+#: An image of more pixels is refused before it is decoded: 25 million take 75 MB.
+MAX_PIXELS = 25_000_000
+#: The most raw inputs of a request, and the most characters of a text.
+MAX_INPUTS, MAX_CHARACTERS = 256, 200_000
+#: How many requests are decoded or answered at once; each holds an image or a sound.
+_THREADS = 2
+#: How many frames of a sound run before other requests have their turn.
+_FRAMES = 64
+# Bodies that a page of another server may send without being asked: they are read where no page sends them.
+_SIMPLE = ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data")
+
+
+class _Known(NamedTuple):
+    """What is kept of a model."""
+
+    definition: Definition
+    task: Task
+    chains: Chains
+
+
+class PredictEndpoint:
+    """Answers requests of raw data.
+
+    Args:
+        context: What all requests share.
+        max_body_bytes: The most bytes of a body, packed or not.
+        headers: What every answer carries.
+    """
+
+    def __init__(self, context: ServerContext, max_body_bytes: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._context = context
+        self._max_body_bytes = max_body_bytes
+        self._headers = [*headers, (b"cache-control", b"no-store")]
+        self._known: WeakKeyDictionary[LoadedModel, _Known] = WeakKeyDictionary()
+        self._room = asyncio.Semaphore(_THREADS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
+        """Answer a request."""
+        call, status = HttpCall(self._context, scope), 200
+        headers: list[tuple[bytes, bytes]]
+        try:
+            model, head = await call.open(target)
+            answer = await self._predict(model, head, scope["query_string"], receive, call)
+            body, headers = answer, [(b"content-type", JSON.encode())]
+        except ClientDisconnect:
+            call.left()
+            return
+        except Exception as error:
+            status, body, headers = problem_parts(call.failed(error))
+        finally:
+            call.close()
+        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body)), *echoed(scope["headers"])]
+        if self._context.engine.is_draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _predict(
+        self, model: LoadedModel, head: RequestHead, query: bytes, receive: Receive, call: HttpCall
+    ) -> bytes:
+        known = await self._of(model)
+        is_json = head.media_type == JSON or head.media_type.endswith("+json")
+        if head.has_origin and head.media_type in _SIMPLE:
+            raise UnsupportedMediaType(
+                f"The body is `{head.media_type}`, which a page may not send here", hint=f"Content-Type: {JSON}"
+            )
+        most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
+        call.check_room(head.content_length)
+        body = await read_body(receive, head.content_length, most, call.grow)
+        if head.content_encoding:
+            body = await unpacked(body, head.content_encoding, most)
+            call.grow(len(body))
+        async with self._room:
+            values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)
+            groups = [[one] if known.task.expand is None else known.task.expand(one, arguments) for one in values]
+            if sum(map(len, groups)) > MAX_INPUTS:
+                raise PayloadTooLarge(f"A request has more than {MAX_INPUTS} inputs", hint="send fewer at once")
+            before = partial(_before, known.chains, [one for group in groups for one in group], arguments)
+            ready = await asyncio.to_thread(before)
+        for one in ready:
+            call.take(sum(tensor.nbytes for tensor in one.tensors.values()))
+        outputs: list[Any] = [None] * len(ready)
+        for batch in known.chains.batches(ready, model.max_rows or 1):
+            if ready[batch[0]].frames:
+                outputs[batch[0]] = await self._stream(model, known.chains, ready[batch[0]], call)
+                continue
+            asked = InferRequest(None, dict(known.chains.feeds([ready[i] for i in batch])), None)
+            start = perf_counter()
+            answer = await ask(call, asked, call.is_gone, start)
+            call.answered(answer.timings, 0.0, answer.variant, start)
+            found: dict[str, Tensor] = present(dict(answer.outputs), "tensor")
+            for row, i in enumerate(batch):
+                outputs[i] = known.chains.of_one(found, row, len(batch))
+        async with self._room:
+            return await asyncio.to_thread(_after, known, ready, outputs, values, groups, arguments, is_list)
+
+    async def _stream(self, model: LoadedModel, chains: Chains, ready: Ready, call: HttpCall) -> dict[str, Tensor]:
+        """Run a sound frame by frame, some frames at a time, and return the outputs of all."""
+        feeds = chains.framed(ready)
+        steps: list[dict[str, Tensor]] = []
+        stream = await asyncio.to_thread(model.session.stream, initial=chains.first_state)
+
+        def run(part: Sequence[dict[str, Tensor]], _inputs: Any, _wanted: Any) -> dict[str, Any]:
+            steps.extend(present(stream.step(one), "tensor") for one in part)
+            return {}
+
+        try:
+            for at in range(0, len(feeds), _FRAMES):
+                part, start = feeds[at : at + _FRAMES], perf_counter()
+                answer = await ask(call, InferRequest(None, {}, []), call.is_gone, start, partial(run, part))
+                call.answered(answer.timings, 0.0, answer.variant, start)
+        finally:
+            # A step that came too late may still run: closing waits for it, off the event loop.
+            asyncio.get_running_loop().run_in_executor(None, stream.close)
+        return chains.of_stream(steps)
+
+    async def _of(self, model: LoadedModel) -> _Known:
+        known = self._known.get(model)
+        if known is None:
+            known = self._known[model] = await asyncio.to_thread(_open, model)
+        return known
+
+
+def _open(model: LoadedModel) -> _Known:
+    definition = definition_of(model.session.bundle.manifest)
+    return _Known(definition, get_task(definition.task), Chains(definition, model.session))
+
+
+def _read(body: bytes, known: _Known, media_type: str, query: bytes) -> tuple[list[Any], dict[str, Any], bool]:
+    """Return the raw inputs of a request, its arguments, and whether it is answered with a list.
+
+    Raises:
+        InputError: It is not what the task takes.
+    """
+    if not body:
+        raise InputError("The body is empty", hint='curl --data-binary @FILE, or JSON: {"inputs": ...}')
+    takes = known.task.takes
+    arguments = dict(map(_argument, parse_qsl(query.decode("latin-1"))))
+    is_json = media_type == JSON or media_type.endswith("+json") or (media_type in _SIMPLE and body[:1] == b"{")
+    if is_json:
+        document = _json(body)
+        value, more = document["inputs"], document.get("parameters", {})
+        if not isinstance(more, dict):
+            raise InputError("`parameters` is not an object", hint='{"inputs": ..., "parameters": {"top_k": 3}}')
+        arguments.update(more)
+    else:
+        value = body.decode("utf-8", "strict") if takes == "text" else body
+    is_list = isinstance(value, list) and not (takes == "sound" and value and isinstance(value[0], (int, float)))
+    values = value if is_list else [value]
+    if not 1 <= len(values) <= MAX_INPUTS:
+        raise InputError(f"A request has {len(values)} inputs, expected 1 to {MAX_INPUTS}", hint="send fewer at once")
+    check_arguments(known.definition, arguments)
+    return [_raw(one, takes) for one in values], arguments, is_list
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    hint = '{"inputs": "a text, or the base64 text of a file", "parameters": {"top_k": 3}}'
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"The body is not JSON: {error}", hint=hint) from error
+    if not isinstance(document, dict) or "inputs" not in document:
+        raise InputError("The body has no `inputs`", hint=hint)
+    return document
+
+
+def _argument(pair: tuple[str, str]) -> tuple[str, Any]:
+    """Return an argument of the address: a number where it is one, else text."""
+    try:
+        return pair[0], json.loads(pair[1])
+    except (ValueError, RecursionError):
+        return pair
+
+
+def _raw(value: Any, takes: str) -> Any:
+    """Return a raw input that names no file of this server.
+
+    Raises:
+        InputError: It is not what the task takes.
+    """
+    if takes == "text":
+        if sum(map(len, _texts(value))) > MAX_CHARACTERS:
+            raise InputError(f"A text has more than {MAX_CHARACTERS} characters", hint="send it in parts")
+        return value
+    if isinstance(value, str):
+        try:
+            value = b64decode(value.partition("base64,")[2] if value.startswith("data:") else value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InputError(f"An input is not the base64 text of a file: {error}", hint="base64 -w0 FILE") from error
+    if takes == "image":
+        if not isinstance(value, bytes):
+            raise InputError("An image is not the base64 text of a file", hint="base64 -w0 cat.jpg")
+        if pixels_of(value) > MAX_PIXELS:
+            raise InputError(f"An image has more than {MAX_PIXELS} pixels", hint="send a smaller one")
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    """Return all texts inside a JSON value."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in _texts(one)]
+
+
+def _before(chains: Chains, values: list[Any], arguments: Mapping[str, Any]) -> list[Ready]:
+    return [chains.before(value, arguments) for value in values]
+
+
+def _after(
+    known: _Known,
+    ready: list[Ready],
+    outputs: list[Any],
+    values: list[Any],
+    groups: list[list[Any]],
+    arguments: Mapping[str, Any],
+    is_list: bool,
+) -> bytes:
+    """Return the answer as JSON."""
+    answers = [known.chains.after(found, one.item) for found, one in zip(outputs, ready, strict=True)]
+    if known.task.combine is not None:
+        left = iter(answers)
+        answers = [
+            known.task.combine([next(left) for _ in group], value, arguments, known.chains.place)
+            for value, group in zip(values, groups, strict=True)
+        ]
+    found = [as_json(answer) for answer in answers]
+    try:
+        return json.dumps(found if is_list else found[0], ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise UnsupportedError("The answer holds NaN or infinity, which JSON does not know") from error

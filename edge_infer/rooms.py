@@ -54,6 +54,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
     "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
     "tasks/answers.py": (_EVERYWHERE, "writes answers for commands and the server"),
+    "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (_EVERYWHERE, "writes masks for the server"),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.cli import options, output
-from edge_infer.cli.run_pipeline import answer
+from edge_infer.cli.run_pipeline import Live, answer, answer_live
 from edge_infer.errors import InputError
 from edge_infer.formats import safetensors
 from edge_infer.formats.input_files import read_inputs
@@ -34,6 +34,10 @@ _ARGUMENT = "What the pipeline takes, such as top_k=3 or threshold=0.6; may be r
 @click.option("--output", "-o", "target", metavar="FILE", help=f"Write the outputs to a file: {_WRITABLE}.")
 @click.option("--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help=_ARGUMENT)
 @click.option("--save", metavar="FILE", help="Write the picture with what was found in it; for one image.")
+@click.option("--camera", type=int, metavar="N", help="Answer each picture of a camera; 0 is the first.")
+@click.option(
+    "--microphone", is_flag=True, help="Answer what the microphone hears; `-` as RAW reads 16-bit samples of a pipe."
+)
 @click.option("--task", metavar="NAME", help="The task that the bundle must have.")
 @options.model_choice
 @options.as_json
@@ -45,6 +49,8 @@ def run(
     target: str | None,
     arguments: tuple[str, ...],
     save: str | None,
+    camera: int | None,
+    microphone: bool,
     task: str | None,
     device: str,
     backend: str | None,
@@ -54,21 +60,28 @@ def run(
     """Run a model and show its outputs, or its answers to raw data.
 
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. RAW are images, sounds, folders of them, or
-    texts, for a bundle with a pipeline: each is answered, with --json a line for each.
+    texts, for a bundle with a pipeline: each is answered, with --json a line for each. `-` reads 16-bit samples of a
+    pipe.
 
     \b
     edge-infer run faces.bundle photo.jpg --save found.png
     edge-infer run photos.bundle holiday/ --argument top_k=1 --json
+    edge-infer run silero.bundle --microphone --json
     edge-infer run digits.bundle --example 0
     edge-infer run digits.bundle --input image=seven.npy -o logits.npz
     edge-infer run digits.bundle --input seven.png
     """  # noqa: D301  click reads the \b
     if target is not None and Path(target).suffix not in (".npz", ".json", ".safetensors"):
         raise click.UsageError(f"`{target}` has no known suffix; write to {_WRITABLE}")
+    choice = {"device": device, "backend": backend, "variant": variant}
+    if camera is not None or microphone or raw == ("-",):
+        if inputs or example is not None or target or save or (camera is not None) + microphone + bool(raw) > 1:
+            raise click.UsageError("--camera, --microphone and `-` stand alone: edge-infer run BUNDLE --camera 0")
+        answer_live(source, Live(camera, bool(raw)), arguments, task, as_json_lines=as_json, **choice)
+        return
     if raw:
         if inputs or example is not None or target is not None:
             raise click.UsageError("--input, --example and --output are for tensors; give RAW or them")
-        choice = {"device": device, "backend": backend, "variant": variant}
         answer(source, raw, arguments, save, task, as_json_lines=as_json, **choice)
         return
     if arguments or save is not None or task is not None:

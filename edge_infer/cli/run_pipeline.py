@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import glob
 import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,6 +21,8 @@ from edge_infer.tensors.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from edge_infer.tasks.pipeline import Pipeline
+
 
 _SUFFIXES = {
     "image": (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
@@ -29,6 +32,7 @@ _SUFFIXES = {
 #: The most files of a folder.
 _MOST = 1_000_000
 _SHOWN = 8
+_EXAMPLES = {"image": "photo.jpg", "sound": "speech.wav", "text": "'a text'"}
 
 
 def answer(
@@ -72,6 +76,83 @@ def answer(
         if save is not None:
             _save(Path(save), inputs[0], found)
         output.talk(f"Answered {len(inputs)} with {run!r}" + (f", wrote {save}" if save is not None else ""))
+
+
+def answer_live(
+    source: str,
+    live: Live,
+    arguments: Sequence[str],
+    task: str | None,
+    *,
+    as_json_lines: bool,
+    **choice: Any,
+) -> None:
+    """Answer a camera, a microphone or a pipe until it ends, a line for each answer.
+
+    Args:
+        source: The bundle.
+        live: What is read.
+        arguments: `NAME=VALUE`, as the pipeline takes them.
+        task: The task that the bundle must have, or None.
+        as_json_lines: Whether to print JSON.
+        choice: What `load` takes.
+
+    Raises:
+        InputError: The task does not take it, or there is no such camera or microphone.
+        UnsupportedError: The package that reads it is not installed.
+    """
+    given = dict(map(_argument, arguments))
+    with pipeline(source, task=task, **choice) as run:
+        takes = get_task(run.task).takes
+        if takes != ("image" if live.camera is not None else "sound"):
+            raise InputError(f"{run.task} takes a {takes}", hint=f"edge-infer run BUNDLE {_EXAMPLES[takes]}")
+        output.talk(
+            f"Listening with {run!r}; Ctrl-C ends it"
+            if live.camera is None
+            else f"Watching with {run!r}; Ctrl-C ends it"
+        )
+        for found in _answers(run, live, given):
+            if as_json_lines:
+                line = json.dumps(output.finite(as_json(found)), ensure_ascii=False, allow_nan=False)
+                output.data(line)
+            elif live.camera is None:
+                output.data(_cell({key: value if key != "answer" else _best(value) for key, value in found.items()}))
+            else:
+                output.data(_best(found["answer"]))
+            sys.stdout.flush()
+
+
+class Live(NamedTuple):
+    """What is read until it ends: a camera's number, or None for sound, which comes from the pipe or a microphone."""
+
+    camera: int | None = None
+    is_pipe: bool = False
+
+
+def _answers(run: Pipeline, live: Live, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if live.camera is not None:
+        from edge_infer.tasks.live.camera import frames
+
+        for answered in run(frames(live.camera), **given):
+            yield {"answer": answered}
+        return
+    source = None
+    if live.is_pipe:
+        from edge_infer.tasks.live.listening import rate_and_block
+        from edge_infer.tasks.live.microphone import raw_blocks
+
+        source = raw_blocks(sys.stdin.buffer, rate_and_block(run)[1])
+    yield from run.listen(source, **given)
+
+
+def _best(found: Any) -> str:
+    """Write an answer in one line: what was found, and how sure that is."""
+    rows = found if isinstance(found, list) else [found]
+    if rows and all(isinstance(row, dict) and "label" in row for row in rows):
+        return ", ".join(
+            row["label"] if row.get("score") is None else f"{row['label']} {row['score']:.2f}" for row in rows
+        )
+    return _cell(found) if found != [] else "nothing found"
 
 
 def _argument(pair: str) -> tuple[str, Any]:

@@ -87,13 +87,13 @@ class Chains:
         #: The first state of a streamed model: zeros, one sound at a time.
         self.first_state = {name: _zeros(self._specs[name]) for name in sorted(state) if name in self._specs}
 
-    def before(self, value: Any, arguments: Mapping[str, Any]) -> Ready:
-        """Do the steps before the model on one raw input.
+    def before(self, value: Any, arguments: Mapping[str, Any], item: Item | None = None) -> Ready:
+        """Do the steps before the model on one raw input; `item` is what is known of it already.
 
         Raises:
             InputError: It is not what the task takes.
         """
-        item, tensors, frames = Item(arguments), dict[str, Tensor](), dict[str, list[Tensor]]()
+        item, tensors, frames = item or Item(arguments), dict[str, Tensor](), dict[str, list[Tensor]]()
         for name, steps in self._chains:
             made = value
             for step in steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Mapping
     from typing import Any
 
@@ -34,11 +35,23 @@ class Item:
         text: The text, or the first of a pair.
         pair: The second text of a pair; None where there is none.
         rate: The samples per second of a sound; 0 for other inputs.
+        before: The samples in front of the first frame, where a sound goes on; None for silence.
         frame: The samples between the starts of two frames; 0 where a sound is not cut into frames.
     """
 
     __slots__ = (
-        *("arguments", "encoding", "frame", "geometry", "height", "input_height", "input_width", "pair", "rate"),
+        *(
+            "arguments",
+            "before",
+            "encoding",
+            "frame",
+            "geometry",
+            "height",
+            "input_height",
+            "input_width",
+            "pair",
+            "rate",
+        ),
         *("text", "width"),
     )
 
@@ -53,6 +66,7 @@ class Item:
         self.text = ""
         self.pair: str | None = None
         self.rate = 0
+        self.before: array[float] | None = None
         self.frame = 0
 
     def argument(self, name: str, default: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
@@ -98,6 +98,7 @@ class Pipeline:
         task: What it is for, such as `object-detection`.
         session: The model.
         definition: The steps.
+        chains: The steps, prepared for this model.
 
     A pipeline may be called from any thread.
     """
@@ -114,7 +115,8 @@ class Pipeline:
                 got=task,
             )
         self._task = get_task(self.task)
-        self._chains = Chains(self.definition, session)
+        self.chains = Chains(self.definition, session)
+        self._ahead = _AHEAD if self.chains.can_batch and self._task.takes == "text" else 1
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.session!r})"
@@ -122,7 +124,7 @@ class Pipeline:
     @property
     def labels(self) -> list[str]:
         """The names of the classes; an empty list where there are none."""
-        return self._chains.place.labels
+        return self.chains.place.labels
 
     def __call__(self, inputs: Any, **arguments: Any) -> Any:
         """Answer.
@@ -154,6 +156,29 @@ class Pipeline:
         answers = [answer async for answer in self._each_async(inputs if is_list else [inputs], arguments)]
         return answers if is_list else answers[0]
 
+    def listen(self, source: Any = None, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Answer a sound that goes on, each answer as soon as it is certain.
+
+        Args:
+            source: None for the microphone (the package sounddevice reads it), a path of a sound, or an iterable of
+                blocks of float32 samples, of any length, at the model's own rate.
+            arguments: What the task's steps take.
+
+        Returns:
+            For `voice-activity-detection` `{"start", "end", "score"}` when a stretch of speech has ended; for other
+            tasks `{"start", "end", "answer"}` of windows that overlap by half. Times are seconds from the beginning.
+
+        Raises:
+            InputError: The source is not a sound, or an argument is unknown.
+            UnsupportedError: The task takes no sound, or the microphone cannot be read here.
+        """
+        from edge_infer.tasks.live.listening import blocks_of, listen
+
+        if self._task.takes != "sound":
+            raise UnsupportedError(f"{self.task} takes no sound", hint="pipeline(...)(inputs)")
+        check_arguments(self.definition, arguments)
+        return listen(self, blocks_of(self, source), arguments)
+
     def close(self) -> None:
         """Give the engine's memory back."""
         self.session.close()
@@ -168,7 +193,7 @@ class Pipeline:
         check_arguments(self.definition, arguments)
 
     def _each(self, inputs: Iterable[Any], arguments: dict[str, Any]) -> Iterator[Any]:
-        for values in _parts(inputs):
+        for values in _parts(inputs, self._ahead):
             work = self._work(values, arguments)
             try:
                 asked = next(work)
@@ -178,7 +203,7 @@ class Pipeline:
                 yield from end.value
 
     async def _each_async(self, inputs: Iterable[Any], arguments: dict[str, Any]) -> Any:
-        for values in _parts(inputs):
+        for values in _parts(inputs, self._ahead):
             work = self._work(values, arguments)
             try:
                 asked = next(work)
@@ -192,42 +217,42 @@ class Pipeline:
     def _run(self, asked: Work) -> Results:
         if not isinstance(asked, list):
             return self.session.run(asked)
-        with self.session.stream(initial=self._chains.first_state) as stream:
+        with self.session.stream(initial=self.chains.first_state) as stream:
             return [stream.step(feeds) for feeds in asked]
 
     def _work(self, values: list[Any], arguments: dict[str, Any]) -> Generator[Work, Results, list[Any]]:
         """Ask for the runs that some raw inputs take, and return their answers."""
         expand, combine = self._task.expand, self._task.combine
         groups = [[value] if expand is None else expand(value, arguments) for value in values]
-        ready = [self._chains.before(one, arguments) for group in groups for one in group]
+        ready = [self.chains.before(one, arguments) for group in groups for one in group]
         answers: list[Any] = [None] * len(ready)
-        for batch in self._chains.batches(ready):
+        for batch in self.chains.batches(ready):
             if ready[batch[0]].frames:
-                steps = yield self._chains.framed(ready[batch[0]])
-                answers[batch[0]] = self._chains.after(self._chains.of_stream(steps), ready[batch[0]].item)
+                steps = yield self.chains.framed(ready[batch[0]])
+                answers[batch[0]] = self.chains.after(self.chains.of_stream(steps), ready[batch[0]].item)
                 continue
-            outputs = yield self._chains.feeds([ready[i] for i in batch])
+            outputs = yield self.chains.feeds([ready[i] for i in batch])
             for row, i in enumerate(batch):
-                answers[i] = self._chains.after(self._chains.of_one(outputs, row, len(batch)), ready[i].item)
+                answers[i] = self.chains.after(self.chains.of_one(outputs, row, len(batch)), ready[i].item)
         if combine is None:
             return answers
         left = iter(answers)
         return [
-            combine([next(left) for _ in group], value, arguments, self._chains.place)
+            combine([next(left) for _ in group], value, arguments, self.chains.place)
             for value, group in zip(values, groups, strict=True)
         ]
 
 
 def _is_list(inputs: Any) -> bool:
     """Tell whether these are several raw inputs; a list of numbers is the samples of one sound."""
-    return isinstance(inputs, (list, tuple)) and not (inputs and isinstance(inputs[0], (int, float)))
+    return type(inputs) in (list, tuple) and not (inputs and isinstance(inputs[0], (int, float)))
 
 
-def _parts(inputs: Iterable[Any]) -> Iterator[list[Any]]:
+def _parts(inputs: Iterable[Any], most: int) -> Iterator[list[Any]]:
     part: list[Any] = []
     for value in inputs:
         part.append(value)
-        if len(part) == _AHEAD:
+        if len(part) == most:
             yield part
             part = []
     if part:

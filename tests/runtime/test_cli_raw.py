@@ -104,3 +104,19 @@ def test_wrong_command_lines_say_what_to_do(
     assert done.exit_code == code, done.stderr
     assert told in " ".join(done.stderr.split())
     assert done.stdout == ""
+
+
+def test_a_pipe_of_samples_is_listened_to(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    import numpy as np
+
+    noise = np.random.default_rng(2).uniform(-0.9, 0.9, 16_000)
+    sound = (np.concatenate([np.zeros(8000), noise, np.zeros(8000)]) * 32767).astype("<i2").tobytes()
+    bundle = pipelines.loudness(tmp_path / "loud.bundle")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(sound)))
+    done = run(bundle, "-", "--json")
+    (found,) = map(json.loads, done.stdout.splitlines())
+    assert (found["start"], found["end"]) == (0.5, 1.5)
+    assert run(bundle, "--camera", 0).stderr.count("takes a sound") == 1
+    assert run(bundle, "--microphone", "--camera", 0).exit_code == 2

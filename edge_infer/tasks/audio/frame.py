@@ -32,7 +32,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
         item.frame = length
         count = -(-len(sound.samples) // length)
         silence = array("f", bytes(4 * (count * length - len(sound.samples))))
-        samples = array("f", bytes(4 * context)) + sound.samples + silence
+        before = array("f", bytes(4 * context)) if item.before is None else item.before
+        samples = before + sound.samples + silence
         starts = range(0, count * length, length)
         return [floats(samples[at : at + context + length], (context + length,)) for at in starts]
 

@@ -66,6 +66,7 @@ class SpeechDetector:
         self._quiet_since: int | None = None
         self._best = 0.0
         self._found: list[tuple[int, int, float]] = []
+        self._given = 0  # how many of them were answered
 
     def step(self, score: float) -> None:
         """Take how likely the next frame is speech."""
@@ -90,14 +91,20 @@ class SpeechDetector:
         self._start = self._quiet_since = None
 
     def finish(self) -> list[dict[str, float]]:
-        """Return the stretches, those that the sound's end cuts included."""
+        """Return the stretches that were not answered yet, that which the sound's end cuts included."""
         if self._start is not None:
             self._end(self._at)
+        return self.ended()
+
+    def ended(self) -> list[dict[str, float]]:
+        """Return the stretches that have ended since the last call."""
         answers = []
-        for i, (start, end, score) in enumerate(self._found):
+        for i in range(self._given, len(self._found)):
+            start, end, score = self._found[i]
             before = self._found[i - 1][1] if i else 0
             after = self._found[i + 1][0] if i + 1 < len(self._found) else self._at
             begins = start - min(self._pad, (start - before) / 2 if i else start)
             stops = end + min(self._pad, (after - end) / 2 if i + 1 < len(self._found) else after - end)
             answers.append({"start": begins / self._rate, "end": stops / self._rate, "score": float(score)})
+        self._given = len(self._found)
         return answers

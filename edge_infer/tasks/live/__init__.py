@@ -1,0 +1,1 @@
+"""Cameras and microphones: pictures and sound as they come, for pipelines."""

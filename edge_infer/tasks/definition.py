@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import InputError, ManifestError, UnsupportedError, did_you_mean, listed
 from edge_infer.tasks.registry import get_task
-from edge_infer.tasks.steps import Step, read_step
+from edge_infer.tasks.steps import Step, check_flow, read_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +91,12 @@ def read_definition(task: str, document: Mapping[str, Any]) -> Definition:
     source, vectors = document.get("source", ""), document.get("vectors")
     if not isinstance(source, str) or not (vectors is None or isinstance(vectors, str)):
         raise ManifestError("pipeline: `source` and `vectors` are texts")
-    chains = {name: _chain(steps, f"pipeline.inputs[{name!r}]") for name, steps in inputs.items()}
-    return Definition(task, chains, _chain(outputs, "pipeline.outputs"), source, vectors)
+    chains = {}
+    for name, steps in inputs.items():
+        ends = ("tensors",) if name == ALL_INPUTS else ("tensor", "frames")
+        chains[name] = _chain(steps, "raw", ends, f"pipeline.inputs[{name!r}]")
+    answers = ("answer", "tensor")
+    return Definition(task, chains, _chain(outputs, "outputs", answers, "pipeline.outputs"), source, vectors)
 
 
 def check_arguments(definition: Definition, arguments: Mapping[str, Any]) -> None:
@@ -117,7 +121,9 @@ def check_arguments(definition: Definition, arguments: Mapping[str, Any]) -> Non
                     ) from error
 
 
-def _chain(steps: Any, where: str) -> list[Step]:
+def _chain(steps: Any, begins: str, ends: tuple[str, ...], where: str) -> list[Step]:
     if not isinstance(steps, list) or not 1 <= len(steps) <= _MAX_STEPS:
         raise ManifestError(f"{where} is not a list of 1 to {_MAX_STEPS} steps")
-    return [read_step(step, f"{where}[{i}]") for i, step in enumerate(steps)]
+    found = [read_step(step, f"{where}[{i}]") for i, step in enumerate(steps)]
+    check_flow(found, begins, ends, where)
+    return found

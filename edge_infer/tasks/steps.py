@@ -14,7 +14,7 @@ from edge_infer.errors import ManifestError, did_you_mean, listed
 from edge_infer.tasks.parameters import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from edge_infer.tasks.item import Item
@@ -23,40 +23,54 @@ if TYPE_CHECKING:
 
     Apply = Callable[[Any, Item], Any]
 
-#: Every step there is. To add one: its name here, a module in Python and one in JavaScript.
-STEPS = (
-    "audio.decode",
-    "audio.fit",
-    "audio.frame",
-    "audio.log_mel",
-    "audio.normalize",
-    "audio.resample",
-    "image.center_crop",
-    "image.decode",
-    "image.flip_channels",
-    "image.letterbox",
-    "image.rescale_normalize",
-    "image.resize",
-    "image.to_tensor",
-    "post.answer_span",
-    "post.boxes",
-    "post.detections",
-    "post.entities",
-    "post.fill_mask",
-    "post.mask",
-    "post.nms",
-    "post.normalize",
-    "post.pool",
-    "post.sigmoid",
-    "post.softmax",
-    "post.speech_segments",
-    "post.tensor",
-    "post.top_k",
-    "tensor.constant",
-    "tensor.dequantize",
-    "tensor.quantize",
-    "text.tokenize",
-)
+
+class Flow(NamedTuple):
+    """What a step takes and what it gives.
+
+    `raw` is what the caller gave, `outputs` are the model's by name, `tensors` its inputs by name, `frames` a list of
+    tensors for the steps of a stream.
+    """
+
+    takes: tuple[str, ...]
+    gives: str
+
+
+_RAW, _IMAGE, _SOUND, _OUTPUTS, _TENSOR = ("raw",), ("image",), ("sound",), ("outputs",), ("outputs", "tensor")
+
+#: Every step there is. To add one: a line here, a module in Python and one in JavaScript.
+STEPS = {
+    "audio.decode": Flow(_RAW, "sound"),
+    "audio.fit": Flow(_SOUND, "sound"),
+    "audio.frame": Flow(_SOUND, "frames"),
+    "audio.log_mel": Flow(_SOUND, "tensor"),
+    "audio.normalize": Flow(_SOUND, "tensor"),
+    "audio.resample": Flow(_SOUND, "sound"),
+    "image.center_crop": Flow(_IMAGE, "image"),
+    "image.decode": Flow(_RAW, "image"),
+    "image.flip_channels": Flow(_IMAGE, "image"),
+    "image.letterbox": Flow(_IMAGE, "image"),
+    "image.rescale_normalize": Flow(_IMAGE, "tensor"),
+    "image.resize": Flow(_IMAGE, "image"),
+    "image.to_tensor": Flow(_IMAGE, "tensor"),
+    "post.answer_span": Flow(_OUTPUTS, "answer"),
+    "post.boxes": Flow(_OUTPUTS, "detections"),
+    "post.detections": Flow(("detections",), "answer"),
+    "post.entities": Flow(_TENSOR, "answer"),
+    "post.fill_mask": Flow(_TENSOR, "answer"),
+    "post.mask": Flow(_TENSOR, "answer"),
+    "post.nms": Flow(("detections",), "detections"),
+    "post.normalize": Flow(_TENSOR, "tensor"),
+    "post.pool": Flow(_TENSOR, "tensor"),
+    "post.sigmoid": Flow(_TENSOR, "tensor"),
+    "post.softmax": Flow(_TENSOR, "tensor"),
+    "post.speech_segments": Flow(_TENSOR, "answer"),
+    "post.tensor": Flow(_TENSOR, "tensor"),
+    "post.top_k": Flow(_TENSOR, "answer"),
+    "tensor.constant": Flow(_RAW, "tensor"),
+    "tensor.dequantize": Flow(_OUTPUTS, "outputs"),
+    "tensor.quantize": Flow(("tensor",), "tensor"),
+    "text.tokenize": Flow(_RAW, "tensors"),
+}
 
 
 class Step(NamedTuple):
@@ -88,6 +102,30 @@ class Step(NamedTuple):
         """Describe this step as the manifest does: what is not the default."""
         given = {key: value for key, value in self.parameters.items() if self.declared[key].default != value}
         return {"step": self.name, **given}
+
+
+def check_flow(steps: Sequence[Step], begins: str, ends: tuple[str, ...], where: str) -> None:
+    """Check that each step takes what the one before it gives.
+
+    Args:
+        steps: A chain.
+        begins: What its first step is given.
+        ends: What its last step may give.
+        where: The chain's place, for errors.
+
+    Raises:
+        ManifestError: A step cannot stand where it does.
+    """
+    given, before = begins, "the chain"
+    for step in steps:
+        flow = STEPS[step.name]
+        if given not in flow.takes:
+            raise ManifestError(
+                f"{where}: `{step.name}` takes {' or '.join(flow.takes)}, and {before} gives {given}", field=step.name
+            )
+        given, before = flow.gives, f"`{step.name}`"
+    if given not in ends:
+        raise ManifestError(f"{where} ends with {before}, which gives {given}, expected {' or '.join(ends)}")
 
 
 def read_step(entry: Any, where: str) -> Step:

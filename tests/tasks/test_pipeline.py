@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+DECODE, TENSOR = {"step": "image.decode"}, {"step": "image.rescale_normalize"}
+READS = {"version": 1, "inputs": {"pixels": [DECODE, TENSOR]}, "outputs": [{"step": "post.top_k"}]}
 RED = np.full((20, 30, 3), (250, 20, 10), np.uint8)
 
 
@@ -109,22 +111,12 @@ def test_a_bundle_without_a_pipeline_says_what_to_type() -> None:
         ({"version": 1, "inputs": {"pixels": [{"step": "image.resize", "width": "3"}]}}, "`width` is '3'"),
         ({"version": 1, "inputs": {"pixels": [{"step": "image.resize", "width": 0, "height": 1}]}}, "from 1 to 16384"),
         ({"version": 1, "inputs": {"pixels": [{"step": "image.center_crop", "width": 3}]}}, "lacks `height`"),
-        (
-            {"version": 1, "inputs": {"pixels": [{"step": "image.resize"}]}, "outputs": [{"step": "post.top_k"}]},
-            "takes",
-        ),
-        (
-            {"version": 1, "inputs": {"x": [{"step": "image.decode"}]}, "outputs": [{"step": "post.top_k"}]},
-            "no input `x`",
-        ),
-        (
-            {
-                "version": 1,
-                "inputs": {"pixels": [{"step": "image.decode"}]},
-                "outputs": [{"step": "post.softmax", "tensor": "y"}],
-            },
-            "names `y`",
-        ),
+        ({**READS, "inputs": {"pixels": [DECODE, {"step": "image.resize"}, TENSOR]}}, "takes `width` and `height`"),
+        ({**READS, "inputs": {"x": [DECODE, TENSOR]}}, "no input `x`"),
+        ({**READS, "outputs": [{"step": "post.top_k", "tensor": "y"}]}, "names `y`"),
+        ({**READS, "inputs": {"pixels": [TENSOR]}}, "`image.rescale_normalize` takes image, and the chain gives raw"),
+        ({**READS, "outputs": [{"step": "post.nms"}]}, "`post.nms` takes detections, and the chain gives outputs"),
+        ({**READS, "inputs": {"pixels": [DECODE]}}, "ends with `image.decode`, which gives image"),
     ],
 )
 def test_a_wrong_definition_is_refused_with_its_place(tmp_path: Path, pipeline: Any, message: str) -> None:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 PARAMETERS = {
     "rate": Parameter("whole", 16_000, low=1, high=768_000),
-    "fft": Parameter("whole", 400, low=2, high=65_536),
+    "fft": Parameter("whole", 400, low=2, high=16_384),
     "hop": Parameter("whole", 160, low=1, high=65_536),
-    "mels": Parameter("whole", 80, low=1, high=1024),
+    "mels": Parameter("whole", 80, low=1, high=512),
     "low_hz": Parameter("real", 0.0, low=0),
     "high_hz": Parameter("real", None, low=0),
     "scale": Parameter("choice", "slaney", choices=("slaney", "htk")),

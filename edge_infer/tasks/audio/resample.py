@@ -7,6 +7,7 @@ from array import array
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer.errors import InputError
 from edge_infer.tasks.audio.sound import Sound
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tensors.arrays import has_numpy
@@ -24,6 +25,8 @@ PARAMETERS = {
     "zeros": Parameter("whole", 16, low=1, high=256),
     "rolloff": Parameter("real", 0.945, low=0.1, high=1),
 }
+#: The most weights of a filter: 44,100 to 16,000 takes 15,000; rates without a common factor take millions.
+MAX_WEIGHTS = 2_000_000
 
 
 class Table(NamedTuple):
@@ -65,6 +68,11 @@ def _table(old: int, new: int, zeros: int, rolloff: float) -> Table:
     up, down = new // common, old // common
     cut = min(1.0, up / down) * rolloff
     half = math.ceil(zeros / cut)
+    if up * 2 * half > MAX_WEIGHTS:
+        raise InputError(
+            f"a sound of {old} samples per second cannot be resampled to {new}: it takes {up * 2 * half} weights",
+            hint="record at 8000, 16000, 44100 or 48000 samples per second",
+        )
     rows = []
     for phase in range(up):
         shift = phase * down % up / up

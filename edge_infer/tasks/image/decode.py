@@ -24,6 +24,8 @@ PARAMETERS = {
 }
 #: An image of more pixels is refused before it is decoded: 100 million take 300 MB.
 MAX_PIXELS = 100_000_000
+#: The longest side, which is JPEG's: the weights that resize a line are as many as its pixels.
+MAX_SIDE = 65_535
 #: The largest file.
 MAX_BYTES = 256 * 2**20
 _CHANNELS = {"RGB": 3, "L": 1}
@@ -140,9 +142,9 @@ def _of_array(value: Any) -> Image:
 
 
 def _check_size(width: int, height: int) -> None:
-    if width < 1 or height < 1 or width * height > MAX_PIXELS:
+    if width < 1 or height < 1 or width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
         raise InputError(
-            f"an image has {width} x {height} pixels, expected 1 to {MAX_PIXELS} in all",
+            f"an image has {width} x {height} pixels, expected 1 to {MAX_PIXELS} in all and sides up to {MAX_SIDE}",
             hint="give a smaller one",
             got=[width, height],
         )

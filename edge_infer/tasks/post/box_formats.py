@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # MediaPipe's decoders clip logits here, so that `exp` cannot overflow.
 _MOST_LOGIT = 100.0
+_MOST_EXPONENT = 80.0
 
 
 class Detector(NamedTuple):
@@ -200,7 +201,7 @@ def _ssd(detector: Detector) -> list[Detection]:
         x, y = x / by_x * anchor_width + anchor_x, y / by_y * anchor_height + anchor_y
         w, h = w / by_width, h / by_height
         if p["exponential"]:
-            w, h = math.exp(w), math.exp(h)
+            w, h = exponential(w), exponential(h)
         across, down = detector.size
         box = corners(x * across, y * down, w * anchor_width * across, h * anchor_height * down)
         points = tuple(
@@ -228,7 +229,7 @@ def _yunet(detector: Detector) -> list[Detection]:
                 continue
             row, column = divmod(i, columns)
             x, y = (column + boxes[4 * i]) * stride, (row + boxes[4 * i + 1]) * stride
-            w, h = math.exp(boxes[4 * i + 2]) * stride, math.exp(boxes[4 * i + 3]) * stride
+            w, h = exponential(boxes[4 * i + 2]) * stride, exponential(boxes[4 * i + 3]) * stride
             marks = tuple(
                 ((points[10 * i + 2 * k] + column) * stride, (points[10 * i + 2 * k + 1] + row) * stride)
                 for k in range(5)
@@ -253,6 +254,11 @@ def _fastestdet(detector: Detector) -> list[Detection]:
         w, h = sigmoid(numbers[3 * cells + i]) * width, sigmoid(numbers[4 * cells + i]) * height
         found.append(Detection(score, label, corners(x, y, w, h)))
     return found
+
+
+def exponential(value: float) -> float:
+    """Return `exp(value)`, of at most 80: no side of a box is longer, and `exp` of 710 is out of range."""
+    return math.exp(min(value, _MOST_EXPONENT))
 
 
 class Format(NamedTuple):

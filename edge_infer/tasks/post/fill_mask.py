@@ -21,7 +21,7 @@ PARAMETERS = {
     "tensor": Parameter("text", None),
     "file": Parameter("text", "tokenizer.json"),
     "mask": Parameter("text", "[MASK]"),
-    "top_k": Parameter("whole", 5, low=1, high=10_000, is_argument=True),
+    "top_k": Parameter("whole", 5, low=1, high=1000, is_argument=True),
 }
 
 

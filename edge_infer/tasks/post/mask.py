@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import ExecutionError
+from edge_infer.errors import ExecutionError, InputError
 from edge_infer.tasks.image.image import Image
 from edge_infer.tasks.image.resampling import resized
 from edge_infer.tasks.parameters import Parameter
@@ -24,6 +24,8 @@ PARAMETERS = {
     # `labels`: [rows, columns] of class numbers; else scores, the channels first or last.
     "layout": Parameter("choice", "labels", choices=("labels", "CHW", "HWC")),
 }
+#: The most pixels of all masks of an image together.
+MAX_PIXELS = 300_000_000
 
 
 def prepare(parameters: dict[str, Any], place: Place) -> Apply:
@@ -47,8 +49,13 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         else:
             classes, height, width = shape if layout == "CHW" else (shape[2], shape[0], shape[1])
             labels = _best(numbers, classes, height * width, is_first=layout == "CHW")
-        found = []
-        for label in sorted({int(one) for one in labels}):
+        found, present = [], sorted({int(one) for one in labels})
+        if len(present) * item.width * item.height > MAX_PIXELS:
+            raise InputError(
+                f"{len(present)} masks of {item.width} x {item.height} pixels are more than {MAX_PIXELS}",
+                hint="give a smaller image",
+            )
+        for label in present:
             mask = bytes(255 if one == label else 0 for one in labels)
             image = _in_image(Image(mask, width, height, 1), item)
             found.append({"label": place.label(label), "score": None, "mask": image})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
@@ -43,7 +44,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
             raise InputError(
                 f"a sound has {len(sound.samples)} samples, expected 1 to {MAX_SAMPLES}", hint="cut it into parts"
             )
-        if not all(sample - sample == 0 for sample in sound.samples):
+        if not isfinite(sum(sound.samples)):
             raise InputError("a sound holds NaN or infinity", hint="give samples of -1 to 1")
         item.rate = sound.rate
         return sound

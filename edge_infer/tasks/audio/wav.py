@@ -86,6 +86,8 @@ def mixed(values: array[float] | array[int], channels: int, scale: float) -> arr
         channels: How many there are of each moment.
         scale: 1 divided by full scale.
     """
+    if channels == 1 and scale == 1:
+        return array("f", values)
     if channels == 1:
         return array("f", [value * scale for value in values])
     planes = [values[channel::channels] for channel in range(channels)]

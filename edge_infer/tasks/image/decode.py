@@ -28,6 +28,8 @@ MAX_PIXELS = 100_000_000
 MAX_SIDE = 65_535
 #: The largest file.
 MAX_BYTES = 256 * 2**20
+# The tag of EXIF that says how the camera was held; 1 is upright.
+_ORIENTATION = 0x0112
 _CHANNELS = {"RGB": 3, "L": 1}
 _INSTALL = 'pip install "edge-infer[image]", or give pixels: an array [height, width, 3] of uint8'
 
@@ -117,13 +119,13 @@ def _of_pillow(image: Any, mode: str, background: list[float] | None) -> Image:
     from PIL import Image as Pillow
     from PIL import ImageOps
 
-    upright = ImageOps.exif_transpose(image)
+    upright = ImageOps.exif_transpose(image) if image.getexif().get(_ORIENTATION, 1) != 1 else image
     if upright.mode in ("I;16", "I;16L", "I;16B", "I"):  # 16 bits: the upper 8 of them, as libpng gives them
         upright = upright.convert("I").point(lambda level: level * (1 / 256)).convert("L")
     if background is not None and (upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info):
         under = Pillow.new("RGBA", upright.size, (*(int(one) for one in background), 255))
         upright = Pillow.alpha_composite(under, upright.convert("RGBA"))
-    upright = upright.convert(mode)
+    upright = upright if upright.mode == mode else upright.convert(mode)
     return Image(upright.tobytes(), upright.width, upright.height, _CHANNELS[mode])
 
 

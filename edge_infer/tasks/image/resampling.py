@@ -131,7 +131,11 @@ def resized(image: Image, width: int, height: int, name: str, order: str) -> Ima
         return image
     if name == "nearest":
         return _nearest(image, width, height)
-    if is_vertical_first(image, width, height, order):
+    vertical_first = is_vertical_first(image, width, height, order)
+    own = _order_of_pillow() if _has_pillow() else None
+    if own is not None and is_vertical_first(image, width, height, own) == vertical_first:
+        return _by_pillow(image, width, height, name)
+    if vertical_first:
         return _horizontal(_vertical(image, height, name), width, name)
     return _vertical(_horizontal(image, width, name), height, name)
 
@@ -227,8 +231,19 @@ def _has_pillow() -> bool:
     return installed.origin_of("PIL") is not None
 
 
+@lru_cache(maxsize=1)
+def _order_of_pillow() -> str | None:
+    """Return the order of the installed Pillow's passes; None for a version whose order is not known."""
+    from PIL import __version__
+
+    version = tuple(map(int, __version__.split(".")[:2]))
+    if version < (12, 2):
+        return "horizontal"
+    return "pillow12.2" if version < (13, 0) else "pillow13" if version < (14, 0) else None
+
+
 def _by_pillow(image: Image, width: int, height: int, name: str) -> Image:
-    """Do one pass with Pillow, whose passes are those of this module in every version."""
+    """Resize with Pillow: one pass, which is that of this module in every version, or both in Pillow's order."""
     from PIL import Image as Pillow
 
     mode = "L" if image.channels == 1 else "RGB"

@@ -169,6 +169,9 @@ class Application:
             if target is not None:
                 await AccessLog(partial(self._events, target=target))(scope, receive, send)
                 return
+            if path == "/v1/embeddings":
+                await AccessLog(self._predictions.embeddings)(scope, receive, send)
+                return
             target = self._predict_targets.find(path)
             if target is not None:
                 await AccessLog(partial(self._predictions, target=target))(scope, receive, send)

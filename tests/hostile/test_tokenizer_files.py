@@ -143,7 +143,7 @@ WRONG: list[object] = [None, True, -1, 2**70, 0.5, "", "x", "\ud800", [], {}, [[
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_a_mutated_file_is_read_or_refused_with_our_error(kind: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -169,7 +169,7 @@ def test_a_mutated_file_is_read_or_refused_with_our_error(kind: str, seed: int) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_flipped_bytes_are_read_or_refused_with_our_error(kind: str, seed: int) -> None:
     chance = random.Random(seed)

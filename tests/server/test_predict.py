@@ -132,3 +132,32 @@ def test_what_does_not_fit_is_refused_with_the_reason(server: ServerThread) -> N
 def test_a_page_of_another_server_cannot_send_a_form(server: ServerThread) -> None:
     told = refused(predict(server, "colours", png(), FORM, origin="https://shop.example"), 415)
     assert "a page may not send" in told
+
+
+def embed(server: ServerThread, body: Any) -> Answer:
+    return Client(server.url)("/v1/embeddings", "POST", json.dumps(body).encode(), content_type=JSON)
+
+
+def test_embeddings_have_openais_form(server: ServerThread, bundles: dict[str, Path]) -> None:
+    with edge_infer.pipeline(bundles["words"]) as run:
+        expected = [one.tolist() for one in run(["good film", "paris"])]
+    found = answered(embed(server, {"model": "words", "input": ["good film", "paris"]}))
+    assert [one["embedding"] for one in found["data"]] == expected
+    assert [one["index"] for one in found["data"]] == [0, 1]
+    assert found["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    (one,) = answered(embed(server, {"model": "words", "input": "paris", "encoding_format": "base64"}))["data"]
+    assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == expected[1]
+
+
+def test_embeddings_that_cannot_be_are_refused(server: ServerThread) -> None:
+    assert "no `model`" in refused(embed(server, {"input": "a"}))
+    assert "neither a text nor" in refused(embed(server, {"model": "words", "input": [1, 2]}))
+    assert "not 1 to 256 texts" in refused(embed(server, {"model": "words", "input": []}))
+    assert "`dimensions` cannot be chosen" in refused(embed(server, {"model": "words", "input": "a", "dimensions": 2}))
+    assert "is not served" in refused(embed(server, {"model": "none", "input": "a"}), 404)
+    assert "is for image-classification" in refused(embed(server, {"model": "colours", "input": "a"}), 501)
+
+
+def test_json_of_many_values_is_not_parsed(server: ServerThread) -> None:
+    body = b'{"inputs": [' + b"[]," * 500_000 + b"[]]}"
+    assert "more than 500000 values" in refused(predict(server, "words", body), 413)

@@ -49,7 +49,7 @@ def test_real_text_gives_the_same_ids_offsets_masks_and_text(kind: str) -> None:
 
 
 @kinds
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=odd_texts | st.text(max_size=40))
 def test_odd_text_gives_the_same_ids_offsets_and_text(kind: str, text: str) -> None:
     theirs, mine = trained(kind), read(kind)
@@ -80,7 +80,7 @@ def test_five_thousand_odd_texts_give_the_same(kind: str) -> None:
 
 
 @kinds
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_truncation_padding_stride_and_pairs_are_the_same(kind: str, data: st.DataObject) -> None:
     theirs, mine = tokenizers.Tokenizer.from_str(trained(kind).to_str()), read(kind)

@@ -26,8 +26,9 @@ from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
+from edge_infer.server.ingestion.embeddings import parsed, read_embeddings, write_embeddings
 from edge_infer.server.ingestion.submit import ask
-from edge_infer.server.protocol.head import JSON
+from edge_infer.server.protocol.head import JSON, RequestHead
 from edge_infer.server.protocol.requests import InferRequest
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.chains import Chains
@@ -37,12 +38,11 @@ from edge_infer.tasks.registry import Task, get_task
 from edge_infer.tensors.arrays import present
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
-    from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import Tensor
@@ -85,13 +85,44 @@ class PredictEndpoint:
         self._room = asyncio.Semaphore(_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
-        """Answer a request."""
+        """Answer a request of raw data."""
+
+        async def answer(call: HttpCall) -> bytes:
+            model, head = await call.open(target)
+            return await self._predict(model, head, scope["query_string"], receive, call)
+
+        await self._answer(scope, send, answer)
+
+    async def embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request of texts in the form of OpenAI's embeddings, whose body names the model.
+
+        Its form is that of https://platform.openai.com/docs/api-reference/embeddings.
+        """
+
+        async def answer(call: HttpCall) -> bytes:
+            self._context.admit(scope["headers"])  # before a byte of the body is read
+            head = RequestHead(scope["headers"])
+            body = await self._body(head, receive, call, self._context.parsers.most(head, self._max_body_bytes))
+            asked = await asyncio.to_thread(read_embeddings, body)
+            model, _ = await call.open((asked.model, None))
+            known = await self._of(model)
+            if known.definition.task != "feature-extraction":
+                raise UnsupportedError(
+                    f"`{asked.model}` is for {known.definition.task}", hint="POST /v2/models/M/predict"
+                )
+            check_arguments(known.definition, {})
+            ready, outputs = await self._outputs(model, known, asked.texts, {}, call)
+            async with self._room:
+                return await asyncio.to_thread(write_embeddings, asked, known.chains, ready, outputs)
+
+        await self._answer(scope, send, answer)
+
+    async def _answer(self, scope: Scope, send: Send, work: Callable[[HttpCall], Awaitable[bytes]]) -> None:
+        """Send what the work gives, or its error."""
         call, status = HttpCall(self._context, scope), 200
         headers: list[tuple[bytes, bytes]]
         try:
-            model, head = await call.open(target)
-            answer = await self._predict(model, head, scope["query_string"], receive, call)
-            body, headers = answer, [(b"content-type", JSON.encode())]
+            body, headers = await work(call), [(b"content-type", JSON.encode())]
         except ClientDisconnect:
             call.left()
             return
@@ -115,18 +146,31 @@ class PredictEndpoint:
                 f"The body is `{head.media_type}`, which a page may not send here", hint=f"Content-Type: {JSON}"
             )
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
-        call.check_room(head.content_length)
-        body = await read_body(receive, head.content_length, most, call.grow)
-        if head.content_encoding:
-            body = await unpacked(body, head.content_encoding, most)
-            call.grow(len(body))
+        body = await self._body(head, receive, call, most)
         async with self._room:
             values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)
             groups = [[one] if known.task.expand is None else known.task.expand(one, arguments) for one in values]
             if sum(map(len, groups)) > MAX_INPUTS:
                 raise PayloadTooLarge(f"A request has more than {MAX_INPUTS} inputs", hint="send fewer at once")
-            before = partial(_before, known.chains, [one for group in groups for one in group], arguments)
-            ready = await asyncio.to_thread(before)
+        inner = [one for group in groups for one in group]
+        ready, outputs = await self._outputs(model, known, inner, arguments, call)
+        async with self._room:
+            return await asyncio.to_thread(_after, known, ready, outputs, values, groups, arguments, is_list)
+
+    async def _body(self, head: RequestHead, receive: Receive, call: HttpCall, most: int) -> bytes:
+        call.check_room(head.content_length)
+        body = await read_body(receive, head.content_length, most, call.grow)
+        if head.content_encoding:
+            body = await unpacked(body, head.content_encoding, most)
+            call.grow(len(body))
+        return body
+
+    async def _outputs(
+        self, model: LoadedModel, known: _Known, values: list[Any], arguments: Mapping[str, Any], call: HttpCall
+    ) -> tuple[list[Ready], list[Any]]:
+        """Do the steps before the model, run it, and return its outputs for each raw input."""
+        async with self._room:
+            ready = await asyncio.to_thread(_before, known.chains, values, arguments)
         for one in ready:
             call.take(sum(tensor.nbytes for tensor in one.tensors.values()))
         outputs: list[Any] = [None] * len(ready)
@@ -141,8 +185,7 @@ class PredictEndpoint:
             found: dict[str, Tensor] = present(dict(answer.outputs), "tensor")
             for row, i in enumerate(batch):
                 outputs[i] = known.chains.of_one(found, row, len(batch))
-        async with self._room:
-            return await asyncio.to_thread(_after, known, ready, outputs, values, groups, arguments, is_list)
+        return ready, outputs
 
     async def _stream(self, model: LoadedModel, chains: Chains, ready: Ready, call: HttpCall) -> dict[str, Tensor]:
         """Run a sound frame by frame, some frames at a time, and return the outputs of all."""
@@ -205,10 +248,7 @@ def _read(body: bytes, known: _Known, media_type: str, query: bytes) -> tuple[li
 
 def _json(body: bytes) -> dict[str, Any]:
     hint = '{"inputs": "a text, or the base64 text of a file", "parameters": {"top_k": 3}}'
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"The body is not JSON: {error}", hint=hint) from error
+    document = parsed(body, hint)
     if not isinstance(document, dict) or "inputs" not in document:
         raise InputError("The body has no `inputs`", hint=hint)
     return document

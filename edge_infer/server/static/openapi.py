@@ -74,6 +74,7 @@ OPERATIONS = (
     Operation(f"{_VERSION}/infer", "post", "Run a version", "Request", "Answer", infers=True),
     Operation(f"{_VERSION}/infer_stream", "post", "Run a version step by step", "Steps", content=_EVENTS, infers=True),
     Operation(f"{_VERSION}/predict", "post", "Answer raw data with a version", "Raw", infers=True),
+    Operation("/v1/embeddings", "post", "Texts to vectors, in OpenAI's form", "Texts", infers=True),
     Operation("/v2/repository/index", "post", "All models, their versions and states", "Index"),
     Operation(f"{_CONTROL}/load", "post", "Load a model, or what it became on disk", "Control", content=""),
     Operation(f"{_CONTROL}/unload", "post", "Give back a model's memory", "Control", content=""),
@@ -259,6 +260,14 @@ _SCHEMAS = {
             "parameters": {"type": "object", "description": "What the task takes, such as `top_k`"},
         },
         "inputs",
+    ),
+    "Texts": _object(
+        {
+            "model": {"type": "string"},
+            "input": {"description": "A text, or a list of texts"},
+            "encoding_format": {"enum": ["float", "base64"]},
+        },
+        *("model", "input"),
     ),
     "Steps": _request({**_PARAMETERS, **_STEPS}, "parameters"),
     "Answer": _object(

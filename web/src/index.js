@@ -1,5 +1,5 @@
 /**
- * Run a bundle in a page: `load` with JavaScript only, `loadPython` with Python.
+ * Run a bundle in a page: `load` and `pipeline` with JavaScript only, `loadPython` with Python.
  *
  *     import { load } from "/src/index.js";
  *     const session = await load("/models/digits");
@@ -95,6 +95,42 @@ export async function load(url, options = {}) {
   } catch (error) {
     live?.close();
     leave(used);
+    throw error;
+  }
+}
+
+/** @typedef {SessionOptions & {task?: string}} PipelineOptions What `load` takes, and the task that the bundle must have. */
+/** @typedef {import("./tasks/pipeline.js").Answering & {session: Session}} Pipeline A function that answers, and the model in it. */
+
+/**
+ * Load a model with all that stands before and after it, as its manifest says in `task` and `pipeline`.
+ *
+ *     const classify = await pipeline("/models/mobilenet");
+ *     const [best] = await classify("cat.jpg", { top_k: 1 });
+ *     console.log(best.label, best.score);
+ *
+ * @param {URL | string} url What `load` takes; or the name of a task, and the address second, as in transformers.js.
+ * @param {URL | string | PipelineOptions} [options] The options, or the address.
+ * @param {PipelineOptions} [more] The options where the address is second.
+ * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task.
+ * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
+ *   it says is wrong, or does not fit the model. `input_error`: it is for another task. And what `load` throws.
+ */
+export async function pipeline(url, options = {}, more = {}) {
+  const isTaskFirst = typeof options === "string" || options instanceof URL;
+  const { task: given, ...loading } = isTaskFirst ? more : options;
+  if (isTaskFirst && given !== undefined) {
+    throw new InferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
+  }
+  const task = isTaskFirst ? String(url) : given;
+  const fetched = import("./tasks/pipeline.js");
+  fetched.catch(() => {}); // told where it is awaited
+  if (task !== undefined) (await fetched).checkTask(task);
+  const session = await load(isTaskFirst ? options : url, loading);
+  try {
+    return Object.assign(await (await fetched).pipelineOf(session, task), { session });
+  } catch (error) {
+    await session.dispose();
     throw error;
   }
 }

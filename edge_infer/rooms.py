@@ -53,6 +53,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
     "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
+    "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
 }
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are

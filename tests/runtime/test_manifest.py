@@ -104,7 +104,7 @@ LIES = [
     ("variants.0.generate", {}, "reserved for a later version"),
     ("variants.0.state", [{"kind": "warm"}], "choose from `hidden`"),
     ("variants.0.state", [{"kind": "pair", "out": "h"}], "`in` is nothing, expected text"),
-    ("pipeline", [], "reserved for a later version"),
+    ("pipeline", [], "expected an object"),
     ("chain", [], "reserved for a later version"),
     ("inputs.0.dtype", "complex64", "choose from `float32`"),
     ("inputs.0.shape", [-1], "neither a number nor a symbol"),

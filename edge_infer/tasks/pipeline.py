@@ -47,7 +47,8 @@ def pipeline(
             name of a task, and the model second, as in transformers.
         source: The model, where a task comes first.
         task: The task, which must be the bundle's; None for whatever it is.
-        options: What `load` takes: `device`, `backend`, `variant`, `threads`, ...
+        options: What `load` takes: `device`, `backend`, `variant`, `threads`, ... With `self_test` the steps and the
+            answers are compared with the bundle's vectors too.
 
     Raises:
         InputError: There is no such task, or it is not the bundle's.
@@ -60,7 +61,12 @@ def pipeline(
     'circle'
     """
     place, task = _arguments(model, source, task)
-    return Pipeline(load(described(place, task), **_with_tensors(options)), task)
+    made = Pipeline(load(described(place, task), **_with_tensors(options)), task)
+    if options.get("self_test"):
+        from edge_infer.tasks.vectors import prove
+
+        prove(made)
+    return made
 
 
 async def pipeline_async(

@@ -10,12 +10,14 @@ from edge_infer.bundle.manifest import State, Variant
 from edge_infer.errors import (
     AccuracyError,
     ConversionError,
+    EdgeInferError,
     InputError,
     UnsupportedModel,
     listed,
 )
 from edge_infer.formats import safetensors
 from edge_infer.formats.tflite_tables import hidden_state
+from edge_infer.tasks import vectors
 from edge_infer_converters import support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import Conversion
@@ -23,6 +25,7 @@ from edge_infer_converters.data import golden
 from edge_infer_converters.data.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.data.labels import read_labels
 from edge_infer_converters.data.reference_outputs import reference_outputs
+from edge_infer_converters.measure import pipeline_vectors
 from edge_infer_converters.measure.batch_check import is_right_for_two
 from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from edge_infer.errors import EdgeInferError
     from edge_infer.parity.comparison import Parity
     from edge_infer.tasks.sources.found import Found
     from edge_infer_converters.measure.metrics import Metric
@@ -121,7 +123,10 @@ def convert(
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
         variants = run.measure(made, data, outputs, metric)
-        revision = run.write_manifest([one.variant for one in variants if one.is_kept])
+        kept = [one.variant for one in variants if one.is_kept]
+        revision = run.write_manifest(kept)
+        if run.found is not None and run.add_vectors():
+            revision = run.write_manifest(kept)
 
         result = Conversion(
             writer.path,
@@ -355,6 +360,23 @@ class _Run:
         definition = None if self.found is None else self.found.definition
         specs = (self.model.inputs, self.model.outputs)
         return self._writer.write_manifest(self.name, self._version, *specs, variants, definition)
+
+    def add_vectors(self) -> bool:
+        """Write the vectors that prove the pipeline; tell whether there are some.
+
+        A pipeline that fails on every made-up input is kept without vectors.
+        """
+        if self.found is None:
+            return False
+        definition = self.found.definition
+        try:
+            data = pipeline_vectors.make(self._writer.folder, self._source_id)
+        except EdgeInferError as error:
+            self._reporter.warn(f"Nothing proves the pipeline: {error.message}", error.hint)
+            return False
+        self._writer.add(vectors.PATH, data)
+        self.found = self.found._replace(definition=definition._replace(vectors=vectors.PATH))
+        return True
 
     def _tflite_graph(self) -> FloatGraph:
         if self._graph is None:

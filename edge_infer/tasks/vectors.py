@@ -12,18 +12,18 @@ The raw inputs are not kept: they are made again, by whole numbers alone, so tha
 - Texts, and what else is JSON, stand in the file.
 
 Tensors are compared by their sha256, since all steps are exact; those of `audio.log_mel` differ between hosts in the
-last bit and are compared by values. Answers are compared by label, score and overlap of boxes (`tasks/answers.py`).
+last bit and are compared by values. Answers are compared by label, score and overlap of boxes (`tasks/agreement.py`).
 """
 
 from __future__ import annotations
 
 import json
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from edge_infer.errors import EdgeInferError, ExecutionError, ManifestError
 from edge_infer.platform.hashing import sha256
-from edge_infer.tasks.answers import SCORE, difference, plain
+from edge_infer.tasks.agreement import SCORE, difference, plain
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import Definition, definition_of
 from edge_infer.tasks.image.image import Image
@@ -34,8 +34,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.tasks.pipeline import Pipeline
+    from edge_infer.runtime.session import Session
     from edge_infer.tensors.tensor import Tensor, TensorSpec
+
+    class Pipeline(Protocol):
+        """What is needed of `edge_infer.tasks.pipeline.Pipeline`, which imports this file."""
+
+        session: Session
+        definition: Definition
+
+        def __call__(self, inputs: Any, **arguments: Any) -> Any:
+            """Answer."""
+
 
 VERSION = 1
 #: Where they lie in a bundle.

@@ -16,7 +16,7 @@ from edge_infer.cli import cli
 from edge_infer.errors import ExecutionError, ManifestError
 from edge_infer.platform.hashing import sha256
 from edge_infer.tasks import vectors
-from edge_infer.tasks.answers import difference, plain
+from edge_infer.tasks.agreement import difference, plain
 from edge_infer.tasks.image.image import Image
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor

@@ -47,13 +47,13 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
+    "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
     "platform/guarded.py": (_EVERYWHERE, "for commands only"),
     "platform/posix.py": (("page",), "locks, signals and users of a native system"),
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
     "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
-    "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
 }
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are

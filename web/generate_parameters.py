@@ -37,7 +37,11 @@ export const PARAMETERS = {
 """
 
 _FLOWS = """
-/** What each step takes and what it gives: see `edge_infer/tasks/steps.py`. @type {Record<string, {takes: string[], gives: string}>} */
+/**
+ * What each step takes and what it gives: see `edge_infer/tasks/steps.py`.
+ *
+ * @type {Record<string, {takes: string[], gives: string}>}
+ */
 export const FLOWS = {
 """
 

@@ -15,7 +15,7 @@ from edge_infer.platform.hashing import sha256, sha256_of_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, Protocol
 
     from edge_infer.formats.safetensors import Example
@@ -139,6 +139,22 @@ class Bundle:
             )
         bare = _BareFile(name, len(data), lambda: sha256(data))
         return cls(_bare_manifest(bare, name), "", location, _Memory({name: data}))
+
+    def described(self, manifest: Manifest, files: Mapping[str, bytes]) -> Bundle:
+        """Return this bare model with the manifest that its file lacks.
+
+        Args:
+            manifest: It names the model's file first, and the further files.
+            files: The bytes of the further files by their path; they stay in memory.
+
+        Raises:
+            BundleError: This is not a bare model.
+        """
+        if isinstance(self._source, _Folder) and self.is_bare:
+            return Bundle(manifest, "", self.location, self._source.with_files(files))
+        if isinstance(self._source, _Memory) and self.is_bare:
+            return Bundle(manifest, "", self.location, self._source.with_files(files))
+        raise BundleError(f"`{self.location}` has a manifest of its own", hint="change manifest.json")
 
     # -- its files --
 
@@ -301,8 +317,12 @@ class _BareFile(FileEntry):
 
 
 class _Folder:
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, made: Mapping[str, bytes] | None = None) -> None:
         self._root = root
+        self._made = dict(made or {})  # files that lie in memory
+
+    def with_files(self, files: Mapping[str, bytes]) -> _Folder:
+        return _Folder(self._root, files)
 
     def path_of(self, path: str) -> str:
         """Return where a file lies, if it exists and is not a link that leaves the bundle."""
@@ -315,6 +335,8 @@ class _Folder:
         return place
 
     def read(self, path: str, limit: int) -> bytes:
+        if path in self._made:
+            return self._made[path][:limit]
         with open(self.path_of(path), "rb") as file:
             return file.read(limit)
 
@@ -396,6 +418,9 @@ class _Remote:
 class _Memory:
     def __init__(self, files: dict[str, bytes]) -> None:
         self._files = files
+
+    def with_files(self, files: Mapping[str, bytes]) -> _Memory:
+        return _Memory({**files, **self._files})
 
     def read(self, path: str, limit: int) -> bytes:
         if path not in self._files:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.cli import options, output, tflite_info
+from edge_infer.cli import options, output, pipeline_info, tflite_info
 from edge_infer.formats.onnx import read_contents
 from edge_infer.runtime.load import load
 
@@ -18,16 +18,17 @@ from edge_infer.runtime.load import load
 @click.argument("source")
 @options.as_json
 def info(source: str, as_json: bool) -> None:
-    """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality.
+    """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality, pipeline.
 
-    SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. Of a .onnx file it shows the opsets and the
-    operators, of a .tflite file also what the weights are stored in, and an estimate of the memory that it needs beside
-    them.
+    SOURCE is a bundle (folder, .zip or URL), a .onnx or .tflite file, or a folder of the Hugging Face Hub. The steps
+    before and after the model are those of its manifest, or what its metadata and the files beside it say. Of a .onnx
+    file it shows the opsets and the operators, of a .tflite file also what the weights are stored in, and an estimate
+    of the memory that it needs beside them.
     """
     if source.endswith(".tflite") and Path(source).is_file():
         tflite_info.show(Path(source), as_json=as_json)
         return
-    bundle = Bundle.open(source)
+    bundle = pipeline_info.described_bundle(source) or Bundle.open(source)
     manifest = bundle.manifest
     inputs, outputs = manifest.inputs, manifest.outputs
     if not inputs:
@@ -64,6 +65,7 @@ def info(source: str, as_json: bool) -> None:
                 **({} if contents is None else contents._asdict()),
                 "examples": len(bundle.examples()),
                 "labels": bundle.labels(),
+                **pipeline_info.to_json(bundle),
                 "files": [entry.to_json() for entry in manifest.files.values()],
             }
         )
@@ -75,6 +77,7 @@ def info(source: str, as_json: bool) -> None:
         output.data(f"output  {spec}")
     if bundle.labels():
         output.data(f"labels  {len(bundle.labels())}: {', '.join(bundle.labels()[:10])}")
+    pipeline_info.show(bundle)
     if manifest.examples:
         output.data(f"golden  {len(bundle.examples())} examples")
     if contents is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.cli import output
+from edge_infer.cli import output, pipeline_info
 from edge_infer.formats import tflite
 
 if TYPE_CHECKING:
@@ -27,8 +27,12 @@ def show(path: Path, *, as_json: bool) -> None:
     content = path.read_bytes()
     file = tflite.read(content, path.name)
     found = described(file, len(content))
+    bundle = pipeline_info.described_bundle(str(path))
     if as_json:
-        output.data_json({"name": path.stem, **found})
+        said: dict[str, Any] = {"labels": [], "task": None, "pipeline": None}
+        if bundle is not None:
+            said = {"labels": bundle.labels(), **pipeline_info.to_json(bundle)}
+        output.data_json({"name": path.stem, **found, **said})
         return
     output.data(
         f"{path.name}  {output.size(len(content))}, weights in {found['precision']}, by {found['writer'] or '-'}"
@@ -37,6 +41,10 @@ def show(path: Path, *, as_json: bool) -> None:
         for spec in specs:
             scale = f", steps of {spec['scale']:.6g}, zero at {spec['zero_point']}" if spec["scale"] else ""
             output.data(f"{kind}  {spec['name']}: {spec['dtype']}[{', '.join(map(str, spec['shape']))}]{scale}")
+    if bundle is not None:
+        if labels := bundle.labels():
+            output.data(f"labels  {len(labels)}: {', '.join(labels[:10])}")
+        pipeline_info.show(bundle)
     output.data("")
     output.table(
         ["operator", "version", "count"],

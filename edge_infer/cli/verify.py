@@ -22,6 +22,8 @@ from edge_infer.parity.verdict import Limits, changed_since, judge_variant
 from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import check_device, exact_engine
+from edge_infer.tasks.vectors import read as read_vectors
+from edge_infer.verify.pipelines import answers_row, steps_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from edge_infer.formats.safetensors import Example
     from edge_infer.parity.comparison import Parity
     from edge_infer.tensors.tensor import Tensor
+    from edge_infer.verify.pipelines import PipelineRow
 
     Outputs = list[dict[str, Tensor]]
 
@@ -124,6 +127,9 @@ def verify(
     or whose source is not that near to itself, is compared with what its manifest says of it; an integer variant also
     where it had more. --atol, --rtol, --min-sqnr, --min-cosine and --min-top1 outrank all these, which then only warn.
 
+    Where the bundle has a pipeline, its vectors run too: the tensors that the steps make must be the same to the bit,
+    and on each engine of this machine the answers by label, score (.02) and overlap of boxes (.9).
+
     --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
     another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT.
 
@@ -157,20 +163,26 @@ def verify(
             work = _run_in_page if get_backend(name).page_devices else _run_here
             judge = Judge(bundle, name, examples, limits, is_given=bool(inputs))
             rows += work(judge, device, fitting, partial(advance, 1))
+    pipelines = [] if inputs else _pipelines(bundle, device, rows)
     failed = [row for row in rows if row.verdict == "fail"]
+    failed_pipelines = [row for row in pipelines if row.verdict == "fail"]
     found, not_bisected = _bisected(bundle, device, rows, examples, against) if is_bisected else ([], {})
     if as_json:
         output.data_json(
             {
                 "bundle": f"{bundle.manifest.name}@{bundle.revision}",
                 "examples": len(examples),
-                "passed": not failed,
+                "passed": not failed and not failed_pipelines,
                 "rows": [row.to_json() for row in rows],
+                **({"pipeline": [row.to_json() for row in pipelines]} if pipelines else {}),
                 **({"bisections": [one.to_json() for one in found]} if is_bisected else {}),
             }
         )
     else:
         _show(rows)
+        if pipelines:
+            output.data("")
+            _show_pipelines(pipelines)
         if found:
             output.data("")
             show(found)
@@ -188,7 +200,37 @@ def verify(
         + ("" if not failed else f"; {len(failed)} disagree")
         + ("" if len(judged) == len(rows) else f"; {len(rows) - len(judged)} cannot run there")
     )
-    sys.exit(1 if failed else 0)
+    if pipelines:
+        output.talk(
+            f"{len(pipelines) - len(failed_pipelines)} of {len(pipelines)} agree with the vectors of the pipeline"
+            + (f"; {len(failed_pipelines)} disagree" if failed_pipelines else "")
+        )
+    sys.exit(1 if failed or failed_pipelines else 0)
+
+
+def _pipelines(bundle: Bundle, device: str, rows: Sequence[Row]) -> list[PipelineRow]:
+    """Run the pipeline's vectors on the engines of the rows that run here; a page runs the model alone."""
+    vectors = read_vectors(bundle)
+    if vectors is None:
+        return []
+    found = [steps_row(bundle, vectors)]
+    here = [row for row in rows if row.engine and not get_backend(row.backend).page_devices]
+    with output.progress(f"Pipeline: {len(here)} variants x {len(vectors.cases)} inputs", len(here)) as advance:
+        for row in here:
+            variant = bundle.manifest.variant(row.variant)
+            found.append(answers_row(bundle, vectors, variant, row.backend, device))
+            advance(1)
+    return found
+
+
+def _show_pipelines(rows: Sequence[PipelineRow]) -> None:
+    output.table(
+        ["pipeline", "engine", "verdict"],
+        [
+            (row.variant, row.backend or "-", f"{row.verdict}: {row.reason}" if row.reason else row.verdict)
+            for row in rows
+        ],
+    )
 
 
 def _given(bundle: Bundle, inputs: Sequence[str]) -> list[Example]:

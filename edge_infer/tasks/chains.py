@@ -16,12 +16,30 @@ from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
-    from edge_infer.runtime.session import Session
+    from edge_infer.bundle.bundle import Bundle
     from edge_infer.tasks.definition import Definition
     from edge_infer.tasks.steps import Apply
     from edge_infer.tensors.tensor import TensorSpec
+
+    class Ends(Protocol):
+        """What is needed of a session: its bundle, and what the model takes and gives."""
+
+        @property
+        def bundle(self) -> Bundle:
+            """The bundle."""
+            ...
+
+        @property
+        def inputs(self) -> Sequence[TensorSpec]:
+            """The specs of the inputs."""
+            ...
+
+        @property
+        def outputs(self) -> Sequence[TensorSpec]:
+            """The specs of the outputs."""
+            ...
 
 
 class Ready(NamedTuple):
@@ -52,13 +70,13 @@ class Chains:
 
     Args:
         definition: What is done.
-        session: The model that is between.
+        session: The model that is between: a session, or what a manifest says of it.
 
     Raises:
         ManifestError: The definition does not fit the model or the bundle.
     """
 
-    def __init__(self, definition: Definition, session: Session) -> None:
+    def __init__(self, definition: Definition, session: Ends) -> None:
         bundle, self._takes = session.bundle, get_task(definition.task).takes
         self._specs = {spec.name: spec for spec in session.inputs}
         self._outputs = session.outputs

@@ -9,6 +9,7 @@ from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
 from edge_infer.tasks.registry import get_task
+from edge_infer.tasks.sources.opened import described
 
 if TYPE_CHECKING:
     import os
@@ -38,11 +39,13 @@ def pipeline(
     """Load a model with all that stands before and after it.
 
     Args:
-        model: What `load` takes, with the fields `task` and `pipeline` in its manifest; or the name of a task, and the
-            model second, as in transformers.
+        model: What `load` takes, with the fields `task` and `pipeline` in its manifest; a bare model file whose
+            metadata say as much; or a folder of the Hugging Face Hub with `config.json` and `onnx/model.onnx`. Or the
+            name of a task, and the model second, as in transformers.
         source: The model, where a task comes first.
         task: The task, which must be the bundle's; None for whatever it is.
-        options: What `load` takes: `device`, `backend`, `variant`, `threads`, ...
+        options: What `load` takes: `device`, `backend`, `variant`, `threads`, ... With `self_test` the steps and the
+            answers are compared with the bundle's vectors too.
 
     Raises:
         InputError: There is no such task, or it is not the bundle's.
@@ -55,7 +58,12 @@ def pipeline(
     'circle'
     """
     place, task = _arguments(model, source, task)
-    return Pipeline(load(place, **_with_tensors(options)), task)
+    made = Pipeline(load(described(place, task), **_with_tensors(options)), task)
+    if options.get("self_test"):
+        from edge_infer.tasks.vectors import prove
+
+        prove(made)
+    return made
 
 
 async def pipeline_async(
@@ -67,7 +75,7 @@ async def pipeline_async(
 ) -> Pipeline:
     """Load a model as `pipeline` does, without blocking; in a page it starts the engine where nobody has yet."""
     place, task = _arguments(model, source, task)
-    return Pipeline(await load_async(place, **_with_tensors(options)), task)
+    return Pipeline(await load_async(described(place, task), **_with_tensors(options)), task)
 
 
 def _arguments(model: Any, source: Any, task: str | None) -> tuple[Any, str | None]:

@@ -32,6 +32,8 @@ def convert(  # noqa: D417  the options are described in their declaration
     calibrate: str = "minmax",
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
+    task: str | None = None,
+    preprocess: str | None = None,
     precision: str | Sequence[str] | None = None,
     max_loss: str | float | None = None,
     min_sqnr: float | None = None,
@@ -59,12 +61,13 @@ def convert(  # noqa: D417  the options are described in their declaration
     """Convert a model into a bundle, each variant measured against the source: `edge-infer convert` for Python.
 
     Args:
-        model: The file, or `package.module:function` that makes a model (`sources.factory.open_source`).
+        model: The file, a folder of the Hugging Face Hub with `onnx/model.onnx`, or `package.module:function` that
+            makes a model (`sources.factory.open_source`).
         output: The folder to write.
         {options}
         reporter: The receiver of progress and warnings. Default: the log.
         recipe: An object in place of all options that say what to make: all but `name`, `version`, `calibration`,
-            `evaluation`, `labels`, `measured`, `report` and `force`.
+            `evaluation`, `labels`, `task`, `preprocess`, `measured`, `report` and `force`.
 
     Raises:
         ConversionError: The model cannot be read or run, or no variant is good enough.
@@ -95,6 +98,8 @@ def convert(  # noqa: D417  the options are described in their declaration
         calibration=calibration,
         evaluation=evaluation,
         labels=labels,
+        task=task,
+        preprocess=preprocess,
         measured=measured,
         force=force,
         report=report,

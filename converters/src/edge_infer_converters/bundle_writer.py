@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from edge_infer.bundle.manifest import Variant
+    from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import TensorSpec
 
 #: What was measured, beside the manifest and outside of its revision.
@@ -104,6 +105,7 @@ class BundleWriter:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         variants: Sequence[Variant],
+        definition: Definition | None = None,
     ) -> str:
         """Write `manifest.json` over the files that were added, and return its sha256, the revision.
 
@@ -118,6 +120,8 @@ class BundleWriter:
             self._entries.values(),
             labels=LABELS_NAME if LABELS_NAME in self._entries else None,
             examples=EXAMPLES_NAME if EXAMPLES_NAME in self._entries else None,
+            task=None if definition is None else definition.task,
+            pipeline=None if definition is None else definition.to_json(),
         )
         data = manifest.to_bytes()
         Manifest.from_bytes(data)  # what is written can be read

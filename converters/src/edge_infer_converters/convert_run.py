@@ -10,12 +10,14 @@ from edge_infer.bundle.manifest import State, Variant
 from edge_infer.errors import (
     AccuracyError,
     ConversionError,
+    EdgeInferError,
     InputError,
     UnsupportedModel,
     listed,
 )
 from edge_infer.formats import safetensors
 from edge_infer.formats.tflite_tables import hidden_state
+from edge_infer.tasks import vectors
 from edge_infer_converters import support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import Conversion
@@ -23,6 +25,7 @@ from edge_infer_converters.data import golden
 from edge_infer_converters.data.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.data.labels import read_labels
 from edge_infer_converters.data.reference_outputs import reference_outputs
+from edge_infer_converters.measure import pipeline_vectors
 from edge_infer_converters.measure.batch_check import is_right_for_two
 from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
@@ -35,6 +38,7 @@ from edge_infer_converters.search.dynamic import DynamicSearch
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.selection import choose
+from edge_infer_converters.sources import pipelines
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
@@ -45,8 +49,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from edge_infer.errors import EdgeInferError
     from edge_infer.parity.comparison import Parity
+    from edge_infer.tasks.sources.found import Found
     from edge_infer_converters.measure.metrics import Metric
     from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
@@ -74,6 +78,8 @@ def convert(
     calibration: FilePath | None = None,
     evaluation: FilePath | None = None,
     labels: FilePath | None = None,
+    task: str | None = None,
+    preprocess: str | None = None,
     measured: FilePath | None = None,
     force: bool = False,
     report: FilePath | None = None,
@@ -87,6 +93,7 @@ def convert(
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
         folder = Path(output).with_suffix(".bundle")
         raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
+    model, folder_name = pipelines.opened(model)
     with BundleWriter(output, force=force) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
@@ -94,7 +101,8 @@ def convert(
             reporter.warn(note, "")
         if broken := origin.nan_weights():
             reporter.warn(f"Weights hold NaN: {listed(broken)}; what depends on them is NaN too", "train it again")
-        run = _Run(origin, checked_name(name, origin.name), version, recipe, writer, reporter, times)
+        run = _Run(origin, checked_name(name, folder_name or origin.name), version, recipe, writer, reporter, times)
+        run.found = pipelines.find_definition(model, origin, pipelines.Asked(task, preprocess, labels), reporter)
         del origin  # a copy of the weights
         run.check_support()
         data, ranges = run.choose_inputs(calibration, evaluation)
@@ -106,13 +114,19 @@ def convert(
         run.measure_own_error(data.calls[: run.golden], outputs[: run.golden])
         proofs = golden.examples(data.calls[: run.golden], outputs[: run.golden])
         writer.add(EXAMPLES_NAME, safetensors.write_examples(proofs))
-        if labels is not None:
+        if run.found is not None:
+            for path, content in run.found.all_files().items():
+                writer.add(path, content)
+        elif labels is not None:
             writer.add(LABELS_NAME, read_labels(labels, run.model.outputs[0]))
         run.describe(writer.read(LABELS_NAME))
         made = run.make(ranges, data, outputs, metric)
         run.write_manifest([variant for variant, _ in made])  # engines load the variants by it
         variants = run.measure(made, data, outputs, metric)
-        revision = run.write_manifest([one.variant for one in variants if one.is_kept])
+        kept = [one.variant for one in variants if one.is_kept]
+        revision = run.write_manifest(kept)
+        if run.found is not None and run.add_vectors():
+            revision = run.write_manifest(kept)
 
         result = Conversion(
             writer.path,
@@ -161,6 +175,7 @@ class _Run:
         self.not_made: dict[str, str] = {}
         self.mixed: MixedModel | None = None
         self.missed = ""
+        self.found: Found | None = None  # what stands before and after the model
         self._version = version
         self._recipe = recipe
         self._writer = writer
@@ -342,7 +357,26 @@ class _Run:
 
     def write_manifest(self, variants: Sequence[Variant]) -> str:
         """Write the manifest and return its sha256."""
-        return self._writer.write_manifest(self.name, self._version, self.model.inputs, self.model.outputs, variants)
+        definition = None if self.found is None else self.found.definition
+        specs = (self.model.inputs, self.model.outputs)
+        return self._writer.write_manifest(self.name, self._version, *specs, variants, definition)
+
+    def add_vectors(self) -> bool:
+        """Write the vectors that prove the pipeline; tell whether there are some.
+
+        A pipeline that fails on every made-up input is kept without vectors.
+        """
+        if self.found is None:
+            return False
+        definition = self.found.definition
+        try:
+            data = pipeline_vectors.make(self._writer.folder, self._source_id)
+        except EdgeInferError as error:
+            self._reporter.warn(f"Nothing proves the pipeline: {error.message}", error.hint)
+            return False
+        self._writer.add(vectors.PATH, data)
+        self.found = self.found._replace(definition=definition._replace(vectors=vectors.PATH))
+        return True
 
     def _tflite_graph(self) -> FloatGraph:
         if self._graph is None:

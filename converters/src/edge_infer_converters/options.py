@@ -98,6 +98,20 @@ OPTIONS = (
         flag="--eval",
     ),
     _file("labels", "Class names: a JSON list, or one on each line."),
+    Option(
+        name="task",
+        type="str | None",
+        help="What the model is for, such as image-classification. Default: what the model, or the files beside it, "
+        "say.",
+        unit="NAME",
+    ),
+    Option(
+        name="preprocess",
+        type="str | None",
+        help="What stands before the model: imagenet (resize, crop, normalise), yolo (letterbox), or a JSON file with "
+        "the manifest's `pipeline`, or its `inputs` alone. Default: what the model, or the files beside it, say.",
+        unit="WHAT",
+    ),
     _recipe(
         "precision",
         "str | Sequence[str] | None",

@@ -24,6 +24,27 @@ def read_labels(path: str | os.PathLike[str], output: TensorSpec) -> bytes:
     Raises:
         InputError: The file cannot be read, or names another number of classes.
     """
+    names = read_names(path)
+    classes = output.shape[-1] if output.shape else None
+    if isinstance(classes, int) and classes != len(names):
+        raise InputError(
+            f"Labels `{Path(path)}` name {len(names)} classes, output `{output.name}` has {classes}",
+            hint="write one name for each class, in the order of the output",
+            expected=classes,
+            got=len(names),
+        )
+    return (json.dumps(names, ensure_ascii=False) + "\n").encode()
+
+
+def read_names(path: str | os.PathLike[str]) -> list[str]:
+    """Read class names.
+
+    Args:
+        path: A JSON list of texts (`.json`), or a text file with one name on each line.
+
+    Raises:
+        InputError: The file cannot be read, or holds something else.
+    """
     place = Path(path)
     try:
         text = place.read_text("utf-8")
@@ -36,12 +57,4 @@ def read_labels(path: str | os.PathLike[str], output: TensorSpec) -> bytes:
         raise InputError(f"Labels `{place}` cannot be read: {error}", hint='write ["cat", "dog"], in UTF-8') from error
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"Labels `{place}` are not a list of texts", hint='write ["cat", "dog"]')
-    classes = output.shape[-1] if output.shape else None
-    if isinstance(classes, int) and classes != len(names):
-        raise InputError(
-            f"Labels `{place}` name {len(names)} classes, output `{output.name}` has {classes}",
-            hint="write one name for each class, in the order of the output",
-            expected=classes,
-            got=len(names),
-        )
-    return (json.dumps(names, ensure_ascii=False) + "\n").encode()
+    return names

@@ -1,0 +1,54 @@
+"""The vectors of a bundle's pipeline: each variant answers made-up raw inputs on its exact engine."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import edge_infer
+from edge_infer.errors import InputError
+from edge_infer.runtime.selection import exact_engine
+from edge_infer.tasks import vectors
+from edge_infer.tasks.definition import definition_of
+from edge_infer.tasks.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edge_infer.bundle.manifest import Variant
+
+
+def make(folder: Path, source: str) -> bytes:
+    """Write the vectors of a bundle.
+
+    Args:
+        folder: The bundle's folder, with a manifest that has a definition.
+        source: The id of the variant that says what is right.
+
+    Raises:
+        EdgeInferError: The steps, or the model, take none of the made-up inputs; the message says why.
+    """
+    bundle = edge_infer.Bundle.open(folder)
+    definition = definition_of(bundle.manifest)
+    cases, failure = [], None
+    with _pipeline(folder, bundle.manifest.variant(source)) as pipeline:
+        for case in vectors.cases_for(definition):
+            try:
+                vectors.ask(pipeline, case)
+            except InputError as error:  # such as a sound that is too short for a model's frames
+                failure = error
+                continue
+            cases.append(vectors.with_something_found(definition, case, partial(vectors.ask, pipeline)))
+    if not cases:
+        raise failure or InputError("nothing makes raw inputs for this task")
+    answers = {}
+    for variant in bundle.manifest.variants:
+        with _pipeline(folder, variant) as pipeline:
+            answers[variant.id] = [vectors.ask(pipeline, case) for case in cases]
+    return vectors.write(bundle, cases, answers, source)
+
+
+def _pipeline(folder: Path, variant: Variant) -> Pipeline:
+    backend = exact_engine(variant.format)
+    options: Any = {"device": "cpu", "threads": 1, "strict": True, "arrays": "tensor"}
+    return Pipeline(edge_infer.load(folder, variant=variant.id, backend=backend, **options))

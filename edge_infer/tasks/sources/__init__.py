@@ -1,0 +1,1 @@
+"""Where the definition of a pipeline comes from: what others wrote into a model or beside it."""

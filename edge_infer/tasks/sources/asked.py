@@ -1,0 +1,148 @@
+"""A definition from what the user asks for: a task, a preset or a file of steps."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import InputError, listed
+from edge_infer.tasks.definition import VERSION, read_definition
+from edge_infer.tasks.registry import get_task
+from edge_infer.tasks.sources.fields import read_json
+from edge_infer.tasks.sources.found import Found, made
+from edge_infer.tasks.sources.images import IMAGENET_MEAN, IMAGENET_STD, ImageInput, is_image
+from edge_infer.tasks.sources.tflite_metadata import dequantized
+
+if TYPE_CHECKING:
+    from edge_infer.tasks.sources.facts import Facts
+
+    StepJson = dict[str, Any]
+
+SOURCE = "options"
+PRESETS = ("imagenet", "yolo")
+# torchvision's weights: resize to 256, crop to 224.
+_CROP = 224 / 256
+_DEFAULT_SIZE = {"imagenet": 224, "yolo": 640}
+_TASKS_OF = {"imagenet": "image-classification", "yolo": "object-detection"}
+
+
+def of_preset(preset: str, facts: Facts, task: str | None) -> Found:
+    """Return the definition of a preset.
+
+    Args:
+        preset: `imagenet`: what torchvision's classifiers take; `yolo`: a letterbox and 0 to 1.
+        facts: What the model takes and gives.
+        task: The task; None for the preset's usual one.
+
+    Raises:
+        InputError: The preset is unknown, or the task is not one of images.
+        UnsupportedError: The model does not take images.
+    """
+    if preset not in PRESETS:
+        raise InputError(
+            f"there is no preset `{preset}`; choose from {listed(list(PRESETS))}, or name a .json file",
+            hint="--preprocess imagenet",
+            allowed=list(PRESETS),
+        )
+    task = task or _TASKS_OF[preset]
+    if get_task(task).takes != "image":
+        raise InputError(f"--preprocess {preset} is for images, and {task} is not", hint=f"--task {_TASKS_OF[preset]}")
+    candidates = [spec for spec in facts.inputs if is_image(spec)] or list(facts.inputs)
+    image = ImageInput(candidates[0])
+    size = _DEFAULT_SIZE[preset]
+    width, height = image.width or size, image.height or size
+    if preset == "imagenet":
+        larger = round(min(width, height) / _CROP)
+        before: list[StepJson] = [
+            image.decode(),
+            {"step": "image.resize", "shortest": larger},
+            {"step": "image.center_crop", "width": width, "height": height, "rule": "torchvision"},
+            image.tensor(1 / 255, IMAGENET_MEAN, IMAGENET_STD),
+        ]
+    else:
+        before = [
+            image.decode(),
+            {"step": "image.letterbox", "width": width, "height": height},
+            image.tensor(1 / 255, [0.0], [1.0]),
+        ]
+    return made(task, SOURCE, {image.name: before}, after(task, facts))
+
+
+def of_file(data: bytes, path: str, facts: Facts, task: str | None) -> Found:
+    """Return the definition of a file: a manifest's `pipeline`, or its `inputs` alone.
+
+    Args:
+        data: The file's bytes.
+        path: Its path, for errors.
+        facts: What the model takes and gives.
+        task: The task; None for the file's own.
+
+    Raises:
+        BundleError: The file is not JSON.
+        InputError: It does not say what it must.
+        ManifestError: A step is wrong.
+    """
+    name = PurePath(path).name
+    document = read_json(data, name)
+    task = task or document.text("task") or None
+    if task is None:
+        raise InputError(f"`{name}` does not name the task", hint="--task image-classification")
+    values = document.values
+    get_task(task)
+    if "inputs" not in values:
+        raise InputError(f"`{name}` has no `inputs`", hint='{"inputs": {"image": [{"step": "image.decode"}, ...]}}')
+    steps = {
+        "version": values.get("version", VERSION),
+        "source": SOURCE,
+        "inputs": values["inputs"],
+        "outputs": values["outputs"] if "outputs" in values else after(task, facts),
+    }
+    return Found(read_definition(task, steps), [], {})
+
+
+def after(task: str, facts: Facts) -> list[StepJson]:
+    """Return the usual steps after a model, for tasks that have some.
+
+    Raises:
+        InputError: The task needs more than its name.
+    """
+    first = facts.outputs[0]
+    chain = [step for spec in facts.outputs for step in dequantized(facts, spec.name)]
+    name = first.name if len(facts.outputs) > 1 else None
+    if task in ("image-classification", "audio-classification"):
+        is_sure = facts.has_probabilities(first.name)
+        best: StepJson = {"step": "post.top_k", "tensor": name if is_sure else None}
+        return [*chain, *([] if is_sure else [{"step": "post.softmax", "tensor": name}]), best]
+    if task in ("image-feature-extraction", "feature-extraction", "image-to-image", "depth-estimation"):
+        return [*chain, {"step": "post.tensor", "tensor": name}]
+    if task == "object-detection":
+        return [*chain, *_detections(facts)]
+    if task == "image-segmentation" and len(first.shape) == 4:
+        return [*chain, {"step": "post.mask", "tensor": name, "layout": _mask_layout(facts)}]
+    raise InputError(
+        f"the task {task} needs more than its name", hint="--preprocess FILE.json, with `inputs` and `outputs`"
+    )
+
+
+def _detections(facts: Facts) -> list[StepJson]:
+    spec = facts.outputs[0]
+    rows, columns = spec.shape[-2:] if len(spec.shape) == 3 else (None, None)
+    tensors = {"out": spec.name} if len(facts.outputs) > 1 else None
+    if columns == 6 and isinstance(rows, int) and rows <= 1000:
+        return [{"step": "post.boxes", "format": "yolov10", "tensors": tensors}, {"step": "post.detections"}]
+    if isinstance(rows, int) and rows >= 5 and (not isinstance(columns, int) or columns > rows):
+        format_ = "yolov8"
+    elif isinstance(columns, int) and columns >= 6:
+        format_ = "yolov5"
+    else:
+        raise InputError(
+            f"output `{spec}` is not that of a YOLO", hint="--preprocess FILE.json, with `inputs` and `outputs`"
+        )
+    decode: StepJson = {"step": "post.boxes", "format": format_, "tensors": tensors, "threshold": 0.25}
+    return [decode, {"step": "post.nms"}, {"step": "post.detections"}]
+
+
+def _mask_layout(facts: Facts) -> str:
+    shape, taken = facts.outputs[0].shape, facts.inputs[0].shape
+    is_first = len(taken) == 4 and taken[1] in (1, 3) and taken[3] not in (1, 3)
+    return "CHW" if is_first and shape[3] not in (1, 3) else "HWC"

@@ -1,0 +1,394 @@
+"""What lies in a folder of the Hugging Face Hub: the configurations of the model, its processor and its tokenizer.
+
+The rules are those of transformers 5.23 (`pipelines/*.py`) and of sentence-transformers 6.2. The length of a text never
+comes from `tokenizer.json`: published files carry the truncation and padding of their last training there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import BundleError, InputError, UnsupportedError, listed
+from edge_infer.tasks.sources import timm
+from edge_infer.tasks.sources.fields import read_any, read_json
+from edge_infer.tasks.sources.found import made
+from edge_infer.tasks.sources.image_processors import processor_type, steps_of
+from edge_infer.tasks.sources.images import ImageInput, is_image
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edge_infer.tasks.sources.facts import Facts
+    from edge_infer.tasks.sources.fields import Fields
+    from edge_infer.tasks.sources.found import Found
+
+    StepJson = dict[str, Any]
+
+SOURCE = "huggingface"
+SENTENCES = "sentence-transformers"
+#: The files of a folder that are read.
+FILES = (
+    "1_Pooling/config.json",
+    "config.json",
+    "config_sentence_transformers.json",
+    "modules.json",
+    "preprocessor_config.json",
+    "sentence_bert_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+#: The task of a class of transformers, by how its name ends.
+_ENDINGS = {
+    "ForImageClassification": "image-classification",
+    "ForImageClassificationWithTeacher": "image-classification",
+    "ForObjectDetection": "object-detection",
+    "ForSemanticSegmentation": "image-segmentation",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "fill-mask",
+    "ForAudioClassification": "audio-classification",
+}
+#: What a model for one task can be used for too, where that is asked for.
+_ALSO = {
+    "text-classification": ("zero-shot-classification", "text-ranking"),
+    "text-ranking": ("text-classification",),
+}
+#: Detectors whose classes are on their own, with no class for nothing; others have the last one for that.
+_SIGMOID_DETECTORS = ("conditional_detr", "deformable_detr", "dab-detr", "rt_detr", "rt_detr_v2", "d_fine")
+#: Models whose positions begin behind the id of padding, so that two of them hold no token.
+_SHIFTED = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "bertweet", "xlm-roberta-xl", "data2vec-text")
+_POOLING = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
+_POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+_IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
+#: A `model_max_length` above this stands for none (transformers writes 1e30).
+_NO_LENGTH = 10**6
+
+
+def find(files: Mapping[str, bytes], facts: Facts, task: str | None = None) -> Found | None:
+    """Return the definition of a model from the files beside it; None where there is no `config.json`.
+
+    Args:
+        files: The bytes of those of `FILES` that the folder has.
+        facts: What the model takes and gives.
+        task: The task that is wanted; None for what the files say.
+
+    Raises:
+        BundleError: A file is damaged.
+        InputError: The model is for another task.
+        UnsupportedError: The files ask for what no step does; the message names it.
+    """
+    if "config.json" not in files:
+        return None
+    config = read_json(files["config.json"], "config.json")
+    found = timm.find(config, facts)
+    if found is not None:
+        return found
+    if "architectures" not in config and "model_type" not in config:
+        return None  # another tool's file of this name
+    folder = _Folder(files, config, facts)
+    own = folder.task()
+    if own is None:
+        return None
+    if task not in (None, own, *_ALSO.get(own, ())):
+        raise InputError(f"the model is for {own}, and not for {task}", hint=f"--task {own}", expected=own, got=task)
+    return folder.found(task or own)
+
+
+class _Folder:
+    """The files of a folder, and the model between."""
+
+    def __init__(self, files: Mapping[str, bytes], config: Fields, facts: Facts) -> None:
+        self._files = files
+        self._config = config
+        self._facts = facts
+        self._inputs = {spec.name: spec for spec in facts.inputs}
+        self._labels = config.labels("id2label")
+
+    def task(self) -> str | None:
+        """Return the task that the name of the model's class says."""
+        classes = self._config.texts("architectures")
+        name = classes[0] if classes else ""
+        for ending, task in _ENDINGS.items():
+            if name.endswith(ending):
+                if task == "text-classification" and _IDS not in self._inputs and self._read_processor("audio"):
+                    return "audio-classification"
+                is_ranker = task == "text-classification" and "sentence_transformers" in self._config
+                return "text-ranking" if is_ranker else task
+        if name and not name.endswith(("Model", "Encoder")) and "For" in name:
+            raise UnsupportedError(
+                f"`{name}` of config.json is not supported; supported are classes that end in "
+                + listed(sorted(_ENDINGS)),
+                hint="say what the steps are: --task NAME --preprocess FILE.json",
+            )
+        if _IDS in self._inputs:
+            return "feature-extraction"
+        return "image-feature-extraction" if any(map(is_image, self._facts.inputs)) else None
+
+    def found(self, task: str) -> Found:
+        """Return the definition for a task."""
+        if task == "audio-classification":
+            return self._sounds(task)
+        if _IDS not in self._inputs:
+            return self._images(task)
+        return self._texts(task)
+
+    # -- images --
+
+    def _images(self, task: str) -> Found:
+        image = next((spec for spec in self._facts.inputs if is_image(spec)), self._facts.inputs[0])
+        config = self._read_processor("image")
+        if config is None:
+            raise UnsupportedError("the folder has no preprocessor_config.json", hint="download it, beside config.json")
+        inputs = {image.name: steps_of(config, ImageInput(image))}
+        for name, spec in self._inputs.items():
+            if name == "pixel_mask":  # what of a batch is no padding: all of one image
+                count = 1
+                for dim in spec.shape:
+                    count *= dim if isinstance(dim, int) else 1
+                inputs[name] = [{"step": "tensor.constant", "values": [1] * count}]
+            elif name != image.name:
+                raise UnsupportedError(f"no step makes the input `{spec}`", hint="--preprocess FILE.json")
+        return made(task, SOURCE, inputs, self._after_image(task), self._labels)
+
+    def _after_image(self, task: str) -> list[StepJson]:
+        if task == "image-classification":
+            return [*self._classes(5)]
+        if task == "object-detection":
+            is_sigmoid = self._config.text("model_type") in _SIGMOID_DETECTORS
+            decode = {
+                "step": "post.boxes",
+                "format": "decoded",
+                "tensors": {"boxes": self._output("pred_boxes"), "scores": self._output("logits")},
+                "order": "cxcywh",
+                "unit": "ratio",
+                "activation": "sigmoid" if is_sigmoid else "softmax",
+                "background": None if is_sigmoid else "last",
+            }
+            return [decode, {"step": "post.detections"}]
+        if task == "image-segmentation":
+            spec = self._facts.output("logits")
+            if spec is None or len(spec.shape) != 4:
+                raise UnsupportedError(
+                    "the segmentation model gives no `logits` [batch, classes, height, width]",
+                    hint="say what the steps are: --preprocess FILE.json",
+                )
+            is_last = len(self._labels) == spec.shape[3] and spec.shape[1] != spec.shape[3]
+            return [{"step": "post.mask", "tensor": self._tensor("logits"), "layout": "HWC" if is_last else "CHW"}]
+        return [{"step": "post.tensor", "tensor": self._tensor("image_embeds", "last_hidden_state", "pooler_output")}]
+
+    # -- sounds --
+
+    def _sounds(self, task: str) -> Found:
+        config = self._read_processor("audio")
+        if config is None:
+            raise UnsupportedError("the folder has no preprocessor_config.json", hint="download it, beside config.json")
+        name = config.text("feature_extractor_type")
+        if name != "Wav2Vec2FeatureExtractor":
+            raise UnsupportedError(
+                f"the feature extractor `{name}` is not supported; supported is Wav2Vec2FeatureExtractor",
+                hint="say what the steps are: --preprocess FILE.json",
+            )
+        others = [one for one in self._inputs if one != self._facts.inputs[0].name]
+        if others:
+            raise UnsupportedError(
+                f"no step makes the input `{others[0]}` of a sound", hint="export the model with `input_values` alone"
+            )
+        spec = self._facts.inputs[0]
+        rate = config.whole("sampling_rate", 16_000)
+        steps: list[StepJson] = [
+            {"step": "audio.decode", "rate": rate},
+            {"step": "audio.resample", "rate": rate},
+        ]
+        if spec.shape and isinstance(spec.shape[-1], int):
+            steps.append({"step": "audio.fit", "samples": spec.shape[-1]})
+        method = "mean_variance" if config.flag("do_normalize", True) else "none"
+        steps.append({"step": "audio.normalize", "method": method})
+        return made(task, SOURCE, {spec.name: steps}, self._classes(5), self._labels)
+
+    # -- texts --
+
+    def _texts(self, task: str) -> Found:
+        if "tokenizer.json" not in self._files:
+            raise UnsupportedError(
+                "the folder has no tokenizer.json",
+                hint="AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it",
+            )
+        after, source, prefix = self._after_text(task), SOURCE, None
+        if task == "feature-extraction" and "modules.json" in self._files:
+            source, prefix = SENTENCES, self._prompt()
+        tokenize = {
+            "step": "text.tokenize",
+            "max_length": self._max_length(),
+            "pad_id": self._config.whole("pad_token_id"),
+            "pad_to": self._fixed_length(),
+            "truncate": {"question-answering": "only_second", "zero-shot-classification": "only_first"}.get(task),
+            "offsets": True if task in ("token-classification", "question-answering") else None,
+            "prefix": prefix,
+            "tensors": {"ids": _IDS, "mask": _MASK, "types": _TYPES},
+        }
+        labels = [] if task in ("feature-extraction", "fill-mask", "question-answering") else self._labels
+        others = [name for name in self._inputs if name not in (_IDS, _MASK, _TYPES)]
+        if others:
+            raise UnsupportedError(f"no step makes the input `{others[0]}` of a text", hint="export the model without")
+        return made(task, source, {"*": [tokenize]}, after, labels, {"tokenizer.json": self._files["tokenizer.json"]})
+
+    def _after_text(self, task: str) -> list[StepJson]:
+        logits = self._tensor("logits")
+        if task == "text-classification":
+            return self._classes(1)
+        if task == "zero-shot-classification":
+            if not any(label.lower().startswith("entail") for label in self._labels):
+                raise InputError("the model has no label `entailment`", hint="take a model that was trained on NLI")
+            return [{"step": "post.tensor", "tensor": logits}]
+        if task == "text-ranking":
+            step = "post.sigmoid" if len(self._labels) < 2 else "post.tensor"
+            return [{"step": step, "tensor": logits}]
+        if task == "token-classification":
+            return [{"step": "post.softmax", "tensor": logits}, {"step": "post.entities"}]
+        if task == "question-answering":
+            ends = {"start": self._output("start_logits"), "end": self._output("end_logits")}
+            return [{"step": "post.answer_span", **ends}]
+        if task == "fill-mask":
+            return [{"step": "post.softmax", "tensor": logits}, {"step": "post.fill_mask", "mask": self._mask_token()}]
+        return self._vectors()
+
+    def _vectors(self) -> list[StepJson]:
+        """Return the steps to the vector of a text: what `modules.json` says, else the vectors of all tokens."""
+        names = [spec.name for spec in self._facts.outputs]
+        if "sentence_embedding" in names:
+            return [{"step": "post.tensor", "tensor": self._tensor("sentence_embedding")}]
+        tensor = self._tensor("last_hidden_state", "token_embeddings")
+        if "modules.json" not in self._files:
+            return [{"step": "post.pool", "tensor": tensor, "method": "none"}]
+        pooling, normalizes = None, False
+        for module in self._modules():
+            kind = module.rpartition(".")[2]
+            if kind == "Pooling":
+                pooling = self._pooling()
+            elif kind == "Normalize":
+                normalizes = True
+            elif kind != "Transformer":
+                raise UnsupportedError(
+                    f"the module `{kind}` of modules.json is not supported", hint="--preprocess FILE.json"
+                )
+        after: list[StepJson] = [{"step": "post.pool", "tensor": tensor, "method": pooling or "none"}]
+        return [*after, {"step": "post.normalize"}] if normalizes else after
+
+    def _modules(self) -> list[str]:
+        entries = read_any(self._files["modules.json"], "modules.json")
+        fits = isinstance(entries, list) and all(
+            isinstance(one, dict) and isinstance(one.get("type"), str) for one in entries
+        )
+        if not fits:
+            raise BundleError("`modules.json` is not a list of modules with a `type`", hint="download the file again")
+        return [one["type"] for one in entries]
+
+    def _pooling(self) -> str:
+        config = self._read("1_Pooling/config.json")
+        if config is None:
+            raise UnsupportedError("the folder has no 1_Pooling/config.json", hint="download it, beside modules.json")
+        word = config.text("pooling_mode")
+        chosen = [word] if word else []
+        for name, value in config.values.items():
+            mode = name.removeprefix("pooling_mode_")
+            if mode != name and value:
+                chosen.append(mode)
+        known = {**_POOLING, **_POOLING_WORDS}
+        if len(chosen) != 1 or chosen[0] not in known:
+            raise UnsupportedError(
+                f"the pooling `{' + '.join(chosen) or 'without a mode'}` of 1_Pooling/config.json is not supported; "
+                f"supported is one of {listed(list(_POOLING_WORDS))}",
+                hint="--preprocess FILE.json",
+            )
+        return known[chosen[0]]
+
+    def _prompt(self) -> str | None:
+        """Return what sentence-transformers puts before each text unless told otherwise."""
+        bert = self._read("sentence_bert_config.json")
+        tokenizer = self._read("tokenizer_config.json")
+        lowers = bert is not None and bert.flag("do_lower_case")
+        if lowers and not (tokenizer is not None and tokenizer.flag("do_lower_case")):
+            raise UnsupportedError("`do_lower_case` of sentence_bert_config.json is not supported")
+        config = self._read("config_sentence_transformers.json")
+        if config is None or "default_prompt_name" not in config:
+            return None
+        prompts = config.part("prompts")
+        return (prompts.text(config.text("default_prompt_name")) or None) if prompts is not None else None
+
+    def _mask_token(self) -> str:
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            config = self._read(name)
+            if config is not None and "mask_token" in config:
+                value = config.values["mask_token"]
+                part = config.part("mask_token") if isinstance(value, dict) else None
+                return part.text("content") if part is not None else config.text("mask_token")
+        return "[MASK]"
+
+    def _max_length(self) -> int | None:
+        """Return the most tokens of a text: what the model was made for, and not what it was last trained with."""
+        bert = self._read("sentence_bert_config.json")
+        own = bert.whole("max_seq_length") if bert is not None else None
+        positions = self._config.whole("max_position_embeddings")
+        if positions is not None and self._config.text("model_type") in _SHIFTED:
+            positions -= (self._config.whole("pad_token_id", 1) or 0) + 1
+        tokenizer = self._read("tokenizer_config.json")
+        said = tokenizer.real("model_max_length", 0.0) if tokenizer is not None and self._has_length(tokenizer) else 0.0
+        found = [int(one) for one in (own, positions, said, self._fixed_length()) if one and 0 < one < _NO_LENGTH]
+        return min(found) if found else None
+
+    @staticmethod
+    def _has_length(tokenizer: Fields) -> bool:
+        value = tokenizer.values.get("model_max_length")  # 1e30 as a whole number stands for none
+        return isinstance(value, (int, float)) and value < _NO_LENGTH
+
+    def _fixed_length(self) -> int | None:
+        shape = self._inputs[_IDS].shape
+        return shape[-1] if shape and isinstance(shape[-1], int) else None
+
+    # -- all of them --
+
+    def _classes(self, count: int) -> list[StepJson]:
+        """Return the steps of a classifier, as transformers' pipelines choose them."""
+        kind = self._config.text("problem_type")
+        output = self._facts.output("logits")
+        classes = output.shape[-1] if output is not None and output.shape else None
+        if self._labels and isinstance(classes, int) and classes != len(self._labels):
+            raise BundleError(
+                f"`config.json` names {len(self._labels)} labels, and output `{output}` has {classes}",
+                hint="--labels FILE, a name for each class",
+            )
+        number = classes if isinstance(classes, int) else len(self._labels) or 2
+        top = {"step": "post.top_k", "top_k": count}
+        if kind == "regression":
+            return [{**top, "tensor": self._tensor("logits")}]
+        step = "post.sigmoid" if kind == "multi_label_classification" or number == 1 else "post.softmax"
+        return [{"step": step, "tensor": self._tensor("logits")}, top]
+
+    def _tensor(self, *names: str) -> str | None:
+        """Return the name of an output as a step gives it: None where it is the only one."""
+        return None if len(self._facts.outputs) == 1 else self._output(*names)
+
+    def _output(self, *names: str) -> str:
+        spec = self._facts.output(*names)
+        if spec is None:
+            raise UnsupportedError(
+                f"the model has no output `{names[0]}`; it has {listed([one.name for one in self._facts.outputs])}",
+                hint="export it for its task: optimum-cli export onnx --model NAME FOLDER",
+            )
+        return spec.name
+
+    def _read(self, name: str) -> Fields | None:
+        return read_json(self._files[name], name) if name in self._files else None
+
+    def _read_processor(self, kind: str) -> Fields | None:
+        """Return `preprocessor_config.json` where it is for images, or for sounds."""
+        config = self._read("preprocessor_config.json")
+        if config is None:
+            return None
+        is_sound = "sampling_rate" in config or bool(
+            re.search("Wav2Vec2|AST|Audio|Whisper|Clap", processor_type(config))
+        )
+        return config if is_sound == (kind == "audio") else None

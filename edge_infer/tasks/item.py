@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from edge_infer.tasks.text.encoding import Encoding
@@ -31,6 +31,7 @@ class Item:
         input_width: The width of the pixels that reach the model; 0 for other inputs.
         input_height: Their height.
         geometry: What the steps did to the image's points, in their order.
+        decode: Returns the text of tokens, by the tokenizer that made them.
         encoding: The tokens of a text; None for other inputs.
         text: The text, or the first of a pair.
         pair: The second text of a pair; None where there is none.
@@ -40,19 +41,8 @@ class Item:
     """
 
     __slots__ = (
-        *(
-            "arguments",
-            "before",
-            "encoding",
-            "frame",
-            "geometry",
-            "height",
-            "input_height",
-            "input_width",
-            "pair",
-            "rate",
-        ),
-        *("text", "width"),
+        *("arguments", "before", "decode", "encoding", "frame", "geometry", "height"),
+        *("input_height", "input_width", "pair", "rate", "text", "width"),
     )
 
     def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
@@ -63,6 +53,7 @@ class Item:
         self.input_height = 0
         self.geometry: list[Geometry] = []
         self.encoding: Encoding | None = None
+        self.decode: Callable[[list[int]], str] = _nothing
         self.text = ""
         self.pair: str | None = None
         self.rate = 0
@@ -73,3 +64,7 @@ class Item:
         """Return what the caller asked for, else the definition's own value."""
         found = self.arguments.get(name)
         return default if found is None else found
+
+
+def _nothing(_ids: list[int]) -> str:
+    return ""

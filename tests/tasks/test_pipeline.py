@@ -170,7 +170,7 @@ def test_entities_are_found_with_their_places(tmp_path: Path) -> None:
         assert all(text[one["start"] : one["end"]].lower() == one["word"] for one in found)
         assert {"entity", "score", "index", "word", "start", "end"} == set(found[0])
         groups = find(text, aggregation_strategy="simple")
-        assert all(one["word"] == text[one["start"] : one["end"]] for one in groups)
+        assert all(one["word"] == text[one["start"] : one["end"]].lower() for one in groups)
 
 
 def test_documents_are_ranked_and_labels_chosen(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from edge_infer.tasks.post.outputs import reader
 from edge_infer.tasks.values import rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from edge_infer.tasks.item import Item
@@ -29,7 +30,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
 
     `none`: `[{"entity", "score", "index", "word", "start", "end"}]`, an answer for each token. `simple`: tokens that
     belong together by their `B-` and `I-` are one, `[{"entity_group", "score", "word", "start", "end"}]`. These are the
-    rules of transformers' `TokenClassificationPipeline`; `word` of a group is the text itself.
+    rules of transformers' `TokenClassificationPipeline`, whose `word` is the tokens' own spelling.
     """
     read = reader(parameters["tensor"], place, "post.entities")
 
@@ -52,12 +53,14 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         kind = item.argument("aggregation_strategy", parameters["aggregation_strategy"])
         if kind == "none":
             return [one for one in found if one["entity"] != parameters["ignore"]]
-        return [one for one in _grouped(found, item.text) if one["entity_group"] != parameters["ignore"]]
+        return [
+            one for one in _grouped(found, encoding.ids, item.decode) if one["entity_group"] != parameters["ignore"]
+        ]
 
     return apply
 
 
-def _grouped(found: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+def _grouped(found: list[dict[str, Any]], ids: list[int], decode: Callable[[list[int]], str]) -> list[dict[str, Any]]:
     groups: list[list[dict[str, Any]]] = []
     for one in found:
         begins, tag = _tag(one["entity"])
@@ -71,10 +74,8 @@ def _grouped(found: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
         total = 0.0
         for one in group:
             total += one["score"]
-        tag = _tag(group[0]["entity"])[1]
-        answers.append(
-            {"entity_group": tag, "score": total / len(group), "word": text[start:end], "start": start, "end": end}
-        )
+        tag, word = _tag(group[0]["entity"])[1], decode([ids[one["index"]] for one in group])
+        answers.append({"entity_group": tag, "score": total / len(group), "word": word, "start": start, "end": end})
     return answers
 
 

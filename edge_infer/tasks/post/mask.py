@@ -9,6 +9,7 @@ from edge_infer.tasks.image.image import Image
 from edge_infer.tasks.image.resampling import resized
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.post.outputs import reader
+from edge_infer.tasks.post.scores import Scores
 from edge_infer.tasks.values import flat
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """Return the function: `[{"label", "score", "mask"}]` for each class that some pixel has, in the classes' order.
 
     A mask is an `Image` of one channel in the size of the original, 255 where the class is. `score` is None, as in
-    transformers' semantic segmentation. The size is brought back by the nearest pixel; what a letterbox added is cut.
+    transformers' semantic segmentation. What a letterbox added is cut. Scores are resized bilinearly before the best is
+    chosen (PyTorch's `interpolate`, corners not aligned), class numbers by the nearest pixel.
     """
     read, layout = reader(parameters["tensor"], place, "post.mask"), parameters["layout"]
 
@@ -48,7 +50,9 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
             labels: Sequence[int] = numbers
         else:
             classes, height, width = shape if layout == "CHW" else (shape[2], shape[0], shape[1])
-            labels = _best(numbers, classes, height * width, is_first=layout == "CHW")
+            scores = Scores(numbers, classes, width, height, is_first=layout == "CHW")
+            labels = scores.labels(_part(width, height, item), item.width, item.height)
+            width, height = item.width, item.height
         found, present = [], sorted({int(one) for one in labels})
         if len(present) * item.width * item.height > MAX_PIXELS:
             raise InputError(
@@ -57,32 +61,31 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
             )
         for label in present:
             mask = bytes(255 if one == label else 0 for one in labels)
-            image = _in_image(Image(mask, width, height, 1), item)
-            found.append({"label": place.label(label), "score": None, "mask": image})
+            image = Image(mask, width, height, 1)
+            found.append({"label": place.label(label), "score": None, "mask": _in_image(image, item)})
         return found
 
     return apply
 
 
-def _best(scores: Sequence[float], classes: int, pixels: int, *, is_first: bool) -> list[int]:
-    """Return the class of the highest score for each pixel; of equal ones the lower."""
-    if is_first:
-        columns = [scores[c * pixels : (c + 1) * pixels] for c in range(classes)]
-        return [max(range(classes), key=lambda c: columns[c][i]) for i in range(pixels)]
-    return [max(range(classes), key=scores[i * classes : (i + 1) * classes].__getitem__) for i in range(pixels)]
+def _part(width: int, height: int, item: Item) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of the part of the model's map that the image fills, without a letterbox."""
+    left, top, right, bottom = 0, 0, width, height
+    for step in reversed(item.geometry):
+        if step.left > 0 or step.top > 0 or step.scale_x == step.scale_y:
+            ratio_x, ratio_y = width / (item.input_width or width), height / (item.input_height or height)
+            left, top = round(step.left * ratio_x), round(step.top * ratio_y)
+            right = min(width, round((step.left + item.width * step.scale_x) * ratio_x))
+            bottom = min(height, round((step.top + item.height * step.scale_y) * ratio_y))
+    return left, top, right, bottom
 
 
 def _in_image(mask: Image, item: Item) -> Image:
-    """Return the mask in the size of the original image: of a letterbox only the part that the image fills."""
-    for step in reversed(item.geometry):
-        if step.left > 0 or step.top > 0 or step.scale_x == step.scale_y:
-            ratio_x, ratio_y = (
-                mask.width / (item.input_width or mask.width),
-                mask.height / (item.input_height or mask.height),
-            )
-            left, top = round(step.left * ratio_x), round(step.top * ratio_y)
-            right = min(mask.width, round((step.left + item.width * step.scale_x) * ratio_x))
-            bottom = min(mask.height, round((step.top + item.height * step.scale_y) * ratio_y))
-            rows = (mask.data[y * mask.width + left : y * mask.width + right] for y in range(top, bottom))
-            mask = Image(b"".join(rows), right - left, bottom - top, 1)
-    return resized(mask, item.width, item.height, "nearest", "horizontal")
+    """Return a mask in the size of the image."""
+    if (mask.width, mask.height) == (item.width, item.height):
+        return mask
+    left, top, right, bottom = _part(mask.width, mask.height, item)
+    rows = (mask.data[y * mask.width + left : y * mask.width + right] for y in range(top, bottom))
+    return resized(
+        Image(b"".join(rows), right - left, bottom - top, 1), item.width, item.height, "nearest", "horizontal"
+    )

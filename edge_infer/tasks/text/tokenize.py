@@ -54,7 +54,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
 
     def apply(value: Any, item: Item) -> dict[str, Tensor]:
         text, pair = _texts(value)
-        item.text, item.pair = text, pair
+        item.text, item.pair, item.decode = text, pair, tokenizer.decode
         length = item.argument("max_length", parameters["max_length"]) or pad_to
         item.encoding = encoding = tokenizer.encode(
             prefix + text,

@@ -47,6 +47,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
+    "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
     "platform/guarded.py": (_EVERYWHERE, "for commands only"),
     "platform/posix.py": (("page",), "locks, signals and users of a native system"),

@@ -39,7 +39,7 @@ suite-rest: setup
 	$(BIN)/python -m pytest -m 'not browser and not long' --ignore=tests/sync $(TESTS)
 
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
-	tests/setup.sh
+	tests/setup.sh all
 	$(BIN)/python -m pytest -m long
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_fleet.py --timeout=7200
 	$(MAKE) --no-print-directory pi PI=$(PI)

@@ -68,6 +68,13 @@ if [ ! -e .bench/ray/ready ]; then
   touch .bench/ray/ready
 fi
 
+# OpenVINO's ONNX Runtime, which cannot lie beside ours, for `make check-all`; 256 MB.
+if [ "${1:-}" = all ] && [ ! -e .bench/openvino/ready ]; then
+  .venv/bin/uv venv -q --clear .bench/openvino
+  .venv/bin/uv pip install -q --python .bench/openvino/bin/python 'onnxruntime-openvino==1.24.1' numpy onnx click rich
+  touch .bench/openvino/ready
+fi
+
 # schemathesis brings a web client and a hypothesis of its own.
 if [ ! -x .bench/schemathesis/bin/schemathesis ]; then
   .venv/bin/uv venv -q --clear .bench/schemathesis

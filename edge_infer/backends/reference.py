@@ -91,8 +91,13 @@ class ReferenceModel(Runnable):
         try:
             results = dict(zip(outputs, self._evaluator.run(list(outputs), arrays), strict=True))
         except Exception as error:
+            node = _failed_node(error)
+            where = f" at {node}" if node else ""
             raise ExecutionError(
-                f"reference cannot run the model: {type(error).__name__}: {error}", engine_error=type(error).__name__
+                f"reference cannot run the model{where}: {type(error).__name__}: {error}",
+                hint="the evaluator is onnx's own, and slow to follow: --backend onnxruntime",
+                engine_error=type(error).__name__,
+                node=node,
             ) from error
         import numpy
 
@@ -138,6 +143,19 @@ class ReferenceCall:
         """Give the buffers back."""
         self.inputs = {}
         self.outputs = {}
+
+
+def _failed_node(error: BaseException) -> str:
+    """Name the node at which the evaluator failed: it says nothing of it, but runs each as `node` of a loop."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        proto = getattr(trace.tb_frame.f_locals.get("node"), "onnx_node", None)
+        if proto is not None:
+            name = proto.name or next(iter(proto.output), "")
+            found = f"{proto.op_type} node `{name}`"  # the innermost: a node of a subgraph or function
+        trace = trace.tb_next
+    return found
 
 
 def _spec(info: Any) -> TensorSpec:

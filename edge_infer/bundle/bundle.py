@@ -16,6 +16,7 @@ from edge_infer.platform.hashing import sha256, sha256_of_file
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from mmap import mmap
     from typing import Any, Protocol
 
     from edge_infer.formats.safetensors import Example
@@ -32,6 +33,8 @@ MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite"}
 _BOMB_BYTES = 16 * 2**20
 _BOMB_RATIO = 100
 _NOT_FOUND = 404
+#: From this size on an engine reads a checked ONNX file itself.
+_LARGE_BYTES = 2**26
 _SLASHES_OF_ORIGIN = 2  # of `http://HOST`
 
 
@@ -177,7 +180,7 @@ class Bundle:
         return self.read(path)
 
     def model(self, variant: Variant) -> str | bytes:
-        """Return a variant's model file, checked: its bytes, or its path where it is bare or has external data.
+        """Return a variant's model file, checked: its bytes, or its path where it is bare, large or has external data.
 
         Raises:
             IntegrityError: It, or a file that it refers to, is another than the manifest says.
@@ -191,13 +194,14 @@ class Bundle:
                 )
             return self.read(variant.file)
         entry = self._entry(variant.file)
-        if not variant.external and not isinstance(entry, _BareFile):
+        is_large = entry.size >= _LARGE_BYTES and variant.format == "onnx"  # its bytes would be one more copy
+        if not (variant.external or is_large or isinstance(entry, _BareFile)):
             return self.read(variant.file)  # as bytes, an engine cannot read further files that nobody has checked
         for path in (variant.file, *variant.external):
             self._check_file(self._entry(path), self._source.path_of(path))
         model = self._source.path_of(variant.file)
-        if variant.external:
-            self._check_external(variant, _read(model))
+        if variant.external or not isinstance(entry, _BareFile):
+            self._check_external(variant, _mapped(model) if is_large else _read(model))
         return model
 
     async def model_async(self, variant: Variant) -> str | bytes:
@@ -241,7 +245,7 @@ class Bundle:
             raise BundleError(f"`{self.manifest.labels}` is not a JSON list of texts")
         return labels
 
-    def _check_external(self, variant: Variant, model: bytes) -> None:
+    def _check_external(self, variant: Variant, model: bytes | mmap) -> None:
         """Refuse a model that refers to a file which the manifest does not list as its external data."""
         from edge_infer.formats.onnx import external_locations
 
@@ -437,6 +441,14 @@ def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
 
 def _suffix(name: str) -> str:
     return os.path.splitext(name)[1]
+
+
+def _mapped(path: str) -> mmap:
+    """Return a file's bytes without reading them; they are let go with the last view of them."""
+    import mmap
+
+    with open(path, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _read(path: str) -> bytes:

@@ -19,6 +19,7 @@ from edge_infer.formats.input_files import read_inputs
 from edge_infer.parity.comparison import Verdict, compare_outputs, worst_of
 from edge_infer.parity.quantization_steps import steps_apart
 from edge_infer.parity.verdict import Limits, changed_since, judge_variant
+from edge_infer.platform import allocator
 from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
 from edge_infer.runtime.selection import check_device, exact_engine
@@ -149,6 +150,8 @@ def verify(
     with suppress(ImportError):
         import numpy  # noqa: F401  with it outputs are compared fast, and slice by slice
     bundle = Bundle.open(source)
+    if any(file.size >= allocator.LARGE_BYTES for file in bundle.manifest.files.values()):
+        allocator.return_large_blocks()
     examples = _given(bundle, inputs) if inputs else bundle.examples()
     if not examples:
         raise InputError(

@@ -11,6 +11,7 @@ from edge_infer.platform.records import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from mmap import mmap
 
 #: Which fields of a message hold messages that a tensor with external data may lie in, down to its key-value pairs.
 _PARTS = {
@@ -29,7 +30,7 @@ _MAX_DEPTH = 100
 NO_VERSION = 2**63 - 1
 
 
-def external_locations(model: bytes) -> list[str]:
+def external_locations(model: bytes | mmap) -> list[str]:
     """List the files that an ONNX model keeps its weights in, besides its own, each once.
 
     They are relative to the model's folder: the `location` in `TensorProto.external_data` of whatever tensor.

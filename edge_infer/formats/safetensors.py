@@ -6,7 +6,9 @@ tensor's dtype, shape and byte range, and the data. It knows neither strings nor
 4 bytes of length and UTF-8, like BYTES in the Open Inference Protocol.
 
 Golden examples of a bundle are one such file, `examples/golden.safetensors`, whose tensors are called
-`inputs/000/NAME` and `outputs/000/NAME`.
+`inputs/000/NAME` and `outputs/000/NAME`. Two more notes stand in its `__metadata__`: `drawn:START:dtype:dim,dim` of a
+random input, whose values `tensors.drawn` makes and of which no byte is stored, and `picked:dim,dim` of an output of
+that shape, of which `tensors.picked` has taken elements.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import BundleError, InputError
+from edge_infer.tensors.drawn import DrawnTensor, draw
 from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.picked import PickedTensor
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    _ReadOne = Callable[[str, dict[str, Any], str | None, memoryview], Tensor]
 
 _NAMES = {
     DType.FLOAT32: "F32",
@@ -49,6 +55,11 @@ FRAME = Struct("<III")
 
 def write_tensors(tensors: Mapping[str, Tensor]) -> bytes:
     """Write tensors as one safetensors file. The same tensors always give the same bytes."""
+    return _write(tensors, {})
+
+
+def _write(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> bytes:
+    """Write tensors; of those that are drawn, by their notes, no byte."""
     header: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     chunks: list[bytes | memoryview] = []
@@ -57,7 +68,11 @@ def write_tensors(tensors: Mapping[str, Tensor]) -> bytes:
         tensor = tensors[name].to_host()
         stored, shape = _NAMES.get(tensor.dtype), list(tensor.shape)
         data: bytes | memoryview = tensor.data()
-        if stored is None:
+        if name in notes:
+            metadata[name] = notes[name]
+            if notes[name].startswith("drawn:"):
+                stored, shape, data = "U8", [0], b""
+        elif stored is None:
             metadata[name] = f"{tensor.dtype}:{','.join(map(str, shape))}"
             data = write_strings(tensor) if tensor.dtype is DType.STRING else data
             stored, shape = "U8", [len(data)]
@@ -77,6 +92,10 @@ def read_tensors(data: bytes | memoryview) -> dict[str, Tensor]:
     Raises:
         BundleError: It is not such a file: a length, an offset or a dtype is wrong.
     """
+    return _read(data, _read_one)
+
+
+def _read(data: bytes | memoryview, read_one: _ReadOne) -> dict[str, Tensor]:
     view = memoryview(data)
     length = int.from_bytes(view[:8], "little")
     if len(view) < 8 or length > min(_MAX_HEADER_BYTES, len(view) - 8):
@@ -85,7 +104,7 @@ def read_tensors(data: bytes | memoryview) -> dict[str, Tensor]:
         header = json.loads(bytes(view[8 : 8 + length]))
         metadata = header.pop("__metadata__", {})
         body = view[8 + length :]
-        return {name: _read_one(name, entry, metadata.get(name), body) for name, entry in header.items()}
+        return {name: read_one(name, entry, metadata.get(name), body) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BundleError(f"Not a safetensors file: {error}") from error
 
@@ -99,8 +118,34 @@ def _read_one(name: str, entry: dict[str, Any], note: str | None, body: memoryvi
     if note is None:
         return Tensor(part, dtype, shape)
     kind, _, dims = note.partition(":")
-    dtype, shape = DType.parse(kind), tuple(int(dim) for dim in dims.split(",") if dim)
+    dtype, shape = DType.parse(kind), _dims(dims)
     return Tensor(read_strings(part) if dtype is DType.STRING else part, dtype, shape)
+
+
+def _read_golden(name: str, entry: dict[str, Any], note: str | None, body: memoryview) -> Tensor:
+    """Read a tensor of golden examples. Only theirs may be drawn: no other file may ask for memory by a note."""
+    kind, _, rest = (note or "").partition(":")
+    if kind == "drawn":
+        start, dtype, dims = rest.split(":")
+        return draw(DType.parse(dtype), _dims(dims), int(start))
+    if kind != "picked":
+        return _read_one(name, entry, note, body)
+    part = _read_one(name, entry, None, body)
+    picked = PickedTensor(part.data(), part.dtype, part.shape)
+    picked.whole = _dims(rest)
+    if len(picked.shape) != len(picked.whole) or any(n > of for n, of in zip(picked.shape, picked.whole, strict=True)):
+        raise ValueError(f"tensor `{name}` of shape {picked.shape} is said to be a part of {rest}")
+    return picked
+
+
+def _note(tensor: Tensor) -> str:
+    if isinstance(tensor, DrawnTensor):
+        return f"drawn:{tensor.start}:{tensor.dtype}:{','.join(map(str, tensor.shape))}"
+    return f"picked:{','.join(map(str, tensor.whole))}" if isinstance(tensor, PickedTensor) else ""
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in text.split(",") if dim)
 
 
 def write_strings(tensor: Tensor) -> bytes:
@@ -138,7 +183,7 @@ def write_examples(examples: list[Example]) -> bytes:
     for i, sides in enumerate(examples):
         for side, named in zip(("inputs", "outputs"), sides, strict=True):
             tensors.update({f"{side}/{i:03}/{name}": tensor for name, tensor in named.items()})
-    return write_tensors(tensors)
+    return _write(tensors, {name: note for name, tensor in tensors.items() if (note := _note(tensor))})
 
 
 def read_examples(data: bytes | memoryview) -> list[Example]:
@@ -148,7 +193,7 @@ def read_examples(data: bytes | memoryview) -> list[Example]:
         BundleError: It is not such a file.
     """
     examples: dict[int, Example] = {}
-    for key, tensor in read_tensors(data).items():
+    for key, tensor in _read(data, _read_golden).items():
         side, _, rest = key.partition("/")
         index, _, name = rest.partition("/")
         if side not in ("inputs", "outputs") or not index.isdecimal() or not name:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.tensors.arrays import to_numpy
 from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.picked import like
 from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def compare(references: Sequence[Mapping[str, Any]], results: Sequence[Mapping[s
     """Compare the outputs of the same runs on two engines.
 
     Args:
-        references: The right outputs, one mapping from name to `Tensor` or `numpy.ndarray` for each run.
+        references: The right outputs, one mapping from name to `Tensor` or `numpy.ndarray` for each run. Of a
+            `PickedTensor`, which has some elements of an output, the same elements of the result are compared.
         results: The outputs to judge, in the same order. A missing output or another shape counts as all wrong.
 
     Returns:
@@ -117,9 +119,15 @@ def worst_of(parities: Iterable[Parity]) -> Parity:
 def compare_outputs(references: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> dict[str, Parity]:
     """Compare each output by itself; see `compare`."""
     names = dict.fromkeys(name for run in references for name in run)
-    return {
-        name: _compare_output(name, [r.get(name) for r in references], [r.get(name) for r in results]) for name in names
-    }
+    return {name: _compare_output(name, *zip(*pairs_of(name, references, results), strict=True)) for name in names}
+
+
+def pairs_of(
+    name: str, references: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
+) -> list[tuple[Any, Any]]:
+    """Return an output of each run on both sides; of a result what its reference has of the source's output."""
+    both = [(want.get(name), got.get(name)) for want, got in zip(references, results, strict=True)]
+    return [(want, like(got, want)) for want, got in both]
 
 
 def judge(parity: Parity, precision: str) -> Verdict:
@@ -158,7 +166,7 @@ def judge(parity: Parity, precision: str) -> Verdict:
     return Verdict("ok", "")
 
 
-def _compare_output(name: str, references: list[Any], results: list[Any]) -> Parity:
+def _compare_output(name: str, references: Sequence[Any], results: Sequence[Any]) -> Parity:
     first = next(one for one in references if one is not None)
     dtype = dtype_name(first)
     fitting = all(

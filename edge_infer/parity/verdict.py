@@ -19,6 +19,7 @@ from edge_infer.parity.comparison import (
     flat,
     in_numpy,
     judge,
+    pairs_of,
     to_array,
 )
 
@@ -84,8 +85,7 @@ class Limits(NamedTuple):
         for name, parity in parities.items():
             reason = self._missed(parity)
             if not reason and (self.atol is not None or self.rtol is not None):
-                pairs = [(want.get(name), got.get(name)) for want, got in zip(references, results, strict=True)]
-                reason = self._outside(parity, pairs)
+                reason = self._outside(parity, pairs_of(name, references, results))
             if reason:
                 return Verdict("fail", f"`{name}`: {reason}" if len(parities) > 1 else reason)
         return Verdict("warn", usual.reason) if usual.word == "fail" else usual

@@ -93,6 +93,11 @@ class Session:
             self._lock = Lock()
 
     @property
+    def state_pairs(self) -> dict[str, str]:
+        """Which output becomes which input of the next step where `stream()` is not told: what the manifest names."""
+        return {pair.output: pair.input for pair in self._choice.variant.state if not pair.is_hidden}
+
+    @property
     def labels(self) -> list[str]:
         """The class names of the bundle; an empty list where it has none."""
         return self.bundle.labels()
@@ -207,9 +212,7 @@ class Session:
             InputError: A name is unknown, a state of free shape has no initial value, or the model has no state that is
                 known.
         """
-        pairs = {pair.output: pair.input for pair in self._choice.variant.state if not pair.is_hidden}
-        if state is not None:
-            pairs = dict(state)
+        pairs = self.state_pairs if state is None else dict(state)
         if not pairs and not self.has_hidden_state:
             raise InputError(
                 "stream() needs to know which output becomes which input",

@@ -10,8 +10,9 @@ import pytest
 from edge_infer import Tensor, TensorSpec
 from edge_infer.errors import InputError
 from edge_infer.formats import safetensors
+from edge_infer.tensors.picked import PickedTensor
 from edge_infer_converters.data import golden
-from edge_infer_converters.data.calibration import RANDOM_CALLS, random_set, read_set
+from edge_infer_converters.data.calibration import RANDOM_CALLS, CalibrationSet, random_set, read_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,3 +154,36 @@ def test_golden_examples_are_few_where_they_are_large_beside_the_model() -> None
     assert golden.count(calls, outputs, 10**9) == golden.EXAMPLES
     assert golden.count(calls, outputs, 10_000, asked=5) == 5
     assert golden.count(calls[:2], outputs[:2], 10**9, asked=5) == 2
+
+
+def test_golden_examples_keep_little_of_large_tensors() -> None:
+    data = random_set([TensorSpec("x", "float32", (1, 3, 200, 200)), TensorSpec("n", "int64", (1,))]).first(2)
+    rng = np.random.default_rng(0)
+    outputs = [
+        {"masks": rng.normal(size=(1, 21, 200, 200)), "scores": rng.normal(size=(1, 100)), "name": np.array(["a"])}
+    ] * 2
+
+    proofs = golden.examples(data, outputs, 100_000)
+
+    assert len(safetensors.write_examples(proofs)) < 66_000
+    for (inputs, kept), call in zip(proofs, data.calls, strict=True):
+        np.testing.assert_array_equal(np.asarray(inputs["x"]), call["x"])
+        assert kept["scores"].shape == (1, 100)
+        assert kept["name"].tolist() == ["a"]
+        assert isinstance(kept["masks"], PickedTensor)
+        assert kept["masks"].shape == (1, 21, 13, 13)
+
+
+def test_golden_inputs_that_are_given_are_kept_whole() -> None:
+    given = CalibrationSet(({"x": np.ones((1, 3, 200, 200), np.float32)},), None, "data.npz", "0" * 64)
+
+    ((inputs, outputs),) = golden.examples(given, [{"y": np.ones((1, 200, 200), np.float32)}], 100_000)
+
+    assert inputs["x"].shape == (1, 3, 200, 200)
+    assert 10_000 < outputs["y"].nbytes <= 16_000
+
+
+def test_the_least_size_of_variants_depends_on_what_is_made() -> None:
+    assert golden.least_bytes(1000, "fp32", ["fp32", "int8"]) == 1000
+    assert golden.least_bytes(1000, "fp32", ["int8"]) == 250
+    assert golden.least_bytes(1000, "fp16", ["int8", "int4"]) == 300

@@ -276,7 +276,9 @@ def test_inner_names_become_short_and_outer_ones_stay() -> None:
     model = small_cnn()
     feeds = random_feeds(model.SerializeToString())
 
-    short = shorten_names(model)
+    short = onnx.ModelProto()
+    short.CopyFrom(model)
+    shorten_names(short)
 
     assert [value.name for value in (*short.graph.input, *short.graph.output)] == ["image", "logits"]
     inner = {name for node in short.graph.node for name in (*node.input, *node.output)} - {"image", "logits"}
@@ -291,7 +293,8 @@ def test_a_short_name_is_never_that_of_an_input() -> None:
     nodes = [helper.make_node("Neg", ["a"], ["inner"]), helper.make_node("Neg", ["inner"], ["b"])]
     model = zoo.model(nodes, [zoo.value("a", [2])], [zoo.value("b", [2])])
 
-    short = shorten_names(onnx.load_from_string(model))
+    short = onnx.load_from_string(model)
+    shorten_names(short)
 
     assert [list(node.output) for node in short.graph.node] == [["c"], ["b"]]
 

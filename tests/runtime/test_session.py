@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import edge_infer
 from edge_infer import InputError, Session, Tensor
@@ -613,3 +614,19 @@ def test_a_variant_that_fails_is_replaced_and_reported_or_refused_strictly(write
 
     with pytest.raises(UnsupportedModel, match="Frobnicate"):
         edge_infer.load(folder, strict=True)
+
+
+def test_the_reference_evaluator_names_the_node_at_which_it_fails(write_model: WriteModel) -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"], name="fine"),
+        helper.make_node("Reshape", ["n", "shape"], ["y"], name="too_few"),
+    ]
+    model = zoo.model(nodes, [zoo.value("x", ["n"])], [zoo.value("y", [2, 3])], {"shape": np.array([2, 3], np.int64)})
+
+    with (
+        edge_infer.load(write_model(model), backend="reference") as session,
+        pytest.raises(ExecutionError, match="at Reshape node `too_few`") as found,
+    ):
+        session.run({"x": np.zeros(5, np.float32)})
+
+    assert found.value.hint

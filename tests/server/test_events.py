@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.model_files import WriteBundle
+
 FLOAT = TensorProto.FLOAT
 
 
@@ -315,3 +317,41 @@ def test_bodies_that_are_none_are_refused_before_any_event(send: Client, body: b
     answer = send("/v2/models/sum/infer_stream", "POST", body)
     assert answer.status == 400
     assert json.loads(answer.body)["code"] == "input_error"
+
+
+def test_a_bundle_that_names_its_state_needs_none_in_the_request(write_bundle: WriteBundle) -> None:
+    """Neither the pairs nor the first value of the state are in it; a request may still name others."""
+    bundle = write_bundle({"onnx/fp32": running_sum()})
+    place = bundle / "manifest.json"
+    manifest = json.loads(place.read_text())
+    manifest["variants"][0]["state"] = [{"kind": "pair", "out": "total_out", "in": "total_in"}]
+    place.write_text(json.dumps(manifest))
+    asked = {"inputs": [tensor("x", [1, 10, 2, 20], [2, 1, 2])], "parameters": {"sequence": "x"}}
+    with ServerThread(create_app({"sum": bundle})) as server:
+        send = Client(server.url)
+
+        events = steps(send, "sum", asked)
+        doubled = steps(send, "sum", {**asked, "parameters": {"sequence": "x", "state": "twice:total_in"}})
+
+    assert [output["data"] for output in events[1][1]["outputs"]] == [[3, 30], [6, 60]]
+    assert doubled[1][1]["outputs"][0]["data"] == [4, 40]
+
+
+def test_large_requests_know_the_state_of_the_bundle_too() -> None:
+    body = json.dumps({"inputs": [tensor("x", [1, 2], [1, 1, 2])], "parameters": {"sequence": "x"}}).encode()
+    process = ParsingProcess()
+    try:
+        plan = process.steps(body, SPECS, OUTPUTS, 0, {"total_out": "total_in"})
+    finally:
+        process.close()
+
+    assert plan.state == {"total_out": "total_in"}
+    assert plan.request.inputs["total_in"].tolist() == [[0, 0]]
+
+
+def test_a_state_of_unknown_shape_needs_a_first_value() -> None:
+    body = json.dumps({"inputs": [tensor("x", [1, 2], [1, 2])], "parameters": {"steps": 1}}).encode()
+    free = [SPECS[0], TensorSpec("h_in", "float32", ("batch", "width"))]
+
+    with pytest.raises(InputError, match="`h_in: float32\\[batch, width\\]` has no first value"):
+        parse_plan(body, free, [TensorSpec("h_out", "float32", ("batch", "width"))], 0, {"h_out": "h_in"})

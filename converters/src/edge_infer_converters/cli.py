@@ -64,6 +64,7 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     edge-infer convert model.onnx --eval data.npz --max-loss 1% -o model.bundle
     """  # noqa: D301  click reads the \b
     from edge_infer.errors import InputError, UnsupportedOperator
+    from edge_infer.platform import allocator
     from edge_infer_converters import convert_run, support
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.report.terminal import TerminalReporter, print_table
@@ -79,6 +80,9 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
         recipe.budget.check(has_evaluation=given["evaluation"] is not None)
     except InputError as error:
         raise click.UsageError(str(error)) from error
+    path = Path(source)
+    if path.is_file() and path.stat().st_size >= allocator.LARGE_BYTES:
+        allocator.return_large_blocks()
     try:
         result = convert_run.convert(source, output, recipe, reporter=TerminalReporter(), **given)
     except UnsupportedOperator as error:

@@ -110,10 +110,11 @@ def convert(
         data, outputs = reference_outputs(data, run.reference.run, reporter)
         metric = choose_metric(recipe.budget, data, outputs, reporter)
 
-        run.golden = golden.count(data.calls, outputs, run.model.nbytes, recipe.goldens)
+        run.golden = golden.count(data.calls, outputs, run.least_bytes, recipe.goldens)
         run.measure_own_error(data.calls[: run.golden], outputs[: run.golden])
-        proofs = golden.examples(data.calls[: run.golden], outputs[: run.golden])
+        proofs = golden.examples(data.first(run.golden), outputs[: run.golden], run.least_bytes)
         writer.add(EXAMPLES_NAME, safetensors.write_examples(proofs))
+        del proofs
         if run.found is not None:
             for path, content in run.found.all_files().items():
                 writer.add(path, content)
@@ -186,6 +187,12 @@ class _Run:
         self._graph: FloatGraph | None = None
         self.golden = 1  # how many of the first calls are golden examples
         self._own: dict[str, Parity] = {}  # the source's own error, by output
+
+    @property
+    def least_bytes(self) -> float:
+        """How many bytes the variants will have at least."""
+        precisions = [plan.precision for plan in self._plans if plan.id not in self.not_made]
+        return golden.least_bytes(self.model.nbytes, self.model.precision, precisions)
 
     def choose_inputs(
         self, calibration: FilePath | None, evaluation: FilePath | None

@@ -50,13 +50,16 @@ def run_tflite(data: bytes, calls: Sequence[Mapping[str, np.ndarray]]) -> list[d
         raise ConversionError(f"LiteRT does not run a trial: {' '.join(str(error).split())}") from error
 
 
-def make_session(model: bytes, name: str, *, optimised: bool = False) -> onnxruntime.InferenceSession:
+def make_session(
+    model: bytes | str, name: str, *, optimised: bool = False, is_large: bool = False
+) -> onnxruntime.InferenceSession:
     """Load a model into ONNX Runtime with one thread and, unless asked for, no optimisation.
 
     Args:
-        model: The bytes of the `.onnx` file.
+        model: The `.onnx` file, by its bytes or path.
         name: What to call it in an error.
         optimised: Whether the engine may join and replace nodes.
+        is_large: Whether to take little memory: weights are not packed, and no memory is kept between runs.
 
     Raises:
         UnsupportedModel: ONNX Runtime refuses it.
@@ -69,6 +72,9 @@ def make_session(model: bytes, name: str, *, optimised: bool = False) -> onnxrun
     options.intra_op_num_threads = 1
     options.use_deterministic_compute = True
     options.log_severity_level = 4
+    if is_large:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        options.enable_cpu_mem_arena = False
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's classes have no common base but this

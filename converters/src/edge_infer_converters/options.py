@@ -191,7 +191,7 @@ OPTIONS = (
     _recipe(
         "goldens",
         "int | None",
-        "Keep N golden examples. Default: up to 32 that take 64 kB or 15 % of the source together, and at least one.",
+        "Keep N golden examples. Default: up to 32 that take 64 kB or 15 % of the variants together, and at least one.",
         unit="N",
     ),
     _recipe("keep_all", "bool", "Keep variants that fail their limits too.", default=False),

@@ -61,9 +61,13 @@ class OnnxRuntimeModel(Runnable):
         else:
             if not (into or keep or self._needs_binding):
                 try:
-                    return dict(zip(outputs, session.run(outputs, feeds, self._options), strict=True))
+                    results = dict(zip(outputs, session.run(outputs, feeds, self._options), strict=True))
                 except Exception as error:
                     raise translate(error, "run the model", ExecutionError) from error
+                for name in self._passed.intersection(results):
+                    # ONNX Runtime 1.24 gives a view of the input's memory, which may be gone when it is read.
+                    results[name] = results[name].copy()
+                return results
         return self._run_bound(session, feeds, outputs, into, keep)
 
     def _run_bound(

@@ -79,7 +79,7 @@ class EventEndpoint:
             call.grow(len(body))
         if len(body) >= LARGE_BYTES:
             return await parsers.parse_large_plan(model, body)
-        return parse_plan(body, model.inputs, model.outputs, model.max_rows)
+        return parse_plan(body, model.inputs, model.outputs, model.max_rows, model.session.state_pairs)
 
     async def _begin(self, scope: Scope, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no"), *self._headers]

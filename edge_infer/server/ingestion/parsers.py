@@ -92,7 +92,7 @@ class Parsers:
 
     async def parse_large_plan(self, model: LoadedModel, body: bytes) -> Plan:
         """Parse a request for steps of much JSON in a process; it fails as `parse_large` does."""
-        known = model.inputs, model.outputs, model.max_rows
+        known = model.inputs, model.outputs, model.max_rows, model.session.state_pairs
         return await self._in_process(lambda process: process.steps(body, *known))
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer.tensors.tensor import Array
 
@@ -70,13 +70,22 @@ class ParsingProcess:
         answer, data = self._ask({"json_length": json_length, **_described(inputs, outputs, max_rows)}, body)
         return _request_from(answer, data)
 
-    def steps(self, body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], max_rows: int) -> Plan:
+    def steps(
+        self,
+        body: bytes,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        max_rows: int,
+        known_state: Mapping[str, str] | None = None,
+    ) -> Plan:
         """Parse a request for steps as `parse_plan` does.
 
         Raises:
             EdgeInferError: It is not what it must be, or the process failed.
         """
-        answer, data = self._ask({"steps": True, **_described(inputs, outputs, max_rows)}, body)
+        answer, data = self._ask(
+            {"steps": True, "known_state": dict(known_state or {}), **_described(inputs, outputs, max_rows)}, body
+        )
         return Plan(_request_from(answer, data), answer["state"], tuple(answer["sequence"]), answer["steps"])
 
     def close(self) -> None:
@@ -132,7 +141,7 @@ def _parsed(question: dict[str, Any], body: bytes) -> tuple[dict[str, Any], list
     inputs, outputs = ([_spec(entry) for entry in question[side]] for side in ("inputs", "outputs"))
     plan = None
     if question.get("steps"):
-        plan = parse_plan(body, inputs, outputs, question["max_rows"])
+        plan = parse_plan(body, inputs, outputs, question["max_rows"], question["known_state"])
         request = plan.request
     else:
         request = Parser(inputs, outputs, question["max_rows"]).parse(body, question["json_length"])

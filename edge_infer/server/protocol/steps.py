@@ -10,12 +10,14 @@ import msgspec
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.server.protocol.fast import Parser
 from edge_infer.tensors.arrays import to_numpy
+from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edge_infer.server.protocol.requests import InferRequest
+    from edge_infer.tensors.tensor import Array
 
 #: The most steps of one request.
 MAX_STEPS = 100_000
@@ -40,14 +42,23 @@ class Plan(NamedTuple):
     steps: int
 
 
-def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], max_rows: int = 0) -> Plan:
+def parse_plan(
+    body: bytes,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    max_rows: int = 0,
+    known_state: Mapping[str, str] | None = None,
+) -> Plan:
     """Parse a request for steps.
+
+    An input that is state may be left out where the other inputs tell its shape: it starts with zeros.
 
     Args:
         body: The JSON of `infer`, with the parameters `state`, `sequence` and `steps`.
         inputs: The model's inputs.
         outputs: The model's outputs.
         max_rows: The most rows of a step; 0 for any number.
+        known_state: Which output becomes which input where the request has no `state`: what the bundle names.
 
     Raises:
         InputError: A field is not what it must be; the message names it.
@@ -59,7 +70,8 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
         raise InputError(f"The body is not a JSON object: {error}"[:300], hint=_EXAMPLE) from error
     if not isinstance(parameters, dict):
         raise InputError("`parameters` is missing: they say what the steps are", hint=_EXAMPLE)
-    state = _pairs(parameters.get("state", ""), [spec.name for spec in outputs], [spec.name for spec in inputs])
+    names = [spec.name for spec in outputs], [spec.name for spec in inputs]
+    state = _pairs(parameters["state"], *names) if "state" in parameters else dict(known_state or {})
     sequence = tuple(_names(parameters.get("sequence", ""), "sequence", [spec.name for spec in inputs]))
     _check_kinds(state, inputs, outputs)
     both = set(sequence) & set(state.values())
@@ -68,11 +80,22 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
     steps = parameters.get("steps")
     others = {name: value for name, value in parameters.items() if name not in _OWN}
     document["parameters"] = msgspec.Raw(msgspec.json.encode(others))
+    given = _given(document.get("inputs", b"[]"))
+    begun = [spec for spec in inputs if spec.name in state.values() and spec.name not in given]
     specs = [TensorSpec(s.name, s.dtype, ("steps", *s.shape)) if s.name in sequence else s for s in inputs]
+    specs = [spec for spec in specs if all(spec.name != one.name for one in begun)]
     request = Parser(specs, outputs, max_rows, sequence).parse(msgspec.json.encode(document))
     request = request._replace(binary=frozenset())
     # numpy arrays can be sliced and batched; what numpy has no dtype for stays a Tensor.
     arrays = {n: to_numpy(value) if isinstance(value, Tensor) else value for n, value in request.inputs.items()}
+    sizes = {
+        dim: size
+        for spec in specs
+        if spec.is_rank_known
+        for dim, size in zip(spec.shape, arrays[spec.name].shape, strict=True)
+        if isinstance(dim, str)
+    }
+    arrays |= {spec.name: _zeros(spec, sizes) for spec in begun}
     request = request._replace(inputs=arrays)
     lengths = {name: int(request.inputs[name].shape[0]) for name in sequence}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
@@ -89,6 +112,30 @@ def parse_plan(body: bytes, inputs: Sequence[TensorSpec], outputs: Sequence[Tens
             field="parameters.steps",
         )
     return Plan(request, state, sequence, steps)
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+def _given(inputs: bytes) -> set[str]:
+    """Name the inputs that a request has; what is malformed is found by whoever parses all of it."""
+    try:
+        return {one.name for one in msgspec.json.decode(inputs, type=list[_Named])}
+    except (msgspec.MsgspecError, RecursionError):
+        return set()
+
+
+def _zeros(spec: TensorSpec, sizes: Mapping[str, int]) -> Array:
+    """Make the first value of a state whose free dimensions other inputs have."""
+    shape = [dim if isinstance(dim, int) else sizes.get(dim, -1) for dim in spec.shape]
+    if -1 in shape or not spec.is_rank_known or spec.dtype is DType.STRING:
+        raise InputError(
+            f"The state `{spec}` has no first value, and its shape is not known",
+            hint=f"give `{spec.name}` among the inputs: it is the state before the first step",
+            input=spec.name,
+        )
+    return to_numpy(Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape))
 
 
 def _names(text: object, field: str, known: list[str]) -> list[str]:

@@ -2,10 +2,12 @@
 
 import { InferError } from "../errors.js";
 import { DTYPES, arrayOver } from "../tensors.js";
+import { draw, pick } from "./drawn.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").DType} DType */
-/** @typedef {{inputs: Record<string, Tensor>, outputs: Record<string, Tensor>}} Example */
+/** An output that is a part of the source's: its elements, evenly spread over the shape `whole`. @typedef {Tensor & {whole?: number[]}} Golden */
+/** @typedef {{inputs: Record<string, Tensor>, outputs: Record<string, Golden>}} Example */
 /** How far an output may be from the source: what the manifest says of it. @typedef {{sqnr_db?: number, max_err?: number, equal?: number, steps?: number}} Known */
 
 const FP32_MAX_ERR = 1e-4;
@@ -25,8 +27,8 @@ const STORED = /** @type {Record<string, DType>} */ ({
 });
 
 /**
- * Read the examples of `edge_infer.formats.safetensors.write_examples`: a safetensors file. Texts and 4-bit values, whose tensors have
- * a note in the header's metadata, are left out: an output that is one is not compared, an example that is fed one, or
+ * Read the examples of `edge_infer.formats.safetensors.write_examples`: a safetensors file. Random inputs are drawn, as their note in
+ * the header's metadata says. Texts and 4-bit values, which have a note too, are left out: an output that is one is not compared, an example that is fed one, or
  * has nothing left to compare, is none.
  *
  * @param {Uint8Array<ArrayBuffer>} bytes
@@ -47,12 +49,13 @@ export function readExamples(bytes) {
       const kind = STORED[dtype];
       const data = bytes.slice(8 + length + start, 8 + length + end);
       if (!kind || (side !== "inputs" && side !== "outputs") || data.length !== end - start) throw new TypeError(`the tensor \`${key}\``);
-      if (key in notes) {
+      const tensor = readNoted(notes[key], { data: arrayOver(kind, data), dtype: kind, shape });
+      if (!tensor) {
         if (side === "inputs") unread.add(number);
         continue;
       }
       const example = examples.get(number) ?? { inputs: {}, outputs: {} };
-      example[side][name.join("/")] = { data: arrayOver(kind, data), dtype: kind, shape };
+      example[side][name.join("/")] = tensor;
       examples.set(number, example);
     }
   } catch (error) {
@@ -60,6 +63,19 @@ export function readExamples(bytes) {
   }
   const isWhole = (/** @type {[string, Example]} */ [number, { outputs }]) => !unread.has(number) && Object.keys(outputs).length > 0;
   return [...examples].filter(isWhole).map(([, example]) => example);
+}
+
+/**
+ * @param {string | undefined} note
+ * @param {Tensor} stored
+ * @returns {Golden | null} The tensor that a note stands for; null where it is one that is not read here.
+ */
+function readNoted(note, stored) {
+  if (note === undefined) return stored;
+  const [kind, ...rest] = note.split(":");
+  const dims = (rest.at(-1) || "").split(",").filter(Boolean).map(Number);
+  if (kind === "drawn") return draw(/** @type {DType} */ (rest[1]), dims, Number(rest[0]));
+  return kind === "picked" ? { ...stored, whole: dims } : null;
 }
 
 /**
@@ -89,7 +105,7 @@ function failed(why) {
 }
 
 /**
- * @param {(Tensor | undefined)[]} wanted
+ * @param {(Golden | undefined)[]} wanted
  * @param {(Tensor | undefined)[]} got
  * @param {string} precision
  * @param {Known} [known]
@@ -101,8 +117,9 @@ function judge(wanted, got, precision, known) {
   const isInteger = !(precision in MIN_SQNR_DB);
   const isFloat = ["float32", "float64", "float16", "bfloat16"].includes(wanted[0]?.dtype ?? "");
   for (let i = 0; i < wanted.length; i++) {
-    const [want, have] = [wanted[i], got[i]];
-    if (!want || !have || want.dtype !== have.dtype || want.shape.join() !== have.shape.join()) return "another dtype or shape";
+    const [want, whole] = [wanted[i], got[i]];
+    if (!want || !whole || want.dtype !== whole.dtype || (want.whole ?? want.shape).join() !== whole.shape.join()) return "another dtype or shape";
+    const have = want.whole ? pick(whole, want.shape) : whole;
     for (let j = 0; j < want.data.length; j++) {
       const [a, b] = [number(want, j), number(have, j)];
       values++;

@@ -17,6 +17,7 @@ import numpy as np
 
 from edge_infer.errors import BundleError, ConversionError, InputError, did_you_mean, listed
 from edge_infer.formats import safetensors
+from edge_infer.tensors.drawn import CYCLE, can_draw, draw
 from edge_infer.tensors.dtypes import DType
 from edge_infer_converters.data.folders import LABELS, read_folder
 from edge_infer_converters.data.functions import import_function
@@ -37,7 +38,6 @@ RANDOM_CALLS = 32
 MAX_FUNCTION_CALLS = 4096
 #: What a free dimension that is no batch becomes in random inputs. The first at which the model runs is taken.
 RANDOM_SIZES = (16, 64, 224)
-_SEED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,15 @@ class CalibrationSet:
         classes: The right class of each call's samples, or None where the file names none.
         origin: The file's name, or `random`.
         sha256: The sha256 of the file, empty for random inputs.
+        starts: Of random inputs where in the cycle of `tensors.drawn` each starts, by call and name, and -1 where
+            nothing was drawn; empty for others.
     """
 
     calls: tuple[Feeds, ...]
     classes: np.ndarray | None
     origin: str
     sha256: str = ""
+    starts: tuple[Mapping[str, int], ...] = ()
 
     def __str__(self) -> str:
         return f"{len(self.calls)} random samples" if self.is_random else f"{len(self.calls)} samples of {self.origin}"
@@ -70,7 +73,7 @@ class CalibrationSet:
             return self
         per_call = 0 if self.classes is None else len(self.classes) // len(self.calls)
         classes = None if self.classes is None else self.classes[: count * per_call]
-        return CalibrationSet(self.calls[:count], classes, self.origin, self.sha256)
+        return CalibrationSet(self.calls[:count], classes, self.origin, self.sha256, self.starts[:count])
 
 
 def random_set(
@@ -86,7 +89,6 @@ def random_set(
         free_size: The size of the other free dimensions.
         inner_size: The size of those that are not the last of their input, where it is another.
     """
-    generator = np.random.default_rng(_SEED)
     sizes: dict[str, int] = {}
     for spec in specs:
         for axis, dim in enumerate(spec.shape):
@@ -94,8 +96,15 @@ def random_set(
                 is_inner = axis < len(spec.shape) - 1 and inner_size is not None
                 sizes[dim] = 1 if axis == 0 else inner_size if is_inner and inner_size is not None else free_size
     shapes = {spec.name: tuple(dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape) for spec in specs}
-    calls = tuple({spec.name: _draw(generator, spec, shapes[spec.name]) for spec in specs} for _ in range(RANDOM_CALLS))
-    return CalibrationSet(calls, None, "random")
+    starts: list[dict[str, int]] = []
+    place = 0
+    for _ in range(RANDOM_CALLS):
+        starts.append({})
+        for spec in specs:
+            starts[-1][spec.name] = place % CYCLE if can_draw(spec.dtype) else -1
+            place += prod(shapes[spec.name])  # each input goes on where the last one ended
+    calls = tuple({spec.name: _draw(spec, shapes[spec.name], one[spec.name]) for spec in specs} for one in starts)
+    return CalibrationSet(calls, None, "random", starts=tuple(starts))
 
 
 def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) -> CalibrationSet:
@@ -339,13 +348,7 @@ def _rows(spec: TensorSpec) -> int:
     return first if isinstance(first, int) and first > 0 else 1
 
 
-def _draw(generator: np.random.Generator, spec: TensorSpec, shape: tuple[int, ...]) -> np.ndarray:
+def _draw(spec: TensorSpec, shape: tuple[int, ...], start: int) -> np.ndarray:
     if spec.dtype is DType.STRING:
         return np.array([f"text {i}" for i in range(prod(shape))], dtype=object).reshape(shape)
-    dtype = np.dtype(str(spec.dtype))
-    if dtype.kind == "f":
-        return generator.standard_normal(shape).astype(dtype)
-    if dtype.itemsize == 1 and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return generator.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
-    return generator.integers(0, 2, shape).astype(dtype)
+    return np.array(np.frombuffer(draw(spec.dtype, shape, start).data(), str(spec.dtype)).reshape(shape))

@@ -79,7 +79,6 @@ def measure_quality(
     variant: Variant,
     data: CalibrationSet,
     references: Sequence[Mapping[str, np.ndarray]],
-    golden: int,
     metric: Metric,
     budget: Budget,
     own: Mapping[str, measures.Parity],
@@ -87,11 +86,10 @@ def measure_quality(
     """Run a variant of a bundle and compare it with the source.
 
     Args:
-        bundle: The bundle's folder.
+        bundle: The bundle's folder, its golden examples those of the first calls.
         variant: Which variant.
         data: The inputs.
         references: The source's outputs for each of these calls.
-        golden: How many of the first calls are the bundle's golden examples.
         metric: The user's metric, over the same inputs.
         budget: What the variant must keep.
         own: The source's own error, by output.
@@ -110,7 +108,8 @@ def measure_quality(
     figures = measures.worst_of(outputs.values())
     # `edge-infer verify` sees the golden examples and asks that no clear answer among them changes. Of thousands of
     # answers one may: it is reported, and decides nothing.
-    decisive = measures.compare_outputs(references[:golden], results[:golden])
+    proofs = [wanted for _, wanted in session.bundle.examples()]
+    decisive = measures.compare_outputs(proofs, results[: len(proofs)])
     judged = {name: one._replace(top1=decisive[name].top1) for name, one in outputs.items() if name in decisive}
     floor = at_precision(own, variant.precision)
     verdict = judge_outputs(judged or outputs, variant.precision, floor, tightens=False)

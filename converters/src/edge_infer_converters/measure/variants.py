@@ -110,7 +110,7 @@ class Bench:
                 if variant.id in fatal:
                     raise ExecutionError(f"{exact_engine(variant.format)} crashes on it")
                 quality = measure_quality(
-                    *(self._folder, variant, self._data, judge.references, self._golden),
+                    *(self._folder, variant, self._data, judge.references),
                     *(judge.metric, judge.budget, self._own),
                 )
             except BackendError as error:

@@ -12,6 +12,7 @@ from edge_infer_converters.passes.graphs import (
     FreshNames,
     drop_stored_shapes,
     graphs_of,
+    infer_shapes_in,
     names_in,
     sort_nodes,
     tensors_of,
@@ -39,17 +40,22 @@ def to_fp16(model: onnx.ModelProto) -> onnx.ModelProto:
     drop_stored_shapes(source.graph)
     if _is_weights_only(source):
         return _with_half_weights(source)
-    source = shorten_names(source)  # the converter makes up names, which a model that it has made has already
+    shorten_names(source)  # the converter makes up names, which a model that it has made has already
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one for each weight below the smallest half-precision number
         try:
-            converted: onnx.ModelProto = float16.convert_float_to_float16(source, keep_io_types=True)
+            infer_shapes_in(source)  # the converter's own inference copies the weights four times
+            converted: onnx.ModelProto = float16.convert_float_to_float16(
+                source, keep_io_types=True, disable_shape_infer=True
+            )
+            del source
             _drop_repeated_casts(converted.graph)
             sort_nodes(converted.graph)  # the converter appends its casts at the end
         except Exception as error:  # asserts and protobuf errors alike
             raise ConversionError(f"The model cannot be converted to fp16: {error}") from error
     drop_stored_shapes(converted.graph)
-    return shorten_names(converted)
+    shorten_names(converted)
+    return converted
 
 
 def has_float_weights(model: onnx.ModelProto) -> bool:
@@ -93,7 +99,8 @@ def _with_half_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     for graph in graphs_of(model.graph):
         _store_constants(graph)
         halve(graph, [tensor.name for tensor in graph.initializer], fresh)
-    return shorten_names(model)
+    shorten_names(model)
+    return model
 
 
 def _store_constants(graph: onnx.GraphProto) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import onnx
+
+
+#: The numbers of two fields in onnx.proto: a model's graph, and a graph's stored tensors.
+GRAPH, INITIALIZER = 7, 5
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -95,6 +99,55 @@ def not_a_number(model: onnx.ModelProto) -> list[str]:
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
     found = [tensor for tensor in tensors_of(model.graph) if tensor.data_type in floats]
     return [tensor.name for tensor in found if np.isnan(numpy_helper.to_array(tensor)).any()]
+
+
+def without_weights(model: onnx.ModelProto, least_bytes: int = 1024) -> tuple[onnx.ModelProto, list[onnx.TensorProto]]:
+    """Return a copy whose large initializers have a name, a type and dimensions, but no values; and the large ones.
+
+    A copy of a large model takes as much memory again; what looks at nodes and shapes only needs none of it.
+
+    Args:
+        model: The model; the tensors are its own, in the order of the copy's empty ones.
+        least_bytes: What a large one has at least. The default leaves shapes and axes, which inference reads.
+    """
+    import onnx
+
+    light = onnx.ModelProto()
+    copy_fields(model, light, lambda number: number != GRAPH)
+    copy_fields(model.graph, light.graph, lambda number: number != INITIALIZER)
+    large = []
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() < least_bytes or tensor.data_type == onnx.TensorProto.STRING:
+            light.graph.initializer.append(tensor)
+        else:
+            large.append(tensor)
+            light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    return light, large
+
+
+def copy_fields(source: Any, target: Any, keeps: Callable[[int], bool]) -> None:
+    """Copy the fields of a message whose numbers are kept."""
+    for field, value in source.ListFields():
+        if not keeps(field.number):
+            continue
+        if hasattr(value, "extend"):
+            getattr(target, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def infer_shapes_in(model: onnx.ModelProto) -> None:
+    """Store, in place, the shapes of inner values, as far as inference finds them."""
+    import onnx
+
+    light, _ = without_weights(model)
+    inferred = onnx.shape_inference.infer_shapes(light).graph
+    for side in ("input", "output", "value_info"):
+        values = getattr(model.graph, side)
+        del values[:]
+        values.extend(getattr(inferred, side))
 
 
 def drop_stored_shapes(graph: onnx.GraphProto, names: Iterable[str] | None = None) -> None:

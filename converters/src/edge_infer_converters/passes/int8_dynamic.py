@@ -19,6 +19,7 @@ from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.graphs import drop_stored_shapes
 from edge_infer_converters.passes.int8_blocks import store_in_blocks
 from edge_infer_converters.passes.int8_static import prepare
+from edge_infer_converters.passes.sessions import stored_apart
 from edge_infer_converters.passes.shorten_names import shorten_names
 from edge_infer_converters.passes.weight_only import rewrite, weights_of
 
@@ -51,9 +52,11 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
     add_pre_process_metadata(prepared)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "int8.onnx")
+        given = stored_apart(prepared, Path(folder))  # of a model in memory the quantizer makes three more copies
+        del prepared
         try:
             quantization.quantize_dynamic(
-                prepared,
+                given,
                 os.fspath(path),
                 op_types_to_quantize=list(_MULTIPLYING),
                 nodes_to_exclude=sorted(blocked),
@@ -71,6 +74,6 @@ def to_dynamic_int8(model: onnx.ModelProto, blocked: Collection[str] = ()) -> on
         others,
         {weight.name: "int8" for weight in others if "int8" in weight.encodings},
     )
-    small = shorten_names(small)
+    shorten_names(small)
     small.producer_name, small.producer_version = model.producer_name, model.producer_version
     return small

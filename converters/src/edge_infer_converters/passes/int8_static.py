@@ -96,7 +96,7 @@ def to_int8(
     drop_stored_shapes(quantized.graph)
     _float_biases(quantized.graph)
     _fewer_bytes(quantized.graph)
-    quantized = shorten_names(quantized)
+    shorten_names(quantized)
     quantized.producer_name, quantized.producer_version = model.producer_name, model.producer_version
     return quantized
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 from string import ascii_lowercase, digits
 from typing import TYPE_CHECKING
 
-import onnx
-
 from edge_infer_converters.passes.graphs import graphs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import onnx
+
 _DIGITS = ascii_lowercase + digits
 
 
-def shorten_names(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy whose inner values are called `a`, `b` … and whose nodes have no names.
+def shorten_names(model: onnx.ModelProto) -> None:
+    """Call, in place, inner values `a`, `b` …, and take the names of nodes away.
 
-    Inputs and outputs keep theirs. A model with subgraphs, whose names reach in and out, is returned as it is.
+    Inputs and outputs keep theirs. A model with subgraphs, whose names reach in and out, stays as it is.
     """
-    short = onnx.ModelProto()
-    short.CopyFrom(model)
-    graph = short.graph
+    graph = model.graph
     if len(list(graphs_of(graph))) > 1:
-        return short
+        return
     kept = {value.name for value in (*graph.input, *graph.output)}
     names = {"": "", **{name: name for name in kept}}
     fresh = (name for name in _names() if name not in kept)
@@ -42,7 +40,6 @@ def shorten_names(model: onnx.ModelProto) -> onnx.ModelProto:
                 sides[i] = names[name]
     for value in graph.value_info:
         value.name = names.get(value.name, value.name)
-    return short
 
 
 def _names() -> Iterator[str]:

@@ -131,7 +131,8 @@ def rewrite(model: onnx.ModelProto, weights: Sequence[Weight], choice: Mapping[s
         if encoding != "fp32":
             writer.store(weight, encoding)
     writer.finish()
-    return shorten_names(packed)
+    shorten_names(packed)
+    return packed
 
 
 class _Writer:

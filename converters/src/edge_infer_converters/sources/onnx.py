@@ -14,14 +14,15 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from edge_infer.errors import ConversionError, UnsupportedModel, listed
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
-from edge_infer_converters.engine import first_line, hint_for, make_session
+from edge_infer_converters.engine import first_line, hint_for
 from edge_infer_converters.passes.clean_up import clean_up
 from edge_infer_converters.passes.fold_branches import fold_branches
-from edge_infer_converters.passes.graphs import graphs_of, not_a_number, sort_nodes, tensors_of
+from edge_infer_converters.passes.graphs import graphs_of, not_a_number, sort_nodes, tensors_of, without_weights
 from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.passes.own_zero_points import own_zero_points
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.passes.prune_channels import prune_channels
+from edge_infer_converters.passes.sessions import LARGE_BYTES, session_of
 from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.bindings import bind_inputs
 from edge_infer_converters.sources.framework import FrameworkReference, compare
@@ -254,7 +255,7 @@ class Reference:
 
     def __init__(self, model: SourceModel, *, optimised: bool = False) -> None:
         self.outputs = [spec.name for spec in model.outputs]
-        self._session = make_session(model.proto.SerializeToString(), model.name, optimised=optimised)
+        self._session = session_of(model.proto, model.name, optimised=optimised)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once.
@@ -416,6 +417,13 @@ def _free_negative_dims(proto: onnx.ModelProto) -> None:
 
 
 def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
+    if proto.ByteSize() >= LARGE_BYTES:  # the checker copies the model three times; the engine checks the weights
+        light, large = without_weights(proto)
+        empty = {tensor.name for tensor in large}
+        for tensor in light.graph.initializer:
+            if tensor.name in empty:
+                tensor.dims[:] = [0]
+        proto = light
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: a name that is not UTF-8

@@ -8,7 +8,8 @@ import onnx
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.data.calibration import random_set_that_runs
-from edge_infer_converters.engine import first_line, make_session
+from edge_infer_converters.engine import first_line
+from edge_infer_converters.passes.sessions import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ def with_ranks(model: onnx.ModelProto, inputs: Sequence[TensorSpec], name: str) 
     missing = [value.name for value in model.graph.output if _is_unranked(value)]
     if not missing:
         return model
-    session = make_session(model.SerializeToString(), name)
+    session = session_of(model, name)
     ranks: list[int] = []
 
     def run(feeds: Feeds) -> None:

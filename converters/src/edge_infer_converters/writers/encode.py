@@ -12,6 +12,7 @@ from edge_infer_converters.passes.fp16 import engine_options, has_float_weights,
 from edge_infer_converters.passes.int8_dynamic import to_dynamic_int8
 from edge_infer_converters.passes.int8_static import is_quantizable, to_int8
 from edge_infer_converters.passes.ranges import METHODS
+from edge_infer_converters.passes.sessions import session_of
 from edge_infer_converters.passes.weight_only import engine_options as weight_options
 from edge_infer_converters.passes.weight_only import prepare, rewrite, weights_of
 from edge_infer_converters.targets import TARGETS
@@ -115,11 +116,11 @@ def encode(
         if not has_float_weights(cleaned):
             raise ConversionError("The model has no float32 weights to make smaller")
         half = to_fp16(cleaned)
-        return _checked(Encoded(onnx_writer.write(half), options=engine_options(half)), plan, cleaned)
+        return _written(half, plan, cleaned, options=engine_options(half))
     if plan.precision == "int4":
         return _checked(_int4(cleaned), plan, cleaned)
     if plan.word == "int8-dynamic":
-        return _checked(Encoded(onnx_writer.write(to_dynamic_int8(cleaned))), plan, cleaned)
+        return _written(to_dynamic_int8(cleaned), plan, cleaned)
     if not is_quantizable(cleaned):
         raise ConversionError(
             "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
@@ -174,9 +175,24 @@ def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[
     )
 
 
+def _written(
+    model: onnx.ModelProto,
+    plan: VariantPlan,
+    source: onnx.ModelProto,
+    options: Mapping[str, Mapping[str, str]] | None = None,
+) -> Encoded:
+    """Write a model that ONNX Runtime loads and that is worth its place; see `_checked`."""
+    session_of(model, plan.id)
+    return _worth_it(Encoded(onnx_writer.write(model), options=options), source)
+
+
 def _checked(encoded: Encoded, plan: VariantPlan, source: onnx.ModelProto) -> Encoded:
     """Return a file that ONNX Runtime loads and that is worth its place."""
     make_session(encoded.data, plan.id)
+    return _worth_it(encoded, source)
+
+
+def _worth_it(encoded: Encoded, source: onnx.ModelProto) -> Encoded:
     if len(encoded.data) >= source.ByteSize():
         raise ConversionError(
             f"It is not smaller than the source: {len(encoded.data)} bytes, the source has {source.ByteSize()}"

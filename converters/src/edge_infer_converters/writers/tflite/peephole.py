@@ -9,7 +9,8 @@ from ai_edge_litert import schema_py_generated as schema
 if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.graph import Graph, Operator
 
-_ACTIVATIONS = {
+#: Operators that others can apply to what they give, by their number in an operator's options.
+ACTIVATIONS = {
     "RELU": schema.ActivationFunctionType.RELU,
     "RELU6": schema.ActivationFunctionType.RELU6,
     "RELU_N1_TO_1": schema.ActivationFunctionType.RELU_N1_TO_1,
@@ -34,7 +35,7 @@ def tidy(graph: Graph) -> None:
     _join_reshapes(graph)
     _drop_dimensions_in_reductions(graph)
     _fuse_biases(graph)
-    _fuse_activations(graph)
+    fuse_activations(graph)
     _drop_unread(graph)
 
 
@@ -51,12 +52,17 @@ def _fuse_biases(graph: Graph) -> None:
             _skip(graph, dense, add)
 
 
-def _fuse_activations(graph: Graph) -> None:
-    """Let an operator apply the activation behind it."""
-    for producer, activation in _pairs(graph, _FUSING, tuple(_ACTIVATIONS)):
+def fuse_activations(graph: Graph) -> None:
+    """Let an operator of floats apply, in place, the activation behind it.
+
+    In float that saves little. In int8 an activation by itself changes the scale, for which LiteRT has no fast kernel.
+    """
+    for producer, activation in _pairs(graph, _FUSING, tuple(ACTIVATIONS)):
         options = producer.options
+        if producer.outputs[0].quantization is not None:
+            continue
         if getattr(options, "fusedActivationFunction", None) == schema.ActivationFunctionType.NONE:
-            setattr(options, "fusedActivationFunction", _ACTIVATIONS[activation.code])  # noqa: B010  untyped schema
+            setattr(options, "fusedActivationFunction", ACTIVATIONS[activation.code])  # noqa: B010  untyped schema
             _skip(graph, producer, activation)
 
 

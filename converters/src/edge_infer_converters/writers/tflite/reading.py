@@ -12,6 +12,7 @@ from edge_infer.errors import UnsupportedModel, UnsupportedOperator
 from edge_infer.formats import tflite
 from edge_infer_converters.writers.tflite import metadata
 from edge_infer_converters.writers.tflite.graph import Graph, Operator, Quantization, Tensor
+from edge_infer_converters.writers.tflite.peephole import fuse_activations
 from edge_infer_converters.writers.tflite.writer import FloatGraph
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def read(content: bytes, name: str) -> FloatGraph:
                 f"`{name}` contradicts itself: the options of {operator.code} lie outside"
             ) from error
         graph.operators.append(Operator(operator.code, inputs, outputs, options, operator.version))
+    fuse_activations(graph)
     files = metadata.files_of(content)
     return FloatGraph(graph, name.removesuffix(".tflite"), entries=file.metadata, files=files)
 

@@ -18,6 +18,7 @@ from edge_infer_converters.writers.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.writers.tflite.narrowing import narrow
 from edge_infer_converters.writers.tflite.peephole import tidy
 from edge_infer_converters.writers.tflite.quantize.activations import to_integers
+from edge_infer_converters.writers.tflite.quantize.fast_activations import with_fast_activations
 from edge_infer_converters.writers.tflite.quantize.ranges import measure
 from edge_infer_converters.writers.tflite.quantize.schemes import INT8, INT8X16
 from edge_infer_converters.writers.tflite.quantize.weights import CHOICES, store_weights
@@ -154,8 +155,10 @@ class FloatGraph:
                     raise ConversionError(
                         f"{word} needs inputs that give its values their ranges: pass some as `calls`"
                     )
-                scheme, ranges = _SCHEMES[word], measure(self.graph, calls)
-                graph = to_integers(self.graph, ranges, scheme, integer_interface=integer_interface)
+                scheme = _SCHEMES[word]
+                if scheme is INT8:
+                    graph = with_fast_activations(graph, scheme, to_the_end=integer_interface)
+                graph = to_integers(graph, measure(graph, calls), scheme, integer_interface=integer_interface)
                 note = _integer_note(graph, scheme)
                 graph, _ = store_weights(graph, _TABLES_IN_INT8)  # what no arithmetic in integers reads
             elif word != "fp32":

@@ -1,0 +1,99 @@
+"""Large models are not copied where that can be avoided: sessions, files and shapes are the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.manifest import Variant
+from edge_infer.errors import ConversionError, IntegrityError
+from edge_infer_converters.bundle_writer import BundleWriter
+from edge_infer_converters.passes.graphs import infer_shapes_in, without_weights
+from edge_infer_converters.passes.sessions import session_of
+from edge_infer_converters.sources.onnx import load
+from edge_infer_converters.writers import onnx as onnx_writer
+from tests.support import zoo
+from tests.support.converters.engines import random_feeds, run_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def large_model() -> onnx.ModelProto:
+    """A multiplication by 20 MB of weights, with all kinds of fields around."""
+    weight = np.random.default_rng(0).normal(0, 0.1, (2048, 2560)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Reshape", ["z", "shape"], ["y"])]
+    weights: dict[str, np.ndarray] = {"w": weight, "shape": np.array([1, 2, 1280], np.int64)}
+    model = onnx.load_from_string(
+        zoo.model(nodes, [zoo.value("x", [1, 2048])], [zoo.value("y", [1, 2, 1280])], weights)
+    )
+    model.producer_name, model.graph.doc_string, model.doc_string = "test", "graph", "model"
+    model.metadata_props.add(key="a", value="b")
+    return model
+
+
+def test_a_large_model_is_written_in_pieces_as_protobuf_writes_it() -> None:
+    model = large_model()
+
+    assert onnx_writer.write(model) == model.SerializeToString(deterministic=True)
+
+
+def test_a_large_model_runs_with_its_weights_in_a_file() -> None:
+    model = large_model()
+    feeds = random_feeds(model.SerializeToString())
+
+    (got,) = session_of(model, "large").run(None, feeds)
+
+    np.testing.assert_allclose(got, run_onnx(model.SerializeToString(), feeds)["y"], rtol=1e-4, atol=1e-5)
+    assert not model.graph.initializer[0].external_data, "the model itself stays as it is"
+
+
+def test_shapes_are_inferred_without_the_weights() -> None:
+    model = large_model()
+    light, large = without_weights(model)
+
+    infer_shapes_in(model)
+
+    assert light.ByteSize() < 1000
+    assert [tensor.name for tensor in large] == ["w"]
+    assert light.doc_string == "model"
+    shapes = {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in model.graph.value_info
+    }
+    assert shapes == {"z": [1, 2560]}
+
+
+def test_a_large_model_that_is_not_valid_is_refused(tmp_path: Path) -> None:
+    model = large_model()
+    model.graph.node[0].op_type = "MatMull"
+    (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
+
+    with pytest.raises(ConversionError, match="MatMull"):
+        load(tmp_path / "large.onnx")
+
+
+def test_an_engine_reads_a_large_checked_file_itself(tmp_path: Path) -> None:
+    """The bundle's file stays on the disk; one that is changed, or refers to others, is refused."""
+    weight = np.zeros((4096, 4096), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    data = zoo.model(nodes, [zoo.value("x", [1, 4096])], [zoo.value("y", [1, 4096])], {"w": weight})
+    with BundleWriter(tmp_path / "big.bundle") as writer:
+        writer.add("onnx/model.onnx", data)
+        writer.write_manifest("big", "1", [], [], [Variant("onnx/fp32", "onnx", "fp32", "onnx/model.onnx")])
+        writer.commit()
+    bundle = Bundle.open(tmp_path / "big.bundle")
+    (variant,) = bundle.manifest.variants
+
+    place = bundle.model(variant)
+
+    assert place == str((tmp_path / "big.bundle/onnx/model.onnx").resolve())
+    with (tmp_path / "big.bundle/onnx/model.onnx").open("r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"\1")
+    with pytest.raises(IntegrityError, match="sha256"):
+        bundle.model(variant)

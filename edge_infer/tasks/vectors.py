@@ -62,8 +62,9 @@ _CONTEXT = "Ada Lovelace wrote the first program in 1843. She lived in London an
 _QUESTIONS = ("Who wrote the first program?", "Where did she live?")
 #: So many values are kept of a tensor that cannot be compared by its sha256.
 _MAX_VALUES = 256
-_MAX_CASES = 64
-_MAX_SIDE = 4096
+#: More than the converter writes; a bundle of somebody else must not keep a machine busy.
+_MAX_CASES = 32
+_MAX_SIDE = 512
 _MAX_SAMPLES = 2**20
 _CLOSE = 1e-5
 #: What is tried where a detector finds nothing in a made-up image, and the most that is kept.

@@ -59,6 +59,7 @@ def test_each_processor_has_its_own_rule_for_sizes() -> None:
     clip = chain(224, feature_extractor_type="CLIPFeatureExtractor")
     convnext = chain(224, image_processor_type="ConvNextImageProcessorFast", size={"shortest_edge": 224})
     warped = chain(384, image_processor_type="ConvNextImageProcessor")
+    efficient = chain(346, image_processor_type="EfficientNetImageProcessor")[-1]
     levit = chain(224, image_processor_type="LevitImageProcessor")
     old = chain(16, image_processor_type="ViTImageProcessor", size=16, resample=0)
 
@@ -72,6 +73,7 @@ def test_each_processor_has_its_own_rule_for_sizes() -> None:
     ]
     assert warped[0] == {"step": "image.resize", "width": 384, "height": 384, "filter": "bicubic"}
     assert levit[0] == {"step": "image.resize", "shortest": 256, "filter": "bicubic"}
+    assert efficient["std"] == [0.25, 0.25, 0.25]
     assert old[0] == {"step": "image.resize", "width": 16, "height": 16, "filter": "nearest"}
 
 

@@ -214,6 +214,22 @@ def test_a_sound_by_log_mel_is_compared_by_values(tmp_path: Path) -> None:
     assert "case 1: the tensor `mel` differs" in verify(path)[1]
 
 
+def test_a_variant_that_answered_otherwise_is_compared_with_itself(bundles: Path) -> None:
+    bundle = Bundle.open(bundles / "images.bundle")
+    found = vectors.read(bundle)
+    assert found is not None
+    other = [[{"label": one["label"], "score": one["score"] + 0.1} for one in answer] for answer in found.answers]
+    given = {"onnx/fp32": found.answers, "onnx/fp16": found.answers, "onnx/int8": other}
+
+    document = json.loads(vectors.write(bundle, found.cases, given, "onnx/fp32"))
+
+    assert [list(case["own"]) for case in document["cases"]] == [["onnx/int8"]] * 3
+    own = found._replace(own={"onnx/int8": other})
+    with edge_infer.pipeline(bundle) as classify:
+        assert vectors.check_answers(classify, own, "onnx/fp16") == []
+        assert len(vectors.check_answers(classify, own, "onnx/int8")) == 3
+
+
 def test_a_detector_is_asked_so_that_it_finds_something(tmp_path: Path) -> None:
     output = np.zeros((1, 6, 21), np.float32)
     output[0, :, 4] = [32, 32, 16, 8, 0.1, 0.2]

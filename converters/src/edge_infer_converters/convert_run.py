@@ -21,7 +21,7 @@ from edge_infer.tasks import vectors
 from edge_infer_converters import support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import Conversion
-from edge_infer_converters.data import golden
+from edge_infer_converters.data import golden, raw
 from edge_infer_converters.data.calibration import CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.data.labels import read_labels
 from edge_infer_converters.data.reference_outputs import reference_outputs
@@ -201,8 +201,8 @@ class _Run:
         wants_ranges = self.model.precision == "fp32" and any(
             plan.word != "int8-dynamic" and plan.precision == "int8" for plan in self._plans
         )
-        ranges = None if calibration is None else read_set(calibration, self.model.inputs)
-        data = None if evaluation is None else read_set(evaluation, self.model.inputs)
+        ranges = None if calibration is None else self._read(calibration)
+        data = None if evaluation is None else self._read(evaluation)
         if ranges is None and data is None:
             self._reporter.warn(
                 "There are no calibration data: the ranges of int8, and all figures, come from random inputs and say "
@@ -222,6 +222,12 @@ class _Run:
         if chosen is None:
             raise AssertionError("one of both is there by now")
         return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
+
+    def _read(self, path: FilePath) -> CalibrationSet:
+        """Read samples: raw data go through the pipeline's own steps."""
+        if self.found is not None and raw.is_raw(path, self.found):
+            return raw.read_raw(path, self.found, self.model.inputs, self.model.outputs)
+        return read_set(path, self.model.inputs)
 
     def check_support(self) -> None:
         """Clean the model up and say what is not supported where, before any work."""

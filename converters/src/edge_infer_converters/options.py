@@ -83,7 +83,8 @@ OPTIONS = (
     _file(
         "calibration",
         "Typical inputs, for the ranges of int8: .npz .npy .safetensors, a folder of .npy or .npz files or images, or "
-        "module:function that yields samples.",
+        "module:function that yields samples. With a pipeline raw data too: a folder of images or sounds, .csv or "
+        ".jsonl.",
     ),
     _recipe(
         "calibrate",
@@ -94,7 +95,8 @@ OPTIONS = (
     ),
     _file(
         "evaluation",
-        "Inputs to measure on, as --calibration; an array `labels` in it holds the right classes.",
+        "Inputs to measure on, as --calibration; an array `labels` in it holds the right classes. Of raw data the "
+        "folder of each image is its class, or the column `label`.",
         flag="--eval",
     ),
     _file("labels", "Class names: a JSON list, or one on each line."),

@@ -62,6 +62,7 @@ _SIGMOID_DETECTORS = ("conditional_detr", "deformable_detr", "dab-detr", "rt_det
 _SHIFTED = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "bertweet", "xlm-roberta-xl", "data2vec-text")
 _POOLING = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 _POOLING_WORDS = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+_VECTORS = ("last_hidden_state", "token_embeddings", "sentence_embedding")
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 #: A `model_max_length` above this stands for none (transformers writes 1e30).
 _NO_LENGTH = 10**6
@@ -124,7 +125,8 @@ class _Folder:
                 hint="say what the steps are: --task NAME --preprocess FILE.json",
             )
         if _IDS in self._inputs:
-            return "feature-extraction"
+            gives_vectors = any(spec.name in _VECTORS for spec in self._facts.outputs)
+            return "feature-extraction" if gives_vectors or len(self._facts.outputs[0].shape) == 3 else None
         return "image-feature-extraction" if any(map(is_image, self._facts.inputs)) else None
 
     def found(self, task: str) -> Found:
@@ -258,9 +260,9 @@ class _Folder:
     def _vectors(self) -> list[StepJson]:
         """Return the steps to the vector of a text: what `modules.json` says, else the vectors of all tokens."""
         names = [spec.name for spec in self._facts.outputs]
-        if "sentence_embedding" in names:
-            return [{"step": "post.tensor", "tensor": self._tensor("sentence_embedding")}]
-        tensor = self._tensor("last_hidden_state", "token_embeddings")
+        if _VECTORS[2] in names:
+            return [{"step": "post.tensor", "tensor": self._tensor(_VECTORS[2])}]
+        tensor = self._tensor(*_VECTORS[:2])
         if "modules.json" not in self._files:
             return [{"step": "post.pool", "tensor": tensor, "method": "none"}]
         pooling, normalizes = None, False

@@ -112,12 +112,14 @@ def steps_of(config: Fields, image: ImageInput) -> list[StepJson]:
     if config.flag("do_flip_channel_order", default.flips):
         steps.append({"step": "image.flip_channels"})
     scale = config.real("rescale_factor", 1 / 255) if config.flag("do_rescale", True) else 1.0
-    mean, std = [0.0] * 3, [1.0] * 3
-    if config.flag("do_normalize", default.normalizes):
-        mean = config.numbers("image_mean", default.mean) or []
-        std = config.numbers("image_std", default.std) or []
-        if len(mean) != len(std) or len(mean) not in (1, 3) or 0 in std:
-            raise BundleError(f"`{config.where}`: `image_mean` and `image_std` are {mean} and {std}")
+    own_mean = config.numbers("image_mean", default.mean) or []
+    own_std = config.numbers("image_std", default.std) or []
+    if len(own_mean) != len(own_std) or len(own_mean) not in (1, 3) or 0 in own_std:
+        raise BundleError(f"`{config.where}`: `image_mean` and `image_std` are {own_mean} and {own_std}")
+    normalizes = config.flag("do_normalize", default.normalizes)
+    mean, std = (own_mean, own_std) if normalizes else ([0.0] * len(own_std), [1.0] * len(own_std))
+    if name == "EfficientNetImageProcessor" and config.flag("include_top", True):
+        std = [a * b for a, b in zip(std, own_std, strict=True)]  # classifiers of it divide by the deviation once more
     steps.append(image.tensor(scale, mean, std))
     return steps
 

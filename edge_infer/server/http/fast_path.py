@@ -87,6 +87,7 @@ class DirectRequest(Call):
             self._is_parsed = True
             body = exchange.take_body()
             head.check_media_type()
+            head.check_body(body)
             self.asked = self._endpoint.application.parse(model, head, body)
             submit(self, self.asked, self._finish, self._left)
         except Exception as error:

@@ -231,7 +231,7 @@ class DirectEndpoint:
         now = exchange.start
         if now > self._let_on_at:
             self._let_workers_on(now)
-        engine, _, keys, memory, _ = self.context
+        engine, _, keys, memory, *_ = self.context
         if engine.is_draining or self._is_cached:
             return None
         try:

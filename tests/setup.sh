@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what only tests need: Chromium, a container registry, torch, a published tokenizer, and environments with the old tflite-runtime,
+# Installs what only tests need: Chromium, a container registry, promtool, torch, a published tokenizer, and environments with the old tflite-runtime,
 # with tritonclient, with Ray and with schemathesis.
 # Quick when all is there.
 set -euo pipefail
@@ -31,6 +31,13 @@ fi
 if ! command -v docker-registry >/dev/null; then
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends docker-registry
+fi
+
+# promtool, which checks the alerts in the guide; the package's service is not wanted.
+if ! command -v promtool >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends prometheus
+  as_root systemctl disable --now prometheus >/dev/null 2>&1 || true
 fi
 
 # pip, not uv: it honours the find-links of a machine that has the small CPU build of torch.

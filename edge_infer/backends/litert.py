@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, ExecutionError, InputError, OutOfMemory, UnsupportedModel, listed
 from edge_infer.formats.tflite_check import is_whole
-from edge_infer.formats.tflite_tables import end_names, hidden_state
+from edge_infer.formats.tflite_tables import end_names, hidden_state, interface_fault
 from edge_infer.platform.host import available_cpus
 from edge_infer.platform.installed import installed_version
 from edge_infer.tensors.arrays import fill, to_numpy
@@ -100,6 +100,11 @@ class LiteRTBackend(Backend):
             raise UnsupportedModel(
                 f"litert cannot load `{variant.file}`: its {len(content)} bytes are not a whole TFLite file",
                 hint="the file is cut short or no TFLite model: fetch or convert it again",
+            )
+        fault = interface_fault(content)
+        if fault:
+            raise UnsupportedModel(
+                f"litert cannot load `{variant.file}`: {fault}", hint="the file is damaged: fetch or convert it again"
             )
         delegates = json.loads(options.get(DELEGATES, "[]"))
         if delegates:

@@ -202,6 +202,37 @@ def hidden_state(content: bytes) -> Literal["", "tensors", "resources"]:
     return ""
 
 
+def interface_fault(content: bytes) -> str:
+    """Say which input or output of a file has the number of a tensor that there is not.
+
+    LiteRT checks these numbers only in part; its calls then fail, or answer for another tensor.
+
+    Returns:
+        What is wrong; nothing where all is right, or the file cannot be read.
+    """
+    try:
+        model = Table.root(content)
+        subgraphs = list(model.tables(2))
+        counts = [subgraph.vector(0, 4)[1] for subgraph in subgraphs]
+        if not subgraphs:
+            return ""
+        ends = [("The main graph", counts[0], subgraphs[0].numbers(field, "i")) for field in (1, 2)]
+        for one in model.tables(7):
+            graph = one.number(4, "I")
+            if graph >= len(counts):
+                return f"Signature `{one.text(2)}` is of graph {graph}, there are {len(counts)}"
+            for field in (0, 1):
+                numbers = tuple(entry.number(1, "I") for entry in one.tables(field))
+                ends.append((f"Signature `{one.text(2)}`", counts[graph], numbers))
+    except (struct_error, IndexError, UnicodeDecodeError):
+        return ""
+    for who, count, numbers in ends:
+        for number in numbers:
+            if not 0 <= number < count:
+                return f"{who} names tensor {number} as an input or output, there are {count} tensors"
+    return ""
+
+
 def _read(model: Table) -> TfliteTables:
     subgraph = next(model.tables(2), None)
     if subgraph is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.applications import Starlette
@@ -29,6 +30,7 @@ from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import MAX_JSON_BYTES, Parsers
 from edge_infer.server.ingestion.predict import PredictEndpoint
+from edge_infer.server.ingestion.tenant_bounds import TenantBounds
 from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, AsgiSocket, StreamEndpoint
 from edge_infer.server.metrics.access_log import AccessLog, logged_stream
 from edge_infer.server.metrics.prometheus import Metrics
@@ -257,8 +259,12 @@ def create_app(
         engine,
         Parsers(limits.max_json_bytes),
         keys,
-        BodyMemory(limits.max_bodies_bytes),
+        BodyMemory(
+            limits.max_bodies_bytes,
+            {one.name: one.bounds.max_held_bytes for one in settings.tenants if one.bounds.max_held_bytes},
+        ),
         Ledger(Spans(tracer_provider) if tracer_provider is not None else None),
+        TenantBounds(perf_counter),
     )
     headers = [(name.lower().encode(), value.encode()) for name, value in standard_headers(isolated=isolated).items()]
     endpoint = InferEndpoint(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import EdgeInferError, InputError, did_you_mean, listed
 from edge_infer.server.execution.canary import Canary
-from edge_infer.server.execution.routing import Pool, Route, RoutingTable
+from edge_infer.server.execution.routing import Pool, Route, RoutingTable, VersionRange
 from edge_infer.server.options import check_table
-from edge_infer.server.scheduling.shares import Tenant
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+from edge_infer.server.scheduling.shares import Bounds, Tenant
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Container, Mapping
     from pathlib import Path
 
     from edge_infer.bundle.manifest import Manifest
@@ -23,6 +24,15 @@ _MAX_BYTES = 2**20
 _MAX_WORKERS = 64
 _MAX_MEMORY_MB = 2**20  # a tebibyte
 _DIGEST = "sha256:"
+#: What bounds a tenant, in the order of `Bounds`: the largest value, and what it is multiplied by.
+_BOUNDS = {
+    "highest_priority": (LOWEST_PRIORITY, 1),
+    "max_requests_per_s": (1e6, 1),
+    "max_connections": (1e6, 1),
+    "max_bodies_mb": (_MAX_MEMORY_MB, 2**20),
+    "max_answer_mb": (_MAX_MEMORY_MB, 2**20),
+}
+_WHOLE = ("highest_priority", "max_connections")
 #: `wasm` and `webgpu` are a page's.
 _DEVICES = ["auto", "cpu", "cuda"]
 
@@ -136,16 +146,16 @@ def check_versions(settings: Settings, models: Mapping[str, Path | Sequence[Path
     Raises:
         InputError: There is no such version; the message says where it is named.
     """
-    named: list[tuple[str, str | None, str]] = []
+    named: list[tuple[str, str | None, str, Container[str]]] = []
     for name, canary in settings.canaries.items():
-        named.append((f"models.{name}.canary.version", name, canary.version))
+        named.append((f"models.{name}.canary.version", name, canary.version, (canary.version,)))
     for i, route in enumerate(settings.table.routes):
         if route.version is not None:
-            named.append((f"routes[{i}].version", route.model, route.version))
-    for where, model, version in named:
+            named.append((f"routes[{i}].version", route.model, route.version, VersionRange(route.version)))
+    for where, model, version, wanted in named:
         manifests = [manifest for one in ([model] if model else models) for manifest in _manifests(models[one])]
         known = sorted({manifest.version for manifest in manifests if manifest is not None})
-        if None not in manifests and version not in known:
+        if None not in manifests and not any(one in wanted for one in known):
             raise InputError(
                 f"`{where}` is `{version}`; there is {listed(known)}",
                 hint=did_you_mean(version, known) or "serve a bundle of that version too, or leave the entry out",
@@ -227,7 +237,7 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
     for name, entry in entries.items():
         where = f"tenants.{name}"
         entry = _as_table(entry, where)
-        _refuse_unknown(entry, ("keys", "weight", "admin", "metrics"), where)
+        _refuse_unknown(entry, ("keys", "weight", "admin", "metrics", *_BOUNDS), where)
         if not name:
             raise InputError("A tenant has an empty name", hint="[tenants.shop]")
         keys = entry.get("keys")
@@ -240,7 +250,18 @@ def _tenants(entries: Mapping[str, Any]) -> dict[Tenant, list[bytes]]:
         weight = _number(entry, "weight", where, 1e6) if "weight" in entry else 1.0
         if not weight:
             raise InputError(f"`{where}.weight` is 0", hint="leave the tenant out")
-        tenants[Tenant(name, weight, _flag(entry, "admin", where), _flag(entry, "metrics", where))] = digests
+        given = [_number(entry, key, where, most) if key in entry else 0.0 for key, (most, _) in _BOUNDS.items()]
+        for key, value in zip(_BOUNDS, given, strict=True):
+            if key in entry and (not value or (key in _WHOLE and not value.is_integer())):
+                raise InputError(
+                    f"`{where}.{key}` is {entry[key]}, expected {'a whole number ' if key in _WHOLE else ''}above 0",
+                    hint="leave it out: then there is no bound",
+                )
+        scales = [scale for _, scale in _BOUNDS.values()]
+        first, rate, *rest = (value * scale for value, scale in zip(given, scales, strict=True))
+        bounds = Bounds(int(first), rate, *map(int, rest))
+        admin, metrics = _flag(entry, "admin", where), _flag(entry, "metrics", where)
+        tenants[Tenant(name, weight, admin, metrics, bounds)] = digests
     return tenants
 
 

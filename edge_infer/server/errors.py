@@ -70,6 +70,12 @@ class NotAdmin(errors.ServingError):
     code = "not_admin"
 
 
+class PriorityRefused(errors.ServingError):
+    """The request is more urgent than its tenant may be."""
+
+    code = "priority_refused"
+
+
 class ShuttingDown(errors.ServingError):
     """The server is stopping and takes no more requests."""
 
@@ -108,6 +114,7 @@ STATUSES: dict[type[errors.EdgeInferError], int] = {
     errors.Unauthorized: 401,
     OriginRefused: 403,
     NotAdmin: 403,
+    PriorityRefused: 403,
     errors.ModelNotFound: 404,
     PathNotFound: 404,
     MethodNotAllowed: 405,

@@ -193,6 +193,23 @@ def test_a_body_in_another_form(send: Client, headers: dict[str, str], message: 
     assert_alive(send)
 
 
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("path", ["/v2/models/tiny/infer", "/v2/models/tiny/infer_stream", "/inference"])
+def test_json_that_curl_calls_a_form_is_read_unless_a_page_sends_it(send: Client, path: str) -> None:
+    body = json.dumps(request()).encode()
+
+    as_json = send(path, "POST", body, content_type="application/json")
+    assert send(path, "POST", body, content_type=FORM).body == as_json.body
+    page = send(path, "POST", body, content_type=FORM, origin="https://shop.example")
+    assert_refused(page, 415, f"The body is `{FORM}`")
+    for other in (b"a=1&b=2", b"", b"\0" * 12):
+        assert_refused(send(path, "POST", other, content_type=FORM), 415, f"The body is `{FORM}`")
+    raw = send(path, "POST", b"{" * 12, content_type=FORM, inference_header_content_length="0")
+    assert_refused(raw, 415, f"The body is `{FORM}`")
+
+
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
 def test_a_packed_body_in_two_parts_that_is_cut_short(
     send: Client, encoding: str, pack: Callable[[bytes], bytes]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+import edge_infer
 from edge_infer.errors import EdgeInferError, UnsupportedModel, UnsupportedOperator
 from edge_infer.formats import tflite as tflite_model
 from edge_infer_converters import convert
@@ -72,6 +73,38 @@ def scales_of_lies(graph: Any) -> None:
     graph.tensors[1].quantization = schema.QuantizationParametersT()
     graph.tensors[1].quantization.scale = np.ones(7, np.float32)
     graph.tensors[1].quantization.zeroPoint = np.zeros(7, np.int64)
+
+
+def signature(side: str, number: int) -> bytes:
+    return changed(lambda model: setattr(getattr(model.signatureDefs[0], side)[0], "tensorIndex", number))
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+@pytest.mark.parametrize("number", [7, 99, 2**31 - 1, 2**32 - 1])
+def test_an_input_or_output_without_a_tensor_is_refused_by_name(tmp_path: Path, side: str, number: int) -> None:
+    graph_number = number - 2**32 if number >= 2**31 else number
+    files = {
+        f"Signature `serving_default` names tensor {number}": signature(side, number),
+        f"The main graph names tensor {graph_number}": in_graph(
+            lambda graph: setattr(graph, side, np.array([graph_number], np.int32))
+        ),
+    }
+    for message, content in files.items():
+        path = tmp_path / "model.tflite"
+        path.write_bytes(content)
+        with pytest.raises(UnsupportedModel) as caught:
+            edge_infer.load(path)
+        assert message in caught.value.message
+        assert "there are 7 tensors" in caught.value.message
+        assert "damaged" in caught.value.hint
+
+
+def test_a_signature_of_a_graph_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(changed(lambda model: setattr(model.signatureDefs[0], "subgraphIndex", 9)))
+
+    with pytest.raises(UnsupportedModel, match="is of graph 9, there are 1"):
+        edge_infer.load(path)
 
 
 CORPUS: dict[str, tuple[bytes, type[EdgeInferError], str]] = {

@@ -79,6 +79,10 @@ def answer(connection: socket.socket) -> tuple[int, str]:
     return int(head[9:12]), json.loads(body)["code"]
 
 
+UPGRADE_WITHOUT_HOST = (
+    b"GET /v2/models/tiny/stream HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
 
 
@@ -104,6 +108,10 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
         (b"\x16\x03\x01\x02\x00 TLS without http", 400, "input_error"),
         (b"GET /health HTTP/9.9\r\n\r\n", 400, "input_error"),
         (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1", 400, "input_error"),
+        (b"GET /health HTTP/1.1\r\n\r\n", 400, "input_error"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400, "input_error"),
+        (b"GET /health HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n", 400, "input_error"),
+        (UPGRADE_WITHOUT_HOST, 400, "input_error"),
     ],
     ids=[
         "upgrade",
@@ -118,6 +126,10 @@ POST = b"POST /v2/models/tiny/infer HTTP/1.1\r\nHost: x\r\nContent-Type: applica
         "another protocol",
         "another version",
         "a length beside chunks",
+        "without a host",
+        "two hosts",
+        "two hosts of an older version",
+        "a WebSocket without a host",
     ],
 )
 def test_what_takes_too_long_or_too_much_is_hung_up_on(
@@ -129,6 +141,12 @@ def test_what_takes_too_long_or_too_much_is_hung_up_on(
         assert answer(connection) == (status, code)
     assert ask(server).body == row(1.0)
     assert refusals(server)[code] == before + 1
+
+
+def test_the_first_version_of_http_needs_no_host(server: ServerThread) -> None:
+    with opened(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_one_connection_too_many_is_refused_and_the_others_go_on(few: ServerThread) -> None:

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from edge_infer.tensors.tensor import Array
 
 
+#: After outputs of so many bytes and more the arena gives back what it has free: else it keeps the most it ever had.
+#: A run that does nothing but copy takes .27 ms for 5 MiB and not .25 then, and 20 ms for 20 MiB and not 11.
+_LARGE_BYTES = 4 * 2**20
+_NO_ARENA = "Did not find an arena"
+
+
 class OnnxRuntimeModel(Runnable):
     """A loaded ONNX Runtime session."""
 
@@ -40,6 +46,9 @@ class OnnxRuntimeModel(Runnable):
         self._passed = passed_through(self.inputs, self.outputs)
         self._needs_binding = any(spec.dtype in ONNX_TYPE for spec in (*self.inputs, *self.outputs))
         self._options: Any = None
+        self._shrinking: Any = None
+        self._has_arena = placement.device == "cpu" and not has_graph
+        self._growth = 0.0  # the most bytes of outputs for a byte of inputs so far
         if has_graph:  # a captured graph reads and writes the buffers of its prepared call, and no others
             import onnxruntime
 
@@ -60,15 +69,47 @@ class OnnxRuntimeModel(Runnable):
                 feeds = {**feeds, name: to_numpy(value)}
         else:
             if not (into or keep or self._needs_binding):
+                size = sum(value.nbytes for value in feeds.values())
+                options = self._options if size * self._growth < _LARGE_BYTES else self._shrink()
                 try:
-                    results = dict(zip(outputs, session.run(outputs, feeds, self._options), strict=True))
+                    results = self._run_plain(session, outputs, feeds, options)
                 except Exception as error:
                     raise translate(error, "run the model", ExecutionError) from error
-                for name in self._passed.intersection(results):
+                made = sum(value.nbytes for value in results)
+                if made > self._growth * size:
+                    self._growth = made / max(size, 1)
+                named = dict(zip(outputs, results, strict=True))
+                for name in self._passed.intersection(named):
                     # ONNX Runtime 1.24 gives a view of the input's memory, which may be gone when it is read.
-                    results[name] = results[name].copy()
-                return results
+                    named[name] = named[name].copy()
+                return named
         return self._run_bound(session, feeds, outputs, into, keep)
+
+    def _run_plain(self, session: Any, outputs: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Any]:
+        try:
+            results: list[Any] = session.run(outputs, feeds, options)
+        except Exception as error:
+            # It is refused before anything runs where a session has no arena, as on 32-bit processors.
+            if options is None or options is self._options or _NO_ARENA not in str(error):
+                raise
+            self._has_arena = False
+            results = session.run(outputs, feeds, self._options)
+        return results
+
+    def _shrink(self) -> Any:
+        """Return options with which a run on the CPU gives back what the arena has free when it ends.
+
+        `memory.enable_memory_arena_shrinkage` is an entry of onnxruntime_run_options_config_keys.h.
+        """
+        if not self._has_arena:
+            return self._options
+        if self._shrinking is None:
+            import onnxruntime
+
+            options = onnxruntime.RunOptions()
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+            self._shrinking = options
+        return self._shrinking
 
     def _run_bound(
         self,

@@ -5,7 +5,6 @@ A model may have several versions, each a bundle of its own; the highest one ans
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from threading import Lock
 from time import monotonic
@@ -25,6 +24,7 @@ from edge_infer.platform import host
 from edge_infer.server.errors import PathNotFound
 from edge_infer.server.execution.loaded_model import LoadedModel, load_model
 from edge_infer.server.execution.routing import DEFAULT_POOL
+from edge_infer.server.execution.version_order import version_order
 from edge_infer.server.execution.workers import WorkerPool
 from edge_infer.server.scheduling.batcher import BatchLimits
 
@@ -302,16 +302,6 @@ class ModelRepository:
             for model in versions:
                 with suppress(EdgeInferError):
                     model.close(max(0.0, deadline - monotonic()))
-
-
-def version_order(version: str) -> list[tuple[int, int, str]]:
-    """Return what versions are sorted by: numbers by their value, so that `10` comes after `9`.
-
-    >>> max(["9", "10"], key=version_order)
-    '10'
-    """
-    pieces = re.findall(r"\d+|\D+", version)
-    return [(1, int(piece), "") if piece.isdecimal() and piece.isascii() else (0, 0, piece) for piece in pieces]
 
 
 def _as_list(paths: Path | Sequence[Path]) -> list[Path]:

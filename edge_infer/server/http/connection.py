@@ -36,6 +36,8 @@ _NOTHING, _HEAD, _BODY = range(3)
 _NO_ROOM = QueueFull(
     "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
 )
+_TWO_HOSTS = InputError("The request has two headers `Host`", hint="send one")
+_NO_HOST = InputError("The request has no header `Host`, which HTTP/1.1 needs", hint="Host: example.com")
 _NO_PATH = InputError("The target of the request is not a path", hint="GET /health")
 
 
@@ -328,6 +330,10 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         method = parser.get_method()
         self._receiving = None
+        hosts = [name for name, _ in self._headers].count(b"host")
+        if hosts != 1 and (hosts or parser.get_http_version() == "1.1"):  # RFC 9112 section 3.2
+            self._refuse(_TWO_HOSTS if hosts else _NO_HOST)
+            return
         if parser.should_upgrade():
             if method == b"CONNECT":
                 self._refuse(InputError("The server is not a proxy", hint="GET or POST, not CONNECT"))

@@ -87,6 +87,7 @@ class DirectRequest(Call):
             self._is_parsed = True
             body = exchange.take_body()
             head.check_media_type()
+            head.check_body(body)
             self.asked = self._endpoint.application.parse(model, head, body)
             submit(self, self.asked, self._finish, self._left)
         except Exception as error:
@@ -230,7 +231,7 @@ class DirectEndpoint:
         now = exchange.start
         if now > self._let_on_at:
             self._let_workers_on(now)
-        engine, _, keys, memory, _ = self.context
+        engine, _, keys, memory, *_ = self.context
         if engine.is_draining or self._is_cached:
             return None
         try:

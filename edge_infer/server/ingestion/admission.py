@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edge_infer.server.ingestion.api_keys import ApiKeys
     from edge_infer.server.ingestion.memory_budget import BodyMemory
     from edge_infer.server.ingestion.parsers import Parsers
+    from edge_infer.server.ingestion.tenant_bounds import TenantBounds
     from edge_infer.server.metrics.recorder import Ledger
     from edge_infer.server.scheduling.request import Timings
     from edge_infer.server.scheduling.shares import Tenant
@@ -36,6 +37,7 @@ class ServerContext(NamedTuple):
         keys: Tells whose key a request has.
         memory: Bounds what the bodies of all requests take together.
         ledger: Takes note of what became of them.
+        bounds: Counts what tenants with bounds of their own have under way.
     """
 
     engine: Engine
@@ -43,6 +45,7 @@ class ServerContext(NamedTuple):
     keys: ApiKeys
     memory: BodyMemory
     ledger: Ledger
+    bounds: TenantBounds
 
     def admit(self, headers: Iterable[tuple[bytes, bytes]]) -> Tenant:
         """Return the tenant of a request.
@@ -73,6 +76,8 @@ class Call:
 
     __slots__ = (
         "_expected",
+        "_is_connected",
+        "_is_counted",
         "_is_held",
         "_is_rejected",
         "_size",
@@ -83,6 +88,8 @@ class Call:
         "start",
         "tenant",
     )
+    #: Whether the request has a connection of its own until it is answered, as over HTTP.
+    has_connection = True
 
     def __init__(
         self,
@@ -99,18 +106,27 @@ class Call:
         self.start = perf_counter() if start is None else start
         self.model: LoadedModel | None = None
         self._size = self._expected = 0
-        self._is_held = self._is_rejected = False
+        self._is_held = self._is_rejected = self._is_connected = self._is_counted = False
 
     def refusal(self, model: LoadedModel) -> EdgeInferError | None:
-        """Return why a model has no room for the request now; None where it has."""
+        """Return why a model has no room for the request now, or its tenant may not ask; None where all is well."""
         assert self.head is not None
         self.model = model
+        if not self._is_counted:
+            self._is_counted = True
+            bounds = self.context.bounds
+            refusal = (self.has_connection and bounds.check_connections(self.tenant)) or bounds.check_rate(self.tenant)
+            if refusal:
+                return refusal
         return model.dispatcher.refusal(model, self.head.priority, self.tenant)
 
     def hold(self, model: LoadedModel) -> bool:
         """Hold a model until `release`; False where it was replaced meanwhile."""
         self.model = model
         self._is_held = model.dispatcher.hold(model)
+        if self.has_connection and not self._is_connected:
+            self._is_connected = True
+            self.context.bounds.connected(self.tenant)
         return self._is_held
 
     def take(self, size: int) -> None:
@@ -123,6 +139,7 @@ class Call:
 
         Raises:
             QueueFull: There is no room.
+            PayloadTooLarge: Its tenant may not send so much.
         """
         if declared > 0:
             refusal = self.context.memory.refusal(declared, self.tenant.name)
@@ -193,6 +210,9 @@ class Call:
         """Give back the body's memory and the model; once more does nothing."""
         self.context.memory.take(-self._size, self.tenant.name)
         self._size = self._expected = 0
+        if self._is_connected:
+            self._is_connected = False
+            self.context.bounds.disconnected(self.tenant)
         self.release()
 
 

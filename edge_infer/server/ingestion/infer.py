@@ -183,6 +183,7 @@ class InferEndpoint:
         if head.content_encoding:
             body = await unpacked(body, head.content_encoding, self.context.parsers.most(head, self.max_body_bytes))
             call.grow(len(body))
+        head.check_body(body)
         json_length = len(body) if head.json_length is None else head.json_length
         is_large = not head.is_raw and json_length >= LARGE_BYTES
         if is_large:

@@ -77,6 +77,7 @@ class EventEndpoint:
         if head.content_encoding:
             body = await unpacked(body, head.content_encoding, most)
             call.grow(len(body))
+        head.check_body(body)
         if len(body) >= LARGE_BYTES:
             return await parsers.parse_large_plan(model, body)
         return parse_plan(body, model.inputs, model.outputs, model.max_rows, model.session.state_pairs)

@@ -81,6 +81,7 @@ class _FrameCall(Call):
     """
 
     __slots__ = ("asked", "is_raw", "number", "size")
+    has_connection = False
 
     def __init__(self, stream: Stream, number: int, size: int, *, is_raw: bool) -> None:
         super().__init__(stream.context, stream.path, stream.head, stream.tenant)
@@ -140,7 +141,7 @@ class Stream:
         self.requests = self.errors = 0
         self.context = served.context
         self.path, self.head, self.tenant = path, head, tenant
-        self._engine, self._parsers, _, self._memory, _ = served.context
+        self._engine, self._parsers, _, self._memory, *_ = served.context
         self._max_in_flight = served.max_in_flight
         self._name, self._version = target
         self._socket = socket
@@ -238,7 +239,7 @@ class Stream:
         self.requests += 1
         self._in_flight += 1
         self._bytes += call.size
-        refusal: EdgeInferError | None = self._memory.refusal(call.size)
+        refusal: EdgeInferError | None = self._memory.refusal(call.size, self.tenant.name)
         call.take(call.size)
         self._is_empty.clear()
         model = None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import QueueFull
+from edge_infer.errors import OverShare, PayloadTooLarge, QueueFull
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from edge_infer.errors import ServingError
 
 #: The most bytes, unless the caller says otherwise: eight bodies of the largest size.
 MAX_BODIES_BYTES = 512 * 2**20
@@ -22,19 +24,21 @@ class BodyMemory:
 
     Args:
         most: The most bytes. A body that is alone is taken though it has more: its own limit is another.
+        bounds: The most bytes of tenants that have a bound of their own, by name.
 
     Attributes:
         taken: The bytes now.
         relieve: Lets slow clients go, to free so many bytes; returns whether it could. None where nobody can.
     """
 
-    def __init__(self, most: int = MAX_BODIES_BYTES) -> None:
+    def __init__(self, most: int = MAX_BODIES_BYTES, bounds: Mapping[str, int] | None = None) -> None:
         self._most = most
+        self._bounds = dict(bounds or {})
         self.taken = 0
         self.relieve: Callable[[int], bool] | None = None
         self._of_tenants: dict[str, int] = {}
 
-    def refusal(self, size: int, tenant: str = "", own: int = 0) -> QueueFull | None:
+    def refusal(self, size: int, tenant: str = "", own: int = 0) -> ServingError | None:
         """Return the error for bytes for which there is no room now, even without the slowest clients; else None.
 
         Args:
@@ -43,6 +47,8 @@ class BodyMemory:
             own: How many bytes their request has already: one that is alone has room.
         """
         taken = self.taken + size
+        if tenant in self._bounds and self._of_tenants.get(tenant, 0) + size > self._bounds[tenant]:
+            return _over_bound(tenant, size + own, self._bounds[tenant])
         if tenant and 2 * taken > self._most and self.taken > own:
             part = int(self._most * _TENANTS_PART)
             if self._of_tenants.get(tenant, 0) + size > part:
@@ -71,3 +77,19 @@ class BodyMemory:
     def is_short(self) -> bool:
         """Whether more than half of the bytes are taken."""
         return 2 * self.taken > self._most
+
+
+def _over_bound(tenant: str, size: int, most: int) -> ServingError:
+    """Make the error for more bytes than a tenant may have; it is final for a request that has too many by itself."""
+    if size > most:
+        return PayloadTooLarge(
+            f"The request and its answer have {size} bytes, `{tenant}` may have {most}",
+            hint="send smaller batches",
+            expected=most,
+            got=size,
+        )
+    return OverShare(
+        f"The requests and answers of `{tenant}` fill the {most} bytes that it may have",
+        hint="come back after `Retry-After`, or send smaller batches",
+        expected=most,
+    )

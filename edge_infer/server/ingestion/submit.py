@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError
 from edge_infer.server.execution.run_batch import batch_key
+from edge_infer.server.ingestion.tenant_bounds import check_answer, priority_of
 from edge_infer.server.scheduling.request import Answer, Request
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def submit(
 
     Raises:
         PayloadTooLarge: Its answer would be too large.
+        PriorityRefused: It is more urgent than its tenant may be.
         QueueFull: There is no room.
         DeviceLost: The device has failed.
     """
@@ -57,9 +59,11 @@ def submit(
         rows, key = 1, None
     timeout_s = asked.timeout_s or head.timeout_s
     size = model.answer_size
-    call.expect(size.before(asked.inputs, asked.outputs))
+    expected = size.before(asked.inputs, asked.outputs)
+    check_answer(call.tenant, expected)
+    call.expect(expected)
     if not size.is_known:
-        finish = _counted(call, size, finish)
+        finish = _counted(call, size, expected, finish)
     request = Request(
         asked.inputs,
         asked.outputs,
@@ -67,7 +71,7 @@ def submit(
         key=key,
         arrived=start,
         finish=finish,
-        priority=asked.priority or head.priority,
+        priority=priority_of(call.tenant, asked.priority or head.priority),
         deadline=start + timeout_s if timeout_s else inf,
         is_gone=is_gone,
         tenant=call.tenant,
@@ -79,14 +83,16 @@ def submit(
 
 
 def _counted(
-    call: Call, size: AnswerSize, finish: Callable[[Answer | EdgeInferError], None]
+    call: Call, size: AnswerSize, expected: int, finish: Callable[[Answer | EdgeInferError], None]
 ) -> Callable[[Answer | EdgeInferError], None]:
     """Count outputs once they are there; too many are an error."""
 
     def counted(result: Answer | EdgeInferError) -> None:
         if not isinstance(result, EdgeInferError):
             try:
-                call.take(size.after(result.outputs))
+                more = size.after(result.outputs)
+                check_answer(call.tenant, expected + more)
+                call.take(more)
             except EdgeInferError as error:
                 result = error
         finish(result)

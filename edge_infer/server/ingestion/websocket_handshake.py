@@ -113,8 +113,12 @@ class StreamEndpoint:
                 check_origin(scope["headers"], self._origins)
                 note(scope, tenant=tenant.name)
                 head = RequestHead(scope["headers"])
+                if (refusal := self._context.bounds.check_connections(tenant)) is not None:
+                    raise refusal
                 self._take_place()
                 place.callback(self._give_place)
+                self._context.bounds.connected(tenant)
+                place.callback(self._context.bounds.disconnected, tenant)
                 model = await self._context.engine.get(*target, tenant.name)
                 note(scope, model=model.name, version=model.version)
             except Exception as error:

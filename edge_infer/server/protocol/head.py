@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 OCTETS = "application/octet-stream"
+#: What `curl -d` says of any body. A page of another server may send it without being asked, so it counts as JSON only
+#: where no page sends it.
+FORM = "application/x-www-form-urlencoded"
 #: More digits than any length, priority or timeout has.
 _MAX_DIGITS = 12
 
@@ -92,16 +95,33 @@ class RequestHead:
         return self.json_length == 0 or (self.media_type == OCTETS and self.json_length is None)
 
     def check_media_type(self) -> None:
-        """Refuse a body in a form that the server does not read.
+        """Refuse a body in a form that the server does not read, before it comes.
 
         Raises:
-            UnsupportedMediaType: It is neither JSON nor octets.
+            UnsupportedMediaType: It is neither JSON nor octets, nor a form that may turn out to be JSON.
         """
         kind = self.media_type
-        if kind != JSON and kind != OCTETS and not kind.endswith("+json"):
-            raise UnsupportedMediaType(
-                f"The body is `{kind[:128]}`, expected `{JSON}` or `{OCTETS}`", hint=f"Content-Type: {JSON}"
-            )
+        if kind != JSON and kind != OCTETS and not kind.endswith("+json") and not self._may_be_json:
+            raise self._unsupported()
+
+    def check_body(self, body: bytes | memoryview) -> None:
+        """Refuse a body that is called a form and is not JSON.
+
+        Raises:
+            UnsupportedMediaType: It does not begin with `{`.
+        """
+        if self.media_type == FORM and bytes(body[:64]).lstrip()[:1] != b"{":
+            raise self._unsupported()
+
+    @property
+    def _may_be_json(self) -> bool:
+        return self.media_type == FORM and not self.has_origin and self.json_length is None
+
+    def _unsupported(self) -> UnsupportedMediaType:
+        kind = self.media_type[:128]
+        return UnsupportedMediaType(
+            f"The body is `{kind}`, expected `{JSON}` or `{OCTETS}`", hint=f"Content-Type: {JSON}"
+        )
 
 
 def _number(name: str, value: bytes, largest: int | None = None) -> int:

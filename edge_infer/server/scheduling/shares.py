@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+class Bounds(NamedTuple):
+    """What a tenant may ask for at most; 0 is no bound of its own.
+
+    Attributes:
+        highest_priority: Its most urgent priority: 1 is the most urgent of all, 255 the least.
+        max_requests_per_s: The requests in a second, on average; one second's worth may come at once.
+        max_connections: The requests of HTTP that are read, wait or run, and the WebSockets that are open, together.
+        max_held_bytes: The bytes of its bodies, and of its answers until they are written, together.
+        max_answer_bytes: The bytes of the tensors of one answer.
+    """
+
+    highest_priority: int = 0
+    max_requests_per_s: float = 0.0
+    max_connections: int = 0
+    max_held_bytes: int = 0
+    max_answer_bytes: int = 0
+
+
 class Tenant(NamedTuple):
     """Who asks.
 
@@ -23,12 +41,14 @@ class Tenant(NamedTuple):
         weight: Its part, beside the weights of the others that ask at the same time.
         is_admin: Whether it may load, unload and try models, which all tenants share.
         sees_metrics: Whether it may read the counts of all tenants; an admin may.
+        bounds: What it may ask for at most.
     """
 
     name: str = ""
     weight: float = 1.0
     is_admin: bool = False
     sees_metrics: bool = False
+    bounds: Bounds = Bounds()
 
 
 ANYONE = Tenant()

@@ -1,0 +1,110 @@
+"""What one tenant may ask for at most: how urgently, how often, over how many connections, and how large an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import OverShare, PayloadTooLarge
+from edge_infer.server.errors import PriorityRefused
+from edge_infer.server.scheduling.request import DEFAULT_PRIORITY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_infer.server.scheduling.shares import Tenant
+
+
+class TenantBounds:
+    """Counts what each tenant has under way, in the event loop's thread.
+
+    Args:
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._connections: Counter[str] = Counter()
+        self._rates: dict[str, tuple[float, float]] = {}  # how many may come, and when that was so
+
+    def check_connections(self, tenant: Tenant) -> OverShare | None:
+        """Return why a tenant may use no connection more now; None where it may."""
+        most = tenant.bounds.max_connections
+        if not most or self._connections[tenant.name] < most:
+            return None
+        return OverShare(
+            f"`{tenant.name}` uses {most} connections already, as many as it may",
+            hint="wait for answers first, or send many requests over one WebSocket",
+            expected=most,
+        )
+
+    def connected(self, tenant: Tenant) -> None:
+        """Count a connection in use."""
+        if tenant.bounds.max_connections:
+            self._connections[tenant.name] += 1
+
+    def disconnected(self, tenant: Tenant) -> None:
+        """Count one less."""
+        if tenant.bounds.max_connections:
+            self._connections[tenant.name] -= 1
+
+    def check_rate(self, tenant: Tenant) -> OverShare | None:
+        """Count a request; return why it comes too soon, in which case it counts for nothing.
+
+        A token bucket that holds what comes in a second, and at least one request.
+        """
+        rate = tenant.bounds.max_requests_per_s
+        if not rate:
+            return None
+        most = max(1.0, rate)
+        now = self._clock()
+        left, then = self._rates.get(tenant.name, (most, now))
+        left = min(most, left + (now - then) * rate)
+        is_early = left < 1.0
+        self._rates[tenant.name] = (left if is_early else left - 1.0), now
+        if not is_early:
+            return None
+        return OverShare(
+            f"`{tenant.name}` sends more than its {rate:g} requests a second",
+            hint="come back after `Retry-After`, or send larger batches",
+            expected=rate,
+        )
+
+
+def priority_of(tenant: Tenant, asked: int) -> int:
+    """Return the priority of a tenant's request.
+
+    Args:
+        tenant: Whose it is.
+        asked: What it asks for; 0 for nothing.
+
+    Raises:
+        PriorityRefused: It is more urgent than the tenant may be.
+    """
+    highest = tenant.bounds.highest_priority
+    if asked >= highest:
+        return asked
+    if not asked:
+        return highest if highest > DEFAULT_PRIORITY else 0
+    raise PriorityRefused(
+        f"The request has priority {asked}, `{tenant.name}` may have {highest} at most: 1 is the most urgent",
+        hint=f"X-Priority: {highest}, or leave it out",
+        expected=highest,
+        got=asked,
+    )
+
+
+def check_answer(tenant: Tenant, size: int) -> None:
+    """Refuse an answer of so many bytes where the tenant may have less.
+
+    Raises:
+        PayloadTooLarge: It is too large.
+    """
+    most = tenant.bounds.max_answer_bytes
+    if most and size > most:
+        raise PayloadTooLarge(
+            f"The answer has {size} bytes, `{tenant.name}` gets {most}",
+            hint="ask for fewer rows or outputs at once",
+            expected=most,
+            got=size,
+        )

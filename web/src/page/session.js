@@ -3,6 +3,7 @@
 import { InferError } from "../errors.js";
 import { WorkerClient } from "./client.js";
 import { copyOf, transferable } from "./protocol.js";
+import { streamOf } from "./stream.js";
 
 /** @typedef {import("./protocol.js").Opened} Opened */
 /** @typedef {import("./protocol.js").Report} Report */
@@ -113,6 +114,18 @@ export class Session {
       this.#opened.report = { ...this.#opened.report, device, threads, fallbacks };
     }
     return results;
+  }
+
+  /**
+   * Run the model step by step, its state going from each step to the next: a recurrent net, or a voice detector.
+   *
+   * @param {import("./stream.js").StreamOptions} [options] Not needed where the bundle's manifest names the state.
+   * @returns {import("./stream.js").Stream}
+   * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known;
+   *   `unsupported`: the state is hidden in the model.
+   */
+  stream(options) {
+    return streamOf((inputs, { signal }) => this.run(inputs, { signal }), this.#opened, options);
   }
 
   /**

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,11 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output, pipeline_info, tflite_info
 from edge_infer.formats.onnx import read_contents
 from edge_infer.runtime.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer.bundle.manifest import Variant
 
 
 @click.command()
@@ -75,6 +80,8 @@ def info(source: str, as_json: bool) -> None:
         output.data(f"input   {spec}")
     for spec in outputs:
         output.data(f"output  {spec}")
+    for said in _states(manifest.variants):
+        output.data(f"state   {said}")
     if bundle.labels():
         output.data(f"labels  {len(bundle.labels())}: {', '.join(bundle.labels()[:10])}")
     pipeline_info.show(bundle)
@@ -94,6 +101,14 @@ def info(source: str, as_json: bool) -> None:
     )
     total = sum(entry.size for entry in manifest.files.values())
     output.talk(f"{len(manifest.files)} files, {output.size(total)}")
+
+
+def _states(variants: Sequence[Variant]) -> list[str]:
+    """Describe, each once, what streams of the variants carry from step to step."""
+    found = [state for variant in variants for state in variant.state]
+    return list(
+        dict.fromkeys("hidden in the model" if one.is_hidden else f"{one.output} -> {one.input}" for one in found)
+    )
 
 
 def _quality(source: str) -> dict[str, Any]:

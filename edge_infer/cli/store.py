@@ -145,6 +145,7 @@ def status(folder: Path, as_json: bool) -> None:
             "previous": described(record.previous),
             "trial": record.trial,
             "refused": list(record.refused),
+            "rolled_back": list(record.rolled_back),
             "floor": record.floor._asdict(),
         }
         output.data_json(document)
@@ -154,6 +155,8 @@ def status(folder: Path, as_json: bool) -> None:
         output.data(f"{name:9} nothing" if said is None else f"{name:9} {said['version']}  {said['path']}")
     for bundle in record.refused:
         output.data(f"refused   {bundle[:12]}")
+    for bundle in record.rolled_back:
+        output.data(f"rolled back {bundle[:12]}")
     if record.trial:
         output.data(f"trial     {record.trial[:12]} did not end, {record.trials} time(s)")
 
@@ -161,7 +164,7 @@ def status(folder: Path, as_json: bool) -> None:
 @store.command()
 @_folder
 def rollback(folder: Path) -> None:
-    """Make the previous version on a device the active one; the other is not taken again."""
+    """Make the previous version on a device the active one; the other is taken again by `pull --retry` only."""
     from edge_infer.sync.device import DeviceStore
 
     active = DeviceStore(folder).rollback().active

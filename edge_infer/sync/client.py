@@ -51,7 +51,7 @@ class Pulled(NamedTuple):
         bytes_moved: The bytes of packs that were fetched.
         bytes_full: The bytes of the full pack.
         path: The bundle's folder.
-        note: Why a cheaper method was given up, else empty.
+        note: Why a cheaper method was given up, or the newest version is not taken; else empty.
         trial_s: How long the trial took, in seconds.
     """
 
@@ -156,6 +156,12 @@ class _Pull:
                 hint=f"{self._command()} --retry, or publish a better one",
                 version=wanted.version,
             )
+        if wanted.bundle in record.rolled_back and not retry and record.active is not None:
+            note = f"version {wanted.version} was rolled back here and is not taken; {self._command()} --retry takes it"
+            active = record.active
+            revision = revision._replace(version=active.version, sequence=active.sequence, files=active.files)
+            path = device.stage(active)
+            return self._result(revision, path, changed=False, method="none", note=note)
         is_active = record.active is not None and record.active.bundle == wanted.bundle
         if is_active and record.active != wanted:  # published again, by a new number
             record = record._replace(active=wanted)
@@ -174,8 +180,11 @@ class _Pull:
         if is_active:
             return self._result(revision, path, changed=False, method="repair", note=note)
         record = self._tried(record, wanted, path)
-        refused = tuple(one for one in record.refused if one != wanted.bundle)
-        device.write(record._replace(active=wanted, previous=record.active, trial="", trials=0, refused=refused))
+        refused, rolled_back = (
+            tuple(one for one in bundles if one != wanted.bundle) for bundles in (record.refused, record.rolled_back)
+        )
+        taken = record._replace(active=wanted, previous=record.active, trial="", trials=0)
+        device.write(taken._replace(refused=refused, rolled_back=rolled_back))
         device.collect_locked()
         return self._result(revision, path, changed=True, method=method, note=note)
 

@@ -63,6 +63,7 @@ class Record(NamedTuple):
         trial: The bundle revision whose trial has begun and not ended, else empty.
         trials: How often it has begun.
         refused: Bundle revisions that failed their trial.
+        rolled_back: Bundle revisions that somebody took back by hand.
     """
 
     model: str = ""
@@ -72,6 +73,7 @@ class Record(NamedTuple):
     trial: str = ""
     trials: int = 0
     refused: tuple[str, ...] = ()
+    rolled_back: tuple[str, ...] = ()
 
 
 class DeviceStore:
@@ -201,7 +203,7 @@ class DeviceStore:
             one: Installed | None = body[name]
             body[name] = one and {**one._asdict(), "files": [file._asdict() for file in one.files]}
         body["floor"] = record.floor._asdict()
-        body["refused"] = list(record.refused)
+        body["refused"], body["rolled_back"] = list(record.refused), list(record.rolled_back)
         document = {"format": FORMAT, "sha256": _digest(body), "record": body}
         for name in _RECORDS:
             self.disk.replace(self.folder / name, (json.dumps(document, indent=1) + "\n").encode())
@@ -223,7 +225,7 @@ class DeviceStore:
         return place
 
     def rollback(self) -> Record:
-        """Make the previous version the active one; the other is refused from now on.
+        """Make the previous version the active one; the other is not taken again unless it is asked for.
 
         Raises:
             StoreError: There is no previous version, or its files are damaged.
@@ -235,8 +237,8 @@ class DeviceStore:
             if self.damaged(record.previous.files):
                 raise StoreError(f"The files of version {record.previous.version} are damaged: it cannot be taken")
             self.stage(record.previous)
-            refused = (*record.refused, record.active.bundle)[-16:]
-            record = record._replace(active=record.previous, previous=None, refused=refused)
+            rolled_back = (*record.rolled_back, record.active.bundle)[-16:]
+            record = record._replace(active=record.previous, previous=None, rolled_back=rolled_back)
             self.write(record)
             return record
 
@@ -312,6 +314,7 @@ def _parsed(data: bytes) -> Record:
         body["trial"],
         body["trials"],
         tuple(body["refused"]),
+        tuple(body.get("rolled_back", ())),  # records of before have none
     )
 
 

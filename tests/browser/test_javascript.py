@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 import pytest
 
 import edge_infer
 from edge_infer.errors import BackendUnavailable, ExecutionError, FetchError, InputError, IntegrityError, ManifestError
+from edge_infer.formats.safetensors import write_examples
+from edge_infer.server.app import create_app
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from edge_infer.tensors.drawn import draw
+from edge_infer.tensors.dtypes import DType
+from edge_infer.tensors.picked import pick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Route
 
     from tests.support.browser.pages import BrowserPage, BrowserThread
+    from tests.support.model_files import WriteBundle
 
 _OPEN = """async (url) => {
     const { load } = await import("/src/index.js");
@@ -314,3 +323,34 @@ def test_a_load_that_is_given_up_leaves_room_for_the_next(open_page: Callable[..
     }""")
 
     assert found == ["AbortError", [1, 10]]
+
+
+def test_a_bundle_that_names_its_state_streams_and_proves_itself_on_drawn_examples(
+    open_page: Callable[..., BrowserPage], write_bundle: WriteBundle
+) -> None:
+    """`total_out = total_in + x`; its golden example has a drawn input, and of an output every third element."""
+    info = [onnx.helper.make_tensor_value_info(name, 1, [1, 7]) for name in ("x", "total_in", "total_out")]
+    node = onnx.helper.make_node("Add", ["x", "total_in"], ["total_out"])
+    graph = onnx.helper.make_graph([node], "sum", info[:2], info[2:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x, total = draw(DType.FLOAT32, (1, 7), 3), draw(DType.FLOAT32, (1, 7), 10)
+    right = pick(np.asarray(x) + np.asarray(total), (1, 3))
+    golden = write_examples([({"x": x, "total_in": total}, {"total_out": right})])
+    bundle = write_bundle(
+        {"onnx/fp32": model.SerializeToString()}, extra={"golden.safetensors": golden}, examples="golden.safetensors"
+    )
+    place = bundle / "manifest.json"
+    manifest = json.loads(place.read_text())
+    manifest["variants"][0]["state"] = [{"kind": "pair", "out": "total_out", "in": "total_in"}]
+    place.write_text(json.dumps(manifest))
+
+    with ServerThread(create_app({"sum": bundle}, find_web_root())) as server:
+        found = open_page(f"{server.url}/blank.html").evaluate("""async () => {
+            const { load } = await import("/src/index.js");
+            const session = await load("/models/sum", { selfTest: true });
+            const stream = session.stream();
+            for (const value of [1, 2, 3]) await stream.step({ x: new Float32Array(7).fill(value) });
+            return [...stream.state().total_in.data];
+        }""")
+
+    assert found == [6] * 7

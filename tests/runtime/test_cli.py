@@ -163,6 +163,16 @@ def test_info_shows_a_bundle(bundle: Path) -> None:
     assert document["examples"] == 1
 
 
+def test_info_shows_the_state_of_a_bundle(bundle: Path) -> None:
+    place = bundle / "manifest.json"
+    manifest = json.loads(place.read_text())
+    for variant in manifest["variants"]:
+        variant["state"] = [{"kind": "pair", "out": "h_out", "in": "h_in"}]
+    place.write_text(json.dumps(manifest))
+
+    assert "state   h_out -> h_in\n" in edge_infer("info", bundle).stdout
+
+
 def test_info_shows_a_bare_model(write_model: WriteModel) -> None:
     assert "input   x: float32[batch, 64]" in edge_infer("info", write_model(zoo.mlp())).stdout
 

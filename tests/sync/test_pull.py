@@ -303,10 +303,29 @@ def test_rollback_makes_the_previous_version_active_and_keeps_it(publisher: Publ
 
     assert record.active is not None
     assert record.active.version == "1"
-    with pytest.raises(TrialError):
-        take(publisher.folder, device)
     with pytest.raises(StoreError, match="no previous"):
         device.rollback()
+
+
+def test_a_pull_after_a_rollback_leaves_the_version_alone_until_it_is_asked_for(
+    publisher: Publisher, device: DeviceStore
+) -> None:
+    """Nothing has failed: a device that somebody rolled back must not report errors from then on."""
+    for version in (1, 2):
+        publisher.publish(version)
+        take(publisher.folder, device)
+    device.rollback()
+
+    left = take(publisher.folder, device)
+    taken = take(publisher.folder, device, retry=True)
+
+    assert (left.version, left.changed) == ("1", False)
+    assert left.path.name == left.bundle != taken.bundle
+    assert "version 2 was rolled back here" in left.note
+    assert "--retry" in left.note
+    assert (taken.version, taken.changed) == ("2", True)
+    assert device.record().rolled_back == ()
+    assert not take(publisher.folder, device).note
 
 
 def test_two_updates_at_once_do_not_meet(publisher: Publisher, device: DeviceStore) -> None:

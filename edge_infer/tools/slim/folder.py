@@ -104,7 +104,9 @@ def _chosen(bundle: Bundle, variant: str | None) -> Variant:
         raise UnsupportedError(
             f"{f'`{chosen.id}` is {chosen.format}' if chosen else f'`{bundle.label}` has no onnx variant'}: "
             "only onnxruntime runs without numpy",
-            hint="--variant onnx/int8" if readable else "edge-infer convert model.onnx -o model.bundle",
+            hint="--variant onnx/int8"
+            if readable
+            else 'pip install "edge-infer[tflite]" on the device, and load the bundle there; or convert an ONNX source',
         )
     if chosen is not None:
         return chosen

@@ -96,6 +96,7 @@
  * @property {TensorSpec[]} inputs
  * @property {TensorSpec[]} outputs
  * @property {string[]} labels
+ * @property {import("./stream.js").State[]} state What a stream carries from step to step, as the manifest names it.
  * @property {Report} report
  */
 

@@ -3,6 +3,7 @@
 import { InferError } from "../errors.js";
 import { WorkerClient } from "./client.js";
 import { copyOf, transferable } from "./protocol.js";
+import { streamOf } from "./stream.js";
 
 /** @typedef {import("./protocol.js").Opened} Opened */
 /** @typedef {import("./protocol.js").Report} Report */
@@ -126,6 +127,18 @@ export class Session {
   async read(path, { signal } = {}) {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     return this.#client.request({ kind: "read", session: this.#opened.session, path }, { signal });
+  }
+
+  /**
+   * Run the model step by step, its state going from each step to the next: a recurrent net, or a voice detector.
+   *
+   * @param {import("./stream.js").StreamOptions} [options] Not needed where the bundle's manifest names the state.
+   * @returns {import("./stream.js").Stream}
+   * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known;
+   *   `unsupported`: the state is hidden in the model.
+   */
+  stream(options) {
+    return streamOf((inputs, { signal }) => this.run(inputs, { signal }), this.#opened, options);
   }
 
   /**

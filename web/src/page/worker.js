@@ -230,7 +230,7 @@ async function start(opener, bundle, number, { wanted, selfTest, trial, storage,
     ...place(),
     ...traffic(),
   };
-  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, report };
+  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, state: variant.state ?? [], report };
 }
 
 answerRequests(handle);

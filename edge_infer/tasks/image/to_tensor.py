@@ -44,6 +44,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         if spec.dtype is DType.INT8:
             data = data.translate(_MIDDLE)
         shape = (depth, *size) if channels_first else (*size, depth)
-        return Tensor(array("f", data) if spec.dtype is DType.FLOAT32 else data, spec.dtype, shape)
+        # `array("f", data)` would take the bytes for those of floats.
+        return Tensor(array("f", iter(data)) if spec.dtype is DType.FLOAT32 else data, spec.dtype, shape)
 
     return apply

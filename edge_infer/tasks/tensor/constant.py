@@ -28,9 +28,10 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """
     spec, values = place.spec(), parameters["values"]
     shape = tuple(dim if isinstance(dim, int) else 1 for dim in spec.shape)
-    whole = spec.dtype not in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16)
+    is_float = spec.dtype in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
+    kind = float if is_float else bool if spec.dtype is DType.BOOL else int
     try:
-        tensor = Tensor(elements.pack([int(v) if whole else v for v in values], spec.dtype), spec.dtype, shape)
+        tensor = Tensor(elements.pack([kind(value) for value in values], spec.dtype), spec.dtype, shape)
     except ValueError as error:
         raise ManifestError(f"pipeline: `tensor.constant` does not fit input `{spec}`: {error}") from error
 

@@ -1,5 +1,5 @@
 /**
- * Run a bundle in a page: `load` with JavaScript only, `loadPython` with Python.
+ * Run a bundle in a page: `load` and `pipeline` with JavaScript only, `loadPython` with Python.
  *
  *     import { load } from "/src/index.js";
  *     const session = await load("/models/digits");
@@ -95,6 +95,56 @@ export async function load(url, options = {}) {
   } catch (error) {
     live?.close();
     leave(used);
+    throw error;
+  }
+}
+
+/** @typedef {import("./tasks/pipeline.js").Pipeline} Pipeline */
+
+/**
+ * Load a model with all that stands before and after it, as its manifest says in `task` and `pipeline`.
+ *
+ *     const classify = await pipeline("/models/mobilenet");
+ *     const [best] = await classify("cat.jpg", { top_k: 1 });
+ *     console.log(best.label, best.score);
+ *
+ * @overload
+ * @param {URL | string} url What `load` takes.
+ * @param {SessionOptions & {task?: string}} [options] What `load` takes, and the task that the bundle must have.
+ * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task.
+ * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
+ *   it says is wrong, or does not fit the model. `input_error`: it is for another task. And what `load` throws.
+ */
+/**
+ * As in transformers.js, the name of the task may come first.
+ *
+ * @overload
+ * @param {string} task Such as `image-classification`.
+ * @param {URL | string} url
+ * @param {SessionOptions} [options]
+ * @returns {Promise<Pipeline>}
+ */
+/**
+ * @param {URL | string} first
+ * @param {URL | string | (SessionOptions & {task?: string})} [second]
+ * @param {SessionOptions & {task?: string}} [third]
+ * @returns {Promise<Pipeline>}
+ */
+export async function pipeline(first, second = {}, third = {}) {
+  const isTaskFirst = typeof second === "string" || second instanceof URL;
+  const { task: given, ...options } = isTaskFirst ? third : second;
+  if (isTaskFirst && given !== undefined) {
+    throw new InferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
+  }
+  const task = isTaskFirst ? String(first) : given;
+  const fetched = import("./tasks/pipeline.js");
+  fetched.catch(() => {}); // told where it is awaited
+  if (task !== undefined) (await fetched).checkTask(task);
+  const session = await load(isTaskFirst ? second : first, options);
+  try {
+    return await (await fetched).pipelineOf(session, task);
+  } catch (error) {
+    await session.dispose();
     throw error;
   }
 }

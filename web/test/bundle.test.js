@@ -39,7 +39,7 @@ test("a manifest that lies is refused, with the field named", () => {
     ["a list", [], /holds no object/],
     ["no version", manifest({ schema_version: undefined }), /schema_version/],
     ["a later version", manifest({ schema_version: "2.0" }), /reads 1\.x/],
-    ["a reserved field", manifest({ pipeline: [] }), /`pipeline`, which is reserved/],
+    ["a reserved field", manifest({ chain: [] }), /`chain`, which is reserved/],
     ["a reserved field of a variant", manifest({ variants: [{ ...variant, generate: {} }] }), /`generate`, which is reserved/],
     ["state of no known kind", manifest({ variants: [{ ...variant, state: [{ kind: "pair", out: "h" }] }] }), /state has no kind/],
     ["no variant", manifest({ variants: [] }), /no variant/],

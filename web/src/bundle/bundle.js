@@ -34,6 +34,8 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {FileEntry[]} files
  * @property {string} [labels]
  * @property {string} [examples]
+ * @property {string} [task] What the model is for, such as `image-classification`.
+ * @property {Record<string, any>} [pipeline] The steps before and after the model; `tasks/definition.js` reads them.
  */
 /**
  * @typedef {object} FetchedBundle
@@ -46,7 +48,9 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {boolean} isOffline Whether the server could not be reached.
  * @property {import("./golden.js").Example[]} [examples] The golden ones, where they were asked for.
  * @property {string} why What decided on the variant.
+ * @property {Reader} read Reads further files of the bundle.
  */
+/** @typedef {(path: string, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>} Reader Gives a file of the bundle, checked; `manifest.json` too. */
 /** @typedef {import("./measured.js").Measurement & {why: string}} Measured */
 /**
  * @typedef {object} FetchOptions
@@ -63,9 +67,10 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {import("../cache/store.js").Store} [store] Where files are kept; nowhere unless given.
  */
 
+const MANIFEST = "manifest.json";
 const SCHEMA_MAJOR = "1";
 const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
-const RESERVED = ["pipeline", "chain"];
+const RESERVED = ["chain"];
 const RESERVED_IN_VARIANT = ["generate", "stream"];
 // `edge_infer.runtime.selection`: which precision to take first on wasm, and what a variant must be made for.
 const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
@@ -95,10 +100,10 @@ export async function fetchBundle(url, options = {}) {
     onChosen?.(bare);
     const model = await downloadBytes(place, { phase: "model", onProgress, hint, headers: keyHeader(apiKey), signal });
     const name = bare.file.replace(/\.[a-z]+$/, "");
-    const facts = { labels: [], isKept: false, isOffline: false, why: "rule: it is the only one" };
+    const facts = { labels: [], isKept: false, isOffline: false, why: "rule: it is the only one", read: readNothing(bare.file) };
     return { name, revision: await sha256(model), variant: bare, model, ...facts };
   }
-  const { manifest, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
+  const { manifest, bytes, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
   const { best: found, wrong = [] } = (variant === undefined || backend === undefined ? await measured?.(revision) : undefined) ?? {};
   const isThere = manifest.variants.some(({ id }) => id === found?.variant);
   const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
@@ -111,7 +116,16 @@ export async function fetchBundle(url, options = {}) {
   const rule = variant !== undefined ? "asked for" : byRule;
   const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
   const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, isThere ? found : undefined));
-  return { ...content, revision, isOffline, why };
+  /** @type {Reader} */
+  const readMore = async (path, signal) => (path === MANIFEST ? bytes : (await fetchFile(place, manifest, path, { signal, apiKey, store })).bytes);
+  return { ...content, revision, isOffline, why, read: readMore };
+}
+
+/** @param {string} file @returns {Reader} Of a bare model. */
+function readNothing(file) {
+  return async () => {
+    throw new InferError(`\`${file}\` is one model file, without a bundle around it`, "unsupported", { hint: NO_BUNDLE });
+  };
 }
 
 /** @typedef {[path: string, bytes: Uint8Array<ArrayBuffer>][]} Files */
@@ -132,11 +146,20 @@ export async function bundleOfFiles(files, { variant, backend, precisions, onCho
     if (!bytes) throw new InferError(`The bundle lacks \`${path}\``, "bundle_error", { hint: "publish the model again" });
     return { bytes, isKept: true };
   };
-  const { bytes } = await read("manifest.json");
+  const { bytes } = await read(MANIFEST);
   const manifest = parseManifest(bytes);
   const chosen = chooseVariant(manifest, variant, backend, precisions);
+  const models = new Set(manifest.variants.map(({ file }) => file));
+  // The models are let go: what is read later are small files, such as a vocabulary.
+  const small = new Map(files.filter(([path]) => !models.has(path)));
+  /** @type {Reader} */
+  const readMore = async (path) => {
+    const kept = small.get(path);
+    if (!kept) throw wrong(`does not list \`${path}\``);
+    return kept;
+  };
   const content = await readContent(manifest, chosen, read, true, () => onChosen?.(chosen));
-  return { ...content, revision: await sha256(bytes), isOffline: false, why: variant === undefined ? "rule" : "asked for" };
+  return { ...content, revision: await sha256(bytes), isOffline: false, why: variant === undefined ? "rule" : "asked for", read: readMore };
 }
 
 /**
@@ -167,7 +190,7 @@ async function readContent({ name, labels: labelsPath, examples: examplesPath },
  *
  * @param {string} url
  * @param {Pick<FetchOptions, "signal" | "apiKey" | "store">} options
- * @returns {Promise<{manifest: Manifest, revision: string, isOffline: boolean}>} The revision is the sha256 of the manifest.
+ * @returns {Promise<{manifest: Manifest, bytes: Uint8Array<ArrayBuffer>, revision: string, isOffline: boolean}>} The revision is the sha256 of the manifest.
  */
 export async function openBundle(url, { signal, apiKey, store }) {
   const place = new URL(url, globalThis.location?.href);
@@ -176,8 +199,8 @@ export async function openBundle(url, { signal, apiKey, store }) {
       hint: "measure a bundle: `edge-infer convert model.onnx -o model.bundle`",
     });
   }
-  const { bytes, isOffline } = await fetchManifest(fileUrl(place, "manifest.json"), { signal, apiKey, store });
-  return { manifest: parseManifest(bytes), revision: await sha256(bytes), isOffline };
+  const { bytes, isOffline } = await fetchManifest(fileUrl(place, MANIFEST), { signal, apiKey, store });
+  return { manifest: parseManifest(bytes), bytes, revision: await sha256(bytes), isOffline };
 }
 
 /**

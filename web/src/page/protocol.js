@@ -69,6 +69,7 @@
 /** @typedef {{kind: "clear"}} ClearRequest */
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
 /** @typedef {{kind: "run", session: number, inputs: Record<string, unknown>, outputs?: string[]}} RunRequest The engine's session checks the inputs. */
+/** @typedef {{kind: "read", session: number, path: string}} ReadRequest Answered by the bytes of a file of the bundle. */
 /** @typedef {{kind: "close", session: number}} CloseRequest */
 /** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: ("ort" | "litert")[]}} PythonRequest */
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
@@ -77,7 +78,7 @@
 /** @typedef {{kind: "traffic"}} TrafficRequest */
 /** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
 /** @typedef {{kind: "resources"}} ResourcesRequest Answered by the addresses of all that the worker has fetched. */
-/** @typedef {OpenRequest | SwapRequest | RunRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
+/** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
  *   | SurveyRequest | TimeRequest | RememberRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */

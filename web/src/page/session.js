@@ -116,6 +116,19 @@ export class Session {
   }
 
   /**
+   * Read a file of the bundle, such as `tokenizer.json`: checked by its hash, and kept like the model.
+   *
+   * @param {string} path As the manifest lists it; `manifest.json` for the manifest itself.
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<Uint8Array<ArrayBuffer>>}
+   * @throws {InferError} `manifest_error`: the manifest does not list it. `unsupported`: the model is a bare file.
+   */
+  async read(path, { signal } = {}) {
+    if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    return this.#client.request({ kind: "read", session: this.#opened.session, path }, { signal });
+  }
+
+  /**
    * Bring the newest version of the store, try it on its golden examples, and run it from the next call on. Calls go on
    * meanwhile, and one that is under way ends on the weights that it began with.
    *

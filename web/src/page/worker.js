@@ -15,7 +15,8 @@ import { answerRequests, place, resources, traffic, unknownRequest } from "./wor
 /** @typedef {import("../engines/open.js").Opener} Opener */
 
 /** @typedef {import("../bundle/golden.js").Example} Example */
-/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest, examples?: Example[]}>} */
+/** @typedef {import("../bundle/bundle.js").Reader} Reader */
+/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest, examples?: Example[], read: Reader}>} */
 const sessions = new Map();
 let nextSession = 1;
 /** @type {Promise<import("../cache/store.js").Store> | undefined} */
@@ -68,6 +69,8 @@ async function handle(request, signal, onProgress) {
       const placed = found.opener.placement();
       return [{ results, placed: placed.fallbacks.length > before ? placed : undefined }, transferable(results)];
     }
+    case "read":
+      return [await sessionOf(request.session).read(request.path, signal), []];
     case "close":
       await sessions.get(request.session)?.session.close();
       sessions.delete(request.session);
@@ -209,7 +212,7 @@ async function start(opener, bundle, number, { wanted, selfTest, trial, storage,
     await session.close();
     throw error;
   }
-  sessions.set(number, { session, opener, wanted, examples });
+  sessions.set(number, { session, opener, wanted, examples, read: bundle.read });
   const placed = opener.placement();
   const report = {
     model: `${name}@${revision.slice(0, 6)}`,

@@ -10,6 +10,8 @@ import { isId, malformed, unsupported } from "./definition.js";
  * @property {number[]} typeIds 0, or 1 for the tokens of the second text, as the template says.
  * @property {number[]} attentionMask 1, or 0 where a token only fills the length.
  * @property {number[]} specialTokensMask 1 where the template put a token there or it fills the length.
+ * @property {[start: number, end: number][]} [offsets] Where each token is in its text, in UTF-16 units.
+ * @property {string[]} [tokens] The tokens as the vocabulary spells them.
  */
 /**
  * @typedef {object} Truncation

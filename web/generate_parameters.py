@@ -1,0 +1,63 @@
+"""Write the parameters of the steps of pipelines for JavaScript, from those that Python declares.
+
+    python web/generate_parameters.py
+
+The same checkout's `edge_infer` is read, and `web/src/tasks/parameters.js` written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+WEB = Path(__file__).parent
+MODULE = WEB / "src/tasks/parameters.js"
+_HEADER = """\
+/**
+ * The parameters of the steps, as `edge_infer/tasks` declares them. Written by `python web/generate_parameters.py`; do
+ * not edit. A parameter without a default must be given; `argument` marks those that the caller of a pipeline may give.
+ */
+
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
+/**
+ * @typedef {object} Declared
+ * @property {Kind} kind
+ * @property {any} [default]
+ * @property {number} [low]
+ * @property {number} [high]
+ * @property {number} [length]
+ * @property {string[]} [choices]
+ * @property {boolean} [argument]
+ */
+
+/** By step, by parameter. @type {Record<string, Record<string, Declared>>} */
+export const PARAMETERS = {
+"""
+
+
+def written() -> str:
+    """Return the module's text."""
+    from edge_infer.tasks.steps import STEPS
+
+    lines = []
+    for step in STEPS:
+        declared = import_module(f"edge_infer.tasks.{step}").PARAMETERS
+        if not declared:
+            lines.append(f"  {json.dumps(step)}: {{}},")
+            continue
+        lines.append(f"  {json.dumps(step)}: {{")
+        lines += [f"    {name}: {_as_object(one.to_json())}," for name, one in declared.items()]
+        lines.append("  },")
+    return _HEADER + "\n".join(lines) + "\n};\n"
+
+
+def _as_object(facts: dict[str, object]) -> str:
+    return "{ " + ", ".join(f"{key}: {json.dumps(value)}" for key, value in facts.items()) + " }"
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(WEB.parent))
+    MODULE.write_text(written(), "utf-8", newline="\n")
+    print(MODULE.relative_to(WEB.parent))

@@ -1,0 +1,204 @@
+/** The chains of steps of one pipeline, ready to run, and how their tensors become batches. */
+
+import { InferError } from "../errors.js";
+import { DTYPES, shapeText, sizeOf } from "../tensors.js";
+import { ALL_INPUTS } from "./definition.js";
+import { Item } from "./item.js";
+import { Place, specText } from "./place.js";
+import { prepareStep } from "./steps.js";
+import { joined } from "./values.js";
+import { listed } from "./words.js";
+
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("./definition.js").Definition} Definition */
+/** @typedef {import("./item.js").Apply} Apply */
+/**
+ * @typedef {object} Model What the chains stand around: a session, or what behaves like one.
+ * @property {readonly TensorSpec[]} inputs
+ * @property {readonly TensorSpec[]} outputs
+ * @property {readonly string[]} labels
+ * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read
+ */
+/** @typedef {{item: Item, tensors: Record<string, Tensor>, frames: Record<string, Tensor[]>}} Ready One raw input after the
+ *   first steps: its tensors, without the batch's dimension, and the frames of the inputs that are streamed. */
+
+/** The steps of a pipeline, prepared for a model. */
+export class Chains {
+  /**
+   * @param {Place} place
+   * @param {[name: string, steps: Apply[]][]} before
+   * @param {Apply[]} after
+   * @param {Map<string, number>} pads What fills shorter texts up, by input.
+   * @param {boolean} canBatch
+   */
+  constructor(place, before, after, pads, canBatch) {
+    this.place = place;
+    this.chains = before;
+    this.last = after;
+    this.pads = pads;
+    this.canBatch = canBatch;
+  }
+
+  /**
+   * @param {Definition} definition
+   * @param {Model} model
+   * @param {Set<string>} states The inputs that a stream carries from step to step.
+   * @returns {Promise<Chains>}
+   * @throws {InferError} `manifest_error`: the definition does not fit the model or the bundle.
+   */
+  static async prepared(definition, model, states) {
+    const place = (/** @type {string} */ name) => new Place(model.read, model.labels, model.inputs, model.outputs, name);
+    const known = model.inputs.map(({ name }) => name);
+    /** @type {Map<string, number>} */
+    const pads = new Map();
+    /** @type {Promise<[string, Apply[]]>[]} */
+    const before = [];
+    for (const [name, steps] of Object.entries(definition.inputs)) {
+      if (name !== ALL_INPUTS && !known.includes(name)) {
+        throw new InferError(`pipeline: the model has no input \`${name}\`; its inputs are ${listed(known)}`, "manifest_error", {
+          details: { field: name },
+        });
+      }
+      const here = place(name === ALL_INPUTS ? "" : name);
+      before.push(Promise.all(steps.map((step) => prepareStep(step, here))).then((made) => [name, made]));
+      for (const { name: step, parameters } of steps) {
+        if (step === "text.tokenize") pads.set(parameters.tensors.ids, parameters.pad_id);
+      }
+    }
+    const chains = Promise.all(before);
+    chains.catch(() => {}); // told where it is awaited
+    const missing = known.filter((name) => !(name in definition.inputs) && !states.has(name));
+    if (missing.length && !(ALL_INPUTS in definition.inputs)) {
+      throw new InferError(`pipeline: nothing makes the model's input ${listed(missing)}`, "manifest_error", { details: { field: missing[0] } });
+    }
+    const all = place("");
+    const after = Promise.all(definition.outputs.map((step) => prepareStep(step, all)));
+    after.catch(() => {});
+    return new Chains(all, await chains, await after, pads, canBatch(model.inputs, model.outputs));
+  }
+
+  /**
+   * Do the steps before the model on one raw input.
+   *
+   * @param {any} value
+   * @param {Record<string, any>} args
+   * @returns {Promise<Ready>}
+   * @throws {InferError} `input_error`: it is not what the task takes.
+   */
+  async before(value, args) {
+    /** @type {Ready} */
+    const ready = { item: new Item(args), tensors: {}, frames: {} };
+    for (const [name, steps] of this.chains) {
+      let made = value;
+      for (const step of steps) made = await step(made, ready.item);
+      if (name === ALL_INPUTS) Object.assign(ready.tensors, made);
+      else if (Array.isArray(made)) ready.frames[name] = made;
+      else ready.tensors[name] = made;
+    }
+    return ready;
+  }
+
+  /** @param {Ready[]} batch @returns {Record<string, Tensor>} The model's inputs: shorter texts are filled up to the longest. */
+  feeds(batch) {
+    const names = Object.keys(batch[0].tensors);
+    return Object.fromEntries(names.map((name) => [name, this.#fed(name, batch.map(({ tensors }) => tensors[name]))]));
+  }
+
+  /** @param {Ready} ready @returns {Record<string, Tensor>[]} The model's inputs for each step of a stream. */
+  framed({ tensors, frames }) {
+    const fixed = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, this.#fed(name, [tensor])]));
+    const count = Math.min(...Object.values(frames).map((one) => one.length));
+    return Array.from({ length: count }, (_, i) => {
+      const moving = Object.entries(frames).map(([name, one]) => [name, this.#fed(name, [one[i]])]);
+      return { ...fixed, ...Object.fromEntries(moving) };
+    });
+  }
+
+  /** @param {string} name @param {Tensor[]} tensors */
+  #fed(name, tensors) {
+    return batched(tensors, /** @type {TensorSpec} */ (this.place.inputs.get(name)), this.pads.get(name) ?? 0);
+  }
+
+  /**
+   * @param {Record<string, Tensor>} outputs
+   * @param {number} index
+   * @param {number} count
+   * @returns {Record<string, Tensor>} The outputs of one input of a batch, without the batch's dimension.
+   */
+  ofOne(outputs, index, count) {
+    const found = Object.entries(outputs).map(([name, tensor]) => [name, tensor.shape[0] === count ? row(tensor, index) : tensor]);
+    return Object.fromEntries(found);
+  }
+
+  /** @param {Record<string, Tensor>[]} steps @returns {Record<string, Tensor>} The outputs of all steps of a stream, along a new first dimension. */
+  ofStream(steps) {
+    /** @type {Record<string, Tensor>} */
+    const made = {};
+    for (const [name, first] of Object.entries(steps[0])) {
+      const parts = steps.map((step) => step[name]);
+      if (!parts.every(({ shape }) => shape.join() === first.shape.join())) continue;
+      made[name] = { data: joined(parts), dtype: first.dtype, shape: [parts.length, ...first.shape] };
+    }
+    return made;
+  }
+
+  /** @param {Record<string, Tensor>} outputs @param {Item} item @returns {Promise<any>} The answer, after the last steps. */
+  async after(outputs, item) {
+    /** @type {any} */
+    let value = outputs;
+    for (const step of this.last) value = await step(value, item);
+    return value;
+  }
+}
+
+/**
+ * @param {readonly TensorSpec[]} inputs
+ * @param {readonly TensorSpec[]} outputs
+ * @returns {boolean} Whether several inputs can go through the model at once: all lead with a free dimension, alike.
+ */
+function canBatch(inputs, outputs) {
+  const leads = inputs.map(({ shape }) => shape[0]);
+  const isFree = leads.every((lead) => typeof lead === "string") && new Set(leads).size === 1;
+  return isFree && outputs.every(({ shape }) => typeof shape[0] === "string");
+}
+
+/** @param {Tensor} tensor @param {number} index @returns {Tensor} */
+function row({ data, dtype, shape }, index) {
+  const rest = shape.slice(1);
+  if (DTYPES[dtype].bits === 4 && sizeOf(rest) % 2) {
+    throw new InferError(`an output of ${dtype} has rows that end inside a byte`, "unsupported", { hint: "give the inputs one by one" });
+  }
+  const size = DTYPES[dtype].bits === 4 ? sizeOf(rest) / 2 : sizeOf(rest);
+  return { data: data.slice(index * size, (index + 1) * size), dtype, shape: rest };
+}
+
+/**
+ * @param {Tensor[]} tensors
+ * @param {TensorSpec} spec
+ * @param {number} pad
+ * @returns {Tensor} The tensors of several raw inputs as the model takes them.
+ * @throws {InferError} `input_error`: they do not fit the model's input.
+ */
+function batched(tensors, spec, pad) {
+  const [first] = tensors;
+  if (tensors.length === 1 && first.shape.length === spec.shape.length) return first;
+  if (first.shape.length + 1 !== spec.shape.length) {
+    const fixed = spec.shape.filter((dim) => typeof dim === "number");
+    if (tensors.length === 1 && fixed.length === spec.shape.length && sizeOf(fixed) === sizeOf(first.shape)) return { ...first, shape: fixed };
+    throw new InferError(`the steps make a tensor of shape ${shapeText(first.shape)}, which input \`${specText(spec)}\` does not take`, "input_error", {
+      hint: "change the definition in manifest.json, or the step before the last",
+    });
+  }
+  if (tensors.every(({ shape }) => shape.join() === first.shape.join())) {
+    return { data: joined(tensors), dtype: first.dtype, shape: [tensors.length, ...first.shape] };
+  }
+  if (tensors.some(({ shape }) => shape.length !== 1)) {
+    throw new InferError("inputs of different sizes cannot be run at once", "execution_error", { hint: "give them one by one" });
+  }
+  const longest = tensors.reduce((most, { shape }) => Math.max(most, shape[0]), 0);
+  const array = /** @type {any} */ (first.data.constructor);
+  const filled = new array(tensors.length * longest).fill(typeof first.data[0] === "bigint" || array === BigInt64Array ? BigInt(pad) : pad);
+  tensors.forEach(({ data }, i) => filled.set(data, i * longest));
+  return { data: filled, dtype: first.dtype, shape: [tensors.length, longest] };
+}

@@ -1,0 +1,88 @@
+/** The definition of a pipeline: what a bundle's manifest says in `task` and `pipeline`. */
+
+import { InferError } from "../errors.js";
+import { isObject } from "./check-parameters.js";
+import { getTask } from "./registry.js";
+import { readStep } from "./steps.js";
+
+/** @typedef {import("./steps.js").Step} Step */
+/**
+ * @typedef {object} Definition What is done before and after a model.
+ * @property {string} task Such as `image-classification`.
+ * @property {Record<string, Step[]>} inputs By input of the model the steps that make it; `*` for steps that make several.
+ * @property {Step[]} outputs The steps from the model's outputs to the answer.
+ * @property {string} source Where the definition was found, such as `tflite-metadata`; empty where nobody says.
+ */
+
+/** The version of the format; another one is refused. */
+export const VERSION = 1;
+/** A chain that makes all inputs of the model at once, such as the tokens of a text. */
+export const ALL_INPUTS = "*";
+const MAX_STEPS = 64;
+
+/**
+ * @param {Record<string, any>} manifest
+ * @returns {Definition} The definition that it holds.
+ * @throws {InferError} `unsupported`: it holds none. `manifest_error`: it is wrong.
+ */
+export function definitionOf({ name, task, pipeline }) {
+  if (task === undefined || pipeline === undefined) {
+    throw new InferError(`\`${name}\` does not say what stands before and after the model`, "unsupported", {
+      hint: "edge-infer convert MODEL --task image-classification --labels FILE -o model.bundle",
+    });
+  }
+  return readDefinition(task, pipeline);
+}
+
+/**
+ * Read a definition from the JSON of a manifest.
+ *
+ * @param {unknown} task
+ * @param {unknown} document
+ * @returns {Definition}
+ * @throws {InferError} `manifest_error`: it is of another version, or wrong; the message names the step and the parameter.
+ *   `input_error`: there is no such task.
+ */
+export function readDefinition(task, document) {
+  if (typeof task !== "string" || !isObject(document)) throw wrong("manifest: `task` is a text, and `pipeline` an object");
+  getTask(task);
+  const { version, inputs, outputs, source = "", vectors = null } = document;
+  if (version !== VERSION) {
+    throw new InferError(`pipeline: version ${JSON.stringify(version)}, this edge-infer reads ${VERSION}`, "manifest_error", {
+      hint: "update edge-infer",
+      details: { got: version, is_newer: true },
+    });
+  }
+  if (!isObject(inputs) || Object.keys(inputs).length === 0) {
+    throw wrong("pipeline: `inputs` is not an object of steps, expected the model's inputs by name");
+  }
+  if (typeof source !== "string" || (vectors !== null && typeof vectors !== "string")) {
+    throw wrong("pipeline: `source` and `vectors` are texts");
+  }
+  const chains = Object.entries(inputs).map(([name, steps]) => [name, chain(steps, `pipeline.inputs['${name}']`)]);
+  return { task, inputs: Object.fromEntries(chains), outputs: chain(outputs, "pipeline.outputs"), source };
+}
+
+/** @param {Definition} definition @returns {Step[][]} All chains of steps. */
+export function chainsOf({ inputs, outputs }) {
+  return [...Object.values(inputs), outputs];
+}
+
+/** @param {Definition} definition @returns {Set<string>} What the caller of the pipeline may give, such as `top_k`. */
+export function argumentsOf(definition) {
+  const declared = chainsOf(definition).flatMap((steps) => steps.flatMap((step) => Object.entries(step.declared)));
+  return new Set(declared.filter(([, one]) => one.argument).map(([name]) => name));
+}
+
+/** @param {unknown} steps @param {string} where @returns {Step[]} */
+function chain(steps, where) {
+  if (!Array.isArray(steps) || steps.length < 1 || steps.length > MAX_STEPS) {
+    throw wrong(`${where} is not a list of 1 to ${MAX_STEPS} steps`);
+  }
+  return steps.map((step, i) => readStep(step, `${where}[${i}]`));
+}
+
+/** @param {string} message */
+function wrong(message) {
+  return new InferError(message, "manifest_error");
+}

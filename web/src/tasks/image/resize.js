@@ -1,0 +1,47 @@
+/** The step `image.resize`: an image in another size, as Pillow resizes it. */
+
+import { InferError } from "../../errors.js";
+import { resized } from "./resampling.js";
+
+/** @typedef {import("./image.js").Image} Image */
+
+const MAX_SIDE = 16_384;
+
+/**
+ * Either to `width` x `height`, or, keeping the proportions, to a `shortest` or `longest` side, or to a `shortest` side
+ * unless the other gets longer than `longest`. The other side is cut to a whole number, as in torchvision and transformers.
+ *
+ * @param {{width: number | null, height: number | null, shortest: number | null, longest: number | null, filter: string, order: string}} parameters
+ * @returns {import("../item.js").Apply}
+ * @throws {InferError} `manifest_error`: the size is not given in one of these ways.
+ */
+export function prepare({ width, height, shortest, longest, filter, order }) {
+  const isExact = width !== null && height !== null;
+  if (isExact === (shortest !== null || longest !== null) || (width === null) !== (height === null)) {
+    throw new InferError("pipeline: `image.resize` takes `width` and `height`, or `shortest` and/or `longest`", "manifest_error");
+  }
+  return (/** @type {Image} */ image, item) => {
+    const to = isExact ? [width, height] : proportional(image.width, image.height, shortest, longest);
+    if (Math.max(...to) > MAX_SIDE) {
+      throw new InferError(`an image of ${image.width} x ${image.height} pixels would be resized to ${to[0]} x ${to[1]}`, "input_error", {
+        hint: `give one of less extreme proportions: no side may get longer than ${MAX_SIDE}`,
+      });
+    }
+    item.geometry.push({ scaleX: to[0] / image.width, scaleY: to[1] / image.height, left: 0, top: 0 });
+    return resized(image, to[0], to[1], filter, order);
+  };
+}
+
+/** @param {number} width @param {number} height @param {number | null} shortest @param {number | null} longest @returns {[number, number]} */
+function proportional(width, height, shortest, longest) {
+  const [short, long] = [Math.min(width, height), Math.max(width, height)];
+  let [newShort, newLong] = [0, longest ?? 0];
+  if (shortest === null) {
+    newShort = Math.trunc((newLong * short) / long);
+  } else {
+    [newShort, newLong] = [shortest, Math.trunc((shortest * long) / short)];
+    if (longest !== null && newLong > longest) [newShort, newLong] = [Math.trunc((longest * newShort) / newLong), longest];
+  }
+  newShort = Math.max(newShort, 1);
+  return width <= height ? [newShort, newLong] : [newLong, newShort];
+}

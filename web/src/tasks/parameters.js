@@ -1,0 +1,190 @@
+/**
+ * The parameters of the steps, as `edge_infer/tasks` declares them. Written by `python web/generate_parameters.py`; do
+ * not edit. A parameter without a default must be given; `argument` marks those that the caller of a pipeline may give.
+ */
+
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
+/**
+ * @typedef {object} Declared
+ * @property {Kind} kind
+ * @property {any} [default]
+ * @property {number} [low]
+ * @property {number} [high]
+ * @property {number} [length]
+ * @property {string[]} [choices]
+ * @property {boolean} [argument]
+ */
+
+/** By step, by parameter. @type {Record<string, Record<string, Declared>>} */
+export const PARAMETERS = {
+  "audio.decode": {
+    rate: { kind: "whole", default: 16000, low: 1, high: 768000 },
+    sampling_rate: { kind: "whole", default: null, low: 1, high: 768000, argument: true },
+  },
+  "audio.fit": {
+    samples: { kind: "whole", low: 1, high: 268435456 },
+    pad: { kind: "flag", default: true },
+  },
+  "audio.frame": {
+    samples: { kind: "whole", low: 1, high: 1048576 },
+    context: { kind: "whole", default: 0, low: 0, high: 1048576 },
+  },
+  "audio.log_mel": {
+    rate: { kind: "whole", default: 16000, low: 1, high: 768000 },
+    fft: { kind: "whole", default: 400, low: 2, high: 65536 },
+    hop: { kind: "whole", default: 160, low: 1, high: 65536 },
+    mels: { kind: "whole", default: 80, low: 1, high: 1024 },
+    low_hz: { kind: "real", default: 0.0, low: 0 },
+    high_hz: { kind: "real", default: null, low: 0 },
+    scale: { kind: "choice", default: "slaney", choices: ["slaney", "htk"] },
+    area_norm: { kind: "flag", default: true },
+    power: { kind: "whole", default: 2, low: 1, high: 2 },
+    center: { kind: "flag", default: true },
+    log: { kind: "choice", default: "log10", choices: ["log10", "ln", "ln_plus_floor"] },
+    floor: { kind: "real", default: 1e-10, low: 0 },
+    style: { kind: "choice", default: "plain", choices: ["plain", "whisper"] },
+    axes: { kind: "choice", default: "frames_first", choices: ["frames_first", "mels_first"] },
+  },
+  "audio.normalize": {
+    method: { kind: "choice", default: "none", choices: ["none", "mean_variance", "peak"] },
+    epsilon: { kind: "real", default: 1e-07, low: 0 },
+  },
+  "audio.resample": {
+    rate: { kind: "whole", low: 1, high: 768000 },
+    zeros: { kind: "whole", default: 16, low: 1, high: 256 },
+    rolloff: { kind: "real", default: 0.945, low: 0.1, high: 1 },
+  },
+  "image.center_crop": {
+    width: { kind: "whole", low: 1, high: 16384 },
+    height: { kind: "whole", low: 1, high: 16384 },
+    rule: { kind: "choice", default: "transformers", choices: ["transformers", "torchvision"] },
+  },
+  "image.decode": {
+    mode: { kind: "choice", default: "RGB", choices: ["RGB", "L"] },
+    background: { kind: "numbers", default: null, low: 0, high: 255, length: 3 },
+  },
+  "image.flip_channels": {},
+  "image.letterbox": {
+    width: { kind: "whole", low: 1, high: 16384 },
+    height: { kind: "whole", low: 1, high: 16384 },
+    filter: { kind: "choice", default: "bilinear", choices: ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] },
+    order: { kind: "choice", default: "horizontal", choices: ["horizontal", "pillow12.2", "pillow13"] },
+    color: { kind: "whole", default: 114, low: 0, high: 255 },
+    anchor: { kind: "choice", default: "center", choices: ["center", "top_left"] },
+    upscale: { kind: "flag", default: true },
+  },
+  "image.rescale_normalize": {
+    scale: { kind: "real", default: 0.00392156862745098 },
+    mean: { kind: "numbers", default: [0.0, 0.0, 0.0] },
+    std: { kind: "numbers", default: [1.0, 1.0, 1.0] },
+    layout: { kind: "choice", default: "auto", choices: ["auto", "NCHW", "NHWC"] },
+  },
+  "image.resize": {
+    width: { kind: "whole", default: null, low: 1, high: 16384 },
+    height: { kind: "whole", default: null, low: 1, high: 16384 },
+    shortest: { kind: "whole", default: null, low: 1, high: 16384 },
+    longest: { kind: "whole", default: null, low: 1, high: 16384 },
+    filter: { kind: "choice", default: "bilinear", choices: ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] },
+    order: { kind: "choice", default: "horizontal", choices: ["horizontal", "pillow12.2", "pillow13"] },
+  },
+  "image.to_tensor": {
+    layout: { kind: "choice", default: "auto", choices: ["auto", "NCHW", "NHWC"] },
+  },
+  "post.answer_span": {
+    start: { kind: "text", default: "start_logits" },
+    end: { kind: "text", default: "end_logits" },
+    top_k: { kind: "whole", default: 1, low: 1, high: 1000, argument: true },
+    max_answer_len: { kind: "whole", default: 15, low: 1, high: 10000, argument: true },
+  },
+  "post.boxes": {
+    format: { kind: "choice", choices: ["decoded", "fastestdet", "ssd", "tflite", "yolov5", "yolov8", "yolov10", "yunet"] },
+    tensors: { kind: "names", default: {} },
+    threshold: { kind: "real", default: 0.5, low: 0, high: 1, argument: true },
+    order: { kind: "choice", default: "xyxy", choices: ["xyxy", "yxyx", "cxcywh"] },
+    unit: { kind: "choice", default: "pixel", choices: ["pixel", "ratio"] },
+    background: { kind: "choice", default: "none", choices: ["none", "first", "last"] },
+    activation: { kind: "choice", default: "none", choices: ["none", "sigmoid", "softmax"] },
+    strides: { kind: "numbers", default: [8, 16, 32], low: 1, high: 1024 },
+    anchors: { kind: "numbers", default: null },
+    variances: { kind: "numbers", default: [10.0, 10.0, 5.0, 5.0], length: 4 },
+    exponential: { kind: "flag", default: true },
+    points: { kind: "whole", default: 0, low: 0, high: 1000 },
+  },
+  "post.detections": {
+    points: { kind: "names", default: {} },
+  },
+  "post.entities": {
+    tensor: { kind: "text", default: null },
+    aggregation_strategy: { kind: "choice", default: "none", choices: ["none", "simple"], argument: true },
+    ignore: { kind: "text", default: "O" },
+  },
+  "post.fill_mask": {
+    tensor: { kind: "text", default: null },
+    file: { kind: "text", default: "tokenizer.json" },
+    mask: { kind: "text", default: "[MASK]" },
+    top_k: { kind: "whole", default: 5, low: 1, high: 10000, argument: true },
+  },
+  "post.mask": {
+    tensor: { kind: "text", default: null },
+    layout: { kind: "choice", default: "labels", choices: ["labels", "CHW", "HWC"] },
+  },
+  "post.nms": {
+    iou: { kind: "real", default: 0.45, low: 0, high: 1, argument: true },
+    by_class: { kind: "flag", default: true },
+    limit: { kind: "whole", default: 300, low: 1, high: 100000 },
+    method: { kind: "choice", default: "greedy", choices: ["greedy", "weighted"] },
+  },
+  "post.normalize": {
+    tensor: { kind: "text", default: null },
+    epsilon: { kind: "real", default: 1e-12, low: 0 },
+  },
+  "post.pool": {
+    tensor: { kind: "text", default: null },
+    method: { kind: "choice", default: "mean", choices: ["mean", "first", "last", "max", "none"] },
+  },
+  "post.sigmoid": {
+    tensor: { kind: "text", default: null },
+  },
+  "post.softmax": {
+    tensor: { kind: "text", default: null },
+    temperature: { kind: "real", default: 1.0, low: 1e-06 },
+  },
+  "post.speech_segments": {
+    tensor: { kind: "text", default: null },
+    threshold: { kind: "real", default: 0.5, low: 0, high: 1, argument: true },
+    end_threshold: { kind: "real", default: null, low: 0, high: 1, argument: true },
+    min_speech_ms: { kind: "real", default: 250.0, low: 0, argument: true },
+    min_silence_ms: { kind: "real", default: 100.0, low: 0, argument: true },
+    pad_ms: { kind: "real", default: 30.0, low: 0, argument: true },
+  },
+  "post.tensor": {
+    tensor: { kind: "text", default: null },
+  },
+  "post.top_k": {
+    tensor: { kind: "text", default: null },
+    top_k: { kind: "whole", default: 5, low: 1, high: 1048576, argument: true },
+    threshold: { kind: "real", default: null, argument: true },
+  },
+  "tensor.constant": {
+    values: { kind: "numbers" },
+  },
+  "tensor.dequantize": {
+    tensor: { kind: "text", default: null },
+    scale: { kind: "real", low: 1e-30 },
+    zero_point: { kind: "whole", default: 0 },
+  },
+  "tensor.quantize": {
+    scale: { kind: "real", low: 1e-30 },
+    zero_point: { kind: "whole", default: 0 },
+  },
+  "text.tokenize": {
+    file: { kind: "text", default: "tokenizer.json" },
+    max_length: { kind: "whole", default: null, low: 1, high: 1048576, argument: true },
+    tensors: { kind: "names", default: {"ids": "input_ids", "mask": "attention_mask", "types": "token_type_ids"} },
+    pad_id: { kind: "whole", default: 0, low: 0, high: 2147483648 },
+    pad_to: { kind: "whole", default: null, low: 1, high: 1048576 },
+    truncate: { kind: "choice", default: "longest_first", choices: ["longest_first", "only_first", "only_second"] },
+    offsets: { kind: "flag", default: false },
+    prefix: { kind: "text", default: null },
+  },
+};

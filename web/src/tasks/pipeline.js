@@ -1,0 +1,205 @@
+/** From raw data to an answer: what `pipeline` of `index.js` makes of a session. The same as `edge_infer.pipeline`. */
+
+import { InferError } from "../errors.js";
+import { sizeOf } from "../tensors.js";
+import { Chains } from "./chains.js";
+import { checkValue } from "./check-parameters.js";
+import { argumentsOf, chainsOf, definitionOf } from "./definition.js";
+import { getTask } from "./registry.js";
+import { packed } from "./values.js";
+import { didYouMean, listed } from "./words.js";
+
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("./chains.js").Model} Model */
+/** @typedef {import("./chains.js").Ready} Ready */
+/** @typedef {Record<string, any>} Arguments */
+/** @typedef {import("../bundle/bundle.js").Variant} Variant */
+/** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
+ *   dispose: () => Promise<void>}} Runnable A session. */
+/** @typedef {((inputs: any, args?: Arguments) => Promise<any>) & Parts} Pipeline A function that answers. */
+/**
+ * @typedef {object} Parts What a pipeline has besides its call.
+ * @property {string} task What it is for, such as `object-detection`.
+ * @property {readonly string[]} labels The names of the classes; empty where there are none.
+ * @property {import("./definition.js").Definition} definition The steps.
+ * @property {Runnable} session The model.
+ * @property {() => Promise<void>} dispose Gives the engine's memory back.
+ */
+
+/** How many raw inputs are read ahead, so that texts of one length can run together. */
+const AHEAD = 256;
+/** The most tokens of a batch, those that only fill it up included: more of them are slower on a processor, not faster. */
+const TOKENS = 512;
+
+/**
+ * Make a pipeline of a session, as its bundle's manifest says.
+ *
+ * @param {Runnable} session
+ * @param {string} [task] The task that the bundle must have; whatever it is unless given.
+ * @returns {Promise<Pipeline>}
+ * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
+ *   it says is wrong, or does not fit the model. `input_error`: it is for another task.
+ */
+export async function pipelineOf(session, task) {
+  const manifest = JSON.parse(new TextDecoder().decode(await session.read("manifest.json")));
+  const definition = definitionOf(manifest);
+  if (task !== undefined && task !== definition.task) {
+    throw new InferError(`\`${manifest.name}\` is for ${definition.task}, not for ${task}`, "input_error", {
+      hint: `pipeline("${definition.task}", ...)`,
+      details: { expected: definition.task, got: task },
+    });
+  }
+  /** @type {Variant[]} */
+  const variants = manifest.variants;
+  const state = variants.find(({ id }) => id === session.report().variant)?.state ?? [];
+  const states = new Set(variants.flatMap((one) => one.state ?? []).flatMap((one) => (one.kind === "pair" ? [/** @type {string} */ (one.in)] : [])));
+  const work = new Work(session, definition, await Chains.prepared(definition, session, states), state);
+  const call = /** @type {Pipeline} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
+  const dispose = () => session.dispose();
+  Object.assign(call, { task: definition.task, labels: session.labels, definition, session, dispose });
+  if (Symbol.asyncDispose) Object.assign(call, { [Symbol.asyncDispose]: dispose });
+  return call;
+}
+
+/** @param {string} task @throws {InferError} `input_error`: there is none of this name. */
+export function checkTask(task) {
+  getTask(task);
+}
+
+/** What one pipeline does. */
+class Work {
+  /**
+   * @param {Runnable} session
+   * @param {import("./definition.js").Definition} definition
+   * @param {Chains} chains
+   * @param {NonNullable<Variant["state"]>} state What a stream carries from step to step.
+   */
+  constructor(session, definition, chains, state) {
+    this.session = session;
+    this.definition = definition;
+    this.chains = chains;
+    /** By input of the state the output that is fed back. */
+    this.pairs = new Map(state.flatMap((one) => (one.kind === "pair" ? [[one.in, /** @type {string} */ (one.out)]] : [])));
+    this.hasHiddenState = state.some(({ kind }) => kind === "hidden");
+    this.task = getTask(definition.task);
+    this.allowed = new Set([...argumentsOf(definition), ...(this.task.args ?? [])]);
+  }
+
+  /**
+   * @param {any} inputs
+   * @param {Arguments} [args]
+   */
+  async call(inputs, args = {}) {
+    const asked = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined));
+    this.check(asked);
+    if (!isList(inputs)) return (await this.answers([inputs], asked))[0];
+    const found = [];
+    for (let at = 0; at < inputs.length; at += AHEAD) found.push(...(await this.answers(inputs.slice(at, at + AHEAD), asked)));
+    return found;
+  }
+
+  /** @param {Arguments} args */
+  check(args) {
+    for (const [name, value] of Object.entries(args)) {
+      if (!this.allowed.has(name)) {
+        const known = [...this.allowed].sort();
+        throw new InferError(`${this.definition.task} takes no argument \`${name}\``, "input_error", {
+          hint: didYouMean(name, known) || `it takes ${listed(known)}`,
+          details: { argument: name },
+        });
+      }
+      for (const step of chainsOf(this.definition).flat()) {
+        if (value !== null && Object.hasOwn(step.declared, name)) checkValue(step.declared[name], value, `\`${name}\``, "input_error");
+      }
+    }
+  }
+
+  /** @param {any[]} values @param {Arguments} args @returns {Promise<any[]>} */
+  async answers(values, args) {
+    const { expand, combine } = this.task;
+    const groups = values.map((value) => (expand ? expand(value, args) : [value]));
+    /** @type {Ready[]} */
+    const ready = [];
+    for (const one of groups.flat()) ready.push(await this.chains.before(one, args));
+    const answers = new Array(ready.length);
+    for (const batch of this.batches(ready)) {
+      const [first] = batch;
+      if (Object.keys(ready[first].frames).length) {
+        const steps = await this.stream(this.chains.framed(ready[first]));
+        answers[first] = await this.chains.after(this.chains.ofStream(steps), ready[first].item);
+        continue;
+      }
+      const outputs = await this.session.run(this.chains.feeds(batch.map((i) => ready[i])));
+      for (const [row, i] of batch.entries()) {
+        answers[i] = await this.chains.after(this.chains.ofOne(outputs, row, batch.length), ready[i].item);
+      }
+    }
+    if (!combine) return answers;
+    let at = 0;
+    return values.map((value, i) => combine(answers.slice(at, (at += groups[i].length)), value, args, this.chains.place));
+  }
+
+  /**
+   * Run a streamed model frame by frame: what it gives as its state is its input for the next frame.
+   *
+   * @param {Record<string, Tensor>[]} frames
+   * @returns {Promise<Record<string, Tensor>[]>} The outputs of each step, without the state.
+   */
+  async stream(frames) {
+    if (this.hasHiddenState) {
+      throw new InferError("the model keeps its state in itself, which a page cannot carry from frame to frame", "unsupported", {
+        hint: "take a variant whose state is in its inputs and outputs, or run it in Python",
+      });
+    }
+    if (this.pairs.size === 0) {
+      throw new InferError("a stream needs to know which output becomes which input", "input_error", {
+        hint: '"state": [{"kind": "pair", "out": "h_out", "in": "h_in"}] in the variant of manifest.json',
+      });
+    }
+    const carried = this.session.inputs.filter(({ name }) => this.pairs.has(name));
+    /** @type {Record<string, Tensor>} */
+    let state = Object.fromEntries(
+      carried.map(({ name, dtype, shape }) => {
+        const dims = shape.map((dim) => (typeof dim === "number" ? dim : 1));
+        return [name, packed(new Array(sizeOf(dims)).fill(0), dtype, dims)];
+      }),
+    );
+    const fed = new Set(this.pairs.values());
+    const found = [];
+    for (const frame of frames) {
+      const outputs = await this.session.run({ ...frame, ...state });
+      state = Object.fromEntries(carried.map(({ name }) => [name, outputs[/** @type {string} */ (this.pairs.get(name))]]));
+      found.push(Object.fromEntries(Object.entries(outputs).filter(([name]) => !fed.has(name))));
+    }
+    return found;
+  }
+
+  /**
+   * Group what can run together: texts of about one length, up to so many tokens in all.
+   *
+   * @param {Ready[]} ready
+   * @returns {number[][]}
+   */
+  batches(ready) {
+    const each = ready.map((_, i) => i);
+    if (!this.chains.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
+    const sizes = ready.map(({ tensors }) => Math.max(0, ...Object.values(tensors).map(({ shape }) => sizeOf(shape))));
+    /** @type {number[][]} */
+    const found = [];
+    /** @type {number[]} */
+    let batch = [];
+    for (const i of each.sort((one, other) => sizes[one] - sizes[other])) {
+      if (batch.length && (batch.length + 1) * sizes[i] > TOKENS) {
+        found.push(batch);
+        batch = [];
+      }
+      batch.push(i);
+    }
+    return batch.length ? [...found, batch] : found;
+  }
+}
+
+/** @param {any} inputs @returns {boolean} Whether these are several raw inputs; a list of numbers is the samples of one sound. */
+function isList(inputs) {
+  return Array.isArray(inputs) && typeof inputs[0] !== "number";
+}

@@ -1,0 +1,68 @@
+/** What a bundle and its model offer to the steps of a pipeline. */
+
+import { InferError } from "../errors.js";
+import { shapeText } from "../tensors.js";
+import { listed } from "./words.js";
+
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+
+export class Place {
+  /**
+   * @param {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read Gives a file of the bundle, checked.
+   * @param {readonly string[]} labels The names of the classes; none where the bundle has none.
+   * @param {readonly TensorSpec[]} inputs
+   * @param {readonly TensorSpec[]} outputs
+   * @param {string} [input] The input that this chain of steps makes; empty for a chain that makes several, and for outputs.
+   */
+  constructor(read, labels, inputs, outputs, input = "") {
+    this.read = read;
+    this.labels = labels;
+    this.inputs = new Map(inputs.map((spec) => [spec.name, spec]));
+    this.outputs = new Map(outputs.map((spec) => [spec.name, spec]));
+    this.input = input;
+  }
+
+  /**
+   * @returns {TensorSpec} That of the input which this chain makes.
+   * @throws {InferError} `manifest_error`: the chain makes several inputs, or the model has none of this name.
+   */
+  spec() {
+    const found = this.inputs.get(this.input);
+    if (found) return found;
+    throw new InferError(
+      `pipeline: the model has no input \`${this.input}\`; its inputs are ${listed([...this.inputs.keys()])}`,
+      "manifest_error",
+      { details: { field: this.input } },
+    );
+  }
+
+  /**
+   * @param {string | null | undefined} name
+   * @param {string} step
+   * @returns {string} The output that a step reads: the one it names, else the model's only one.
+   * @throws {InferError} `manifest_error`: the model has none of this name, or several and the step names none.
+   */
+  output(name, step) {
+    const known = [...this.outputs.keys()];
+    const given = name ?? (known.length === 1 ? known[0] : undefined);
+    if (given !== undefined && this.outputs.has(given)) return given;
+    const said = given === undefined ? "names none" : `names \`${given}\``;
+    throw new InferError(`pipeline: \`${step}\` reads one output and ${said}; the model's are ${listed(known)}`, "manifest_error", {
+      hint: `{"step": "${step}", "tensor": "${known[0] ?? "NAME"}"}`,
+      details: { field: given },
+    });
+  }
+
+  /**
+   * @param {number} index
+   * @returns {string} The name of a class; `LABEL_3` where the bundle has none, as transformers writes it.
+   */
+  label(index) {
+    return this.labels[index] ?? `LABEL_${index}`;
+  }
+}
+
+/** @param {TensorSpec} spec @returns {string} The spec as errors show it. */
+export function specText({ name, dtype, shape }) {
+  return `${name}: ${dtype}${shapeText(shape)}`;
+}

@@ -1,0 +1,107 @@
+/** Tasks whose one input takes several runs of the model, or another form than its text. */
+
+import { InferError } from "../errors.js";
+import { byScore, flat } from "./values.js";
+
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {Record<string, any>} Arguments */
+
+const TEMPLATE = "This example is {}.";
+const MAX_RUNS = 10_000;
+
+/** @param {any[]} answers @returns {any} The answer of the one run. */
+export function only(answers) {
+  return answers[0];
+}
+
+/** @param {any} value @returns {any[]} `{question, context}` as a pair of texts. */
+export function questionAndContext(value) {
+  const { question, context } = value ?? {};
+  if (typeof question !== "string" || typeof context !== "string") {
+    throw new InferError("a question is asked of a context", "input_error", { hint: '{question: "...", context: "..."}' });
+  }
+  return [[question, context]];
+}
+
+/** @param {any} value @param {Arguments} args @returns {any[]} A pair of the text and a hypothesis for each candidate label. */
+export function hypotheses(value, args) {
+  const labels = candidates(args);
+  const template = args.hypothesis_template || TEMPLATE;
+  if (typeof template !== "string" || !template.includes("{}")) {
+    throw new InferError(`\`hypothesis_template\` is ${JSON.stringify(template)}, without {} for the label`, "input_error", { hint: TEMPLATE });
+  }
+  if (typeof value !== "string") {
+    throw new InferError(`a ${typeof value} is not a text`, "input_error", { hint: "give a text, or a list of texts" });
+  }
+  return labels.map((label) => [value, template.split("{}").join(label)]);
+}
+
+/**
+ * The scores of one label are softmaxes of entailment over the labels; with `multi_label` of entailment against
+ * contradiction for each label, as in transformers' `ZeroShotClassificationPipeline`.
+ *
+ * @param {Tensor[]} answers
+ * @param {string} value
+ * @param {Arguments} args
+ * @param {import("./place.js").Place} place
+ * @returns {{sequence: string, labels: string[], scores: number[]}} The best label first.
+ */
+export function byEntailment(answers, value, args, place) {
+  const names = place.labels.map((label) => label.toLowerCase());
+  const entailment = names.findIndex((name) => name.startsWith("entail"));
+  if (entailment < 0) {
+    throw new InferError(`pipeline: the labels ${JSON.stringify(place.labels)} hold no \`entailment\``, "manifest_error", {
+      hint: "convert a model trained on NLI",
+    });
+  }
+  const labels = candidates(args);
+  const logits = answers.map((answer) => flat(answer));
+  /** @type {number[]} */
+  let scores;
+  if (args.multi_label || labels.length === 1) {
+    const found = names.findIndex((name) => name.startsWith("contra"));
+    scores = logits.map((row) => {
+      const other = found >= 0 ? found : entailment ? 0 : row.length - 1;
+      return 1 / (1 + Math.exp(row[other] - row[entailment]));
+    });
+  } else {
+    const highest = logits.reduce((most, row) => Math.max(most, row[entailment]), -Infinity);
+    const powers = logits.map((row) => Math.exp(row[entailment] - highest));
+    const total = powers.reduce((sum, power) => sum + power, 0);
+    scores = powers.map((power) => power / total);
+  }
+  const order = byScore(labels.length, (i) => scores[i]);
+  return { sequence: value, labels: order.map((i) => labels[i]), scores: order.map((i) => scores[i]) };
+}
+
+/** @param {Arguments} args @returns {string[]} */
+function candidates({ candidate_labels: given }) {
+  const labels = typeof given === "string" ? given.split(",").map((label) => label.trim()).filter(Boolean) : given;
+  if (!Array.isArray(labels) || labels.length < 1 || labels.length > MAX_RUNS) {
+    throw new InferError("there are no labels to choose from", "input_error", { hint: '{candidate_labels: ["sport", "politics"]}' });
+  }
+  return labels.map(String);
+}
+
+/** @param {any} value @returns {any[]} A pair of the query and each document. */
+export function queryAndDocuments(value) {
+  const { query, documents } = value ?? {};
+  const isList = Array.isArray(documents) && documents.every((one) => typeof one === "string");
+  if (typeof query !== "string" || !isList || documents.length < 1 || documents.length > MAX_RUNS) {
+    throw new InferError("documents are ranked for a query", "input_error", { hint: '{query: "...", documents: ["...", "..."]}' });
+  }
+  return documents.map((document) => [query, document]);
+}
+
+/**
+ * @param {Tensor[]} answers
+ * @param {any} value
+ * @param {Arguments} args
+ * @returns {{corpus_id: number, score: number, text: string}[]} The best document first, as sentence-transformers' `rank` does.
+ */
+export function byRelevance(answers, value, args) {
+  const scores = answers.map((answer) => flat(answer)[0]);
+  const order = byScore(scores.length, (i) => scores[i]);
+  const found = order.map((i) => ({ corpus_id: i, score: scores[i], text: value.documents[i] }));
+  return found.slice(0, args.top_k || found.length);
+}

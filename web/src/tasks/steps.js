@@ -1,0 +1,92 @@
+/**
+ * The steps of pipelines, each found by its name and fetched when a pipeline first uses it.
+ *
+ * The step `image.resize` is the module `image/resize.js`, and in Python `edge_infer/tasks/image/resize.py`. Its
+ * `prepare(parameters, place)` returns the function that does the work: it takes a value and the `Item` that the value
+ * belongs to, and returns the next value.
+ */
+
+import { InferError } from "../errors.js";
+import { checked, isObject } from "./check-parameters.js";
+import { PARAMETERS } from "./parameters.js";
+import { didYouMean, listed } from "./words.js";
+
+/** @typedef {import("./item.js").Apply} Apply */
+/** @typedef {import("./place.js").Place} Place */
+/** @typedef {import("./parameters.js").Declared} Declared */
+/** @typedef {{prepare: (parameters: any, place: Place) => Apply | Promise<Apply>}} StepModule */
+/**
+ * @typedef {object} Step One step of a definition, checked.
+ * @property {string} name Such as `image.resize`.
+ * @property {Record<string, any>} parameters All of them, the defaults included.
+ * @property {Record<string, Declared>} declared What they may be.
+ */
+
+/** Written out, so that what bundles a page sees every module. @type {Record<string, () => Promise<StepModule>>} */
+const MODULES = {
+  "audio.decode": () => import("./audio/decode.js"),
+  "audio.fit": () => import("./audio/fit.js"),
+  "audio.frame": () => import("./audio/frame.js"),
+  "audio.log_mel": () => import("./audio/log-mel.js"),
+  "audio.normalize": () => import("./audio/normalize.js"),
+  "audio.resample": () => import("./audio/resample.js"),
+  "image.center_crop": () => import("./image/center-crop.js"),
+  "image.decode": () => import("./image/decode.js"),
+  "image.flip_channels": () => import("./image/flip-channels.js"),
+  "image.letterbox": () => import("./image/letterbox.js"),
+  "image.rescale_normalize": () => import("./image/rescale-normalize.js"),
+  "image.resize": () => import("./image/resize.js"),
+  "image.to_tensor": () => import("./image/to-tensor.js"),
+  "post.answer_span": () => import("./post/answer-span.js"),
+  "post.boxes": () => import("./post/boxes.js"),
+  "post.detections": () => import("./post/detections.js"),
+  "post.entities": () => import("./post/entities.js"),
+  "post.fill_mask": () => import("./post/fill-mask.js"),
+  "post.mask": () => import("./post/mask.js"),
+  "post.nms": () => import("./post/nms.js"),
+  "post.normalize": () => import("./post/normalize.js"),
+  "post.pool": () => import("./post/pool.js"),
+  "post.sigmoid": () => import("./post/sigmoid.js"),
+  "post.softmax": () => import("./post/softmax.js"),
+  "post.speech_segments": () => import("./post/speech-segments.js"),
+  "post.tensor": () => import("./post/tensor.js"),
+  "post.top_k": () => import("./post/top-k.js"),
+  "tensor.constant": () => import("./tensor/constant.js"),
+  "tensor.dequantize": () => import("./tensor/dequantize.js"),
+  "tensor.quantize": () => import("./tensor/quantize.js"),
+  "text.tokenize": () => import("./text/tokenize.js"),
+};
+
+/**
+ * Read one step of a manifest.
+ *
+ * @param {unknown} entry
+ * @param {string} where
+ * @returns {Step}
+ * @throws {InferError} `manifest_error`: it is not an object, its name is unknown, or a parameter does not fit.
+ */
+export function readStep(entry, where) {
+  if (!isObject(entry) || typeof entry.step !== "string") {
+    throw new InferError(`${where} has no step's name, expected an object such as {"step": "image.decode"}`, "manifest_error");
+  }
+  const { step: name, ...given } = entry;
+  const known = Object.keys(PARAMETERS);
+  if (!known.includes(name)) {
+    throw new InferError(`${where}: there is no step \`${name}\` in this edge-infer`, "manifest_error", {
+      hint: didYouMean(name, known) || `update edge-infer, or choose from ${listed(known)}`,
+      details: { field: name },
+    });
+  }
+  const declared = PARAMETERS[name];
+  return { name, parameters: checked(given, declared, `${where} \`${name}\``), declared };
+}
+
+/**
+ * @param {Step} step
+ * @param {Place} place What the bundle and the model offer, such as files and labels.
+ * @returns {Promise<Apply>} The function that does the step's work.
+ * @throws {InferError} `manifest_error`: the bundle or the model lacks what the step needs.
+ */
+export async function prepareStep({ name, parameters }, place) {
+  return (await MODULES[name]()).prepare(parameters, place);
+}

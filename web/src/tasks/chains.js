@@ -48,7 +48,8 @@ export class Chains {
    * @throws {InferError} `manifest_error`: the definition does not fit the model or the bundle.
    */
   static async prepared(definition, model, states) {
-    const place = (/** @type {string} */ name) => new Place(model.read, model.labels, model.inputs, model.outputs, name);
+    const read = (/** @type {string} */ path) => model.read(path);
+    const place = (/** @type {string} */ name) => new Place(read, model.labels, model.inputs, model.outputs, name);
     const known = model.inputs.map(({ name }) => name);
     /** @type {Map<string, number>} */
     const pads = new Map();

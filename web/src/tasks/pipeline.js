@@ -109,7 +109,7 @@ class Work {
         });
       }
       for (const step of chainsOf(this.definition).flat()) {
-        if (value !== null && Object.hasOwn(step.declared, name)) checkValue(step.declared[name], value, `\`${name}\``, "input_error");
+        if (value !== null && step.declared[name]?.argument) checkValue(step.declared[name], value, `\`${name}\``, "input_error");
       }
     }
   }

@@ -112,16 +112,28 @@ export function resized(image, width, height, name, order) {
 /** @param {Image} image @param {number} width @param {number} height @returns {Image} */
 function nearest(image, width, height) {
   const { channels } = image;
-  const columns = Int32Array.from({ length: width }, (_, x) => Math.trunc((x + 0.5) * (image.width / width)));
+  const [columns, lines] = [nearestPlaces(image.width, width), nearestPlaces(image.height, height)];
   const data = new Uint8Array(width * height * channels);
   let at = 0;
   for (let y = 0; y < height; y++) {
-    const line = Math.trunc((y + 0.5) * (image.height / height)) * image.width;
+    const line = lines[y] * image.width;
     for (let x = 0; x < width; x++) {
       for (let channel = 0; channel < channels; channel++) data[at++] = image.data[(line + columns[x]) * channels + channel];
     }
   }
   return { data, width, height, channels };
+}
+
+/**
+ * @param {number} old
+ * @param {number} size
+ * @returns {Int32Array} The old place of each new one; Pillow adds up the steps (src/libImaging/Geometry.c), and so does this.
+ */
+function nearestPlaces(old, size) {
+  const step = old / size;
+  const places = new Int32Array(size);
+  for (let i = 0, at = step * 0.5; i < size; i++, at += step) places[i] = Math.min(Math.trunc(at), old - 1);
+  return places;
 }
 
 /** @param {number} total @returns {number} */

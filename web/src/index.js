@@ -99,7 +99,8 @@ export async function load(url, options = {}) {
   }
 }
 
-/** @typedef {import("./tasks/pipeline.js").Pipeline} Pipeline */
+/** @typedef {SessionOptions & {task?: string}} PipelineOptions What `load` takes, and the task that the bundle must have. */
+/** @typedef {import("./tasks/pipeline.js").Answering & {session: Session}} Pipeline A function that answers, and the model in it. */
 
 /**
  * Load a model with all that stands before and after it, as its manifest says in `task` and `pipeline`.
@@ -108,41 +109,26 @@ export async function load(url, options = {}) {
  *     const [best] = await classify("cat.jpg", { top_k: 1 });
  *     console.log(best.label, best.score);
  *
- * @overload
- * @param {URL | string} url What `load` takes.
- * @param {SessionOptions & {task?: string}} [options] What `load` takes, and the task that the bundle must have.
+ * @param {URL | string} url What `load` takes; or the name of a task, and the address second, as in transformers.js.
+ * @param {URL | string | PipelineOptions} [options] The options, or the address.
+ * @param {PipelineOptions} [more] The options where the address is second.
  * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task.
  * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
  *   it says is wrong, or does not fit the model. `input_error`: it is for another task. And what `load` throws.
  */
-/**
- * As in transformers.js, the name of the task may come first.
- *
- * @overload
- * @param {string} task Such as `image-classification`.
- * @param {URL | string} url
- * @param {SessionOptions} [options]
- * @returns {Promise<Pipeline>}
- */
-/**
- * @param {URL | string} first
- * @param {URL | string | (SessionOptions & {task?: string})} [second]
- * @param {SessionOptions & {task?: string}} [third]
- * @returns {Promise<Pipeline>}
- */
-export async function pipeline(first, second = {}, third = {}) {
-  const isTaskFirst = typeof second === "string" || second instanceof URL;
-  const { task: given, ...options } = isTaskFirst ? third : second;
+export async function pipeline(url, options = {}, more = {}) {
+  const isTaskFirst = typeof options === "string" || options instanceof URL;
+  const { task: given, ...loading } = isTaskFirst ? more : options;
   if (isTaskFirst && given !== undefined) {
     throw new InferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
   }
-  const task = isTaskFirst ? String(first) : given;
+  const task = isTaskFirst ? String(url) : given;
   const fetched = import("./tasks/pipeline.js");
   fetched.catch(() => {}); // told where it is awaited
   if (task !== undefined) (await fetched).checkTask(task);
-  const session = await load(isTaskFirst ? second : first, options);
+  const session = await load(isTaskFirst ? options : url, loading);
   try {
-    return await (await fetched).pipelineOf(session, task);
+    return Object.assign(await (await fetched).pipelineOf(session, task), { session });
   } catch (error) {
     await session.dispose();
     throw error;

@@ -16,13 +16,11 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   dispose: () => Promise<void>}} Runnable A session. */
-/** @typedef {((inputs: any, args?: Arguments) => Promise<any>) & Parts} Pipeline A function that answers. */
+/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
  * @property {string} task What it is for, such as `object-detection`.
  * @property {readonly string[]} labels The names of the classes; empty where there are none.
- * @property {import("./definition.js").Definition} definition The steps.
- * @property {Runnable} session The model.
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
  */
 
@@ -36,7 +34,7 @@ const TOKENS = 512;
  *
  * @param {Runnable} session
  * @param {string} [task] The task that the bundle must have; whatever it is unless given.
- * @returns {Promise<Pipeline>}
+ * @returns {Promise<Answering>}
  * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
  *   it says is wrong, or does not fit the model. `input_error`: it is for another task.
  */
@@ -54,9 +52,9 @@ export async function pipelineOf(session, task) {
   const state = variants.find(({ id }) => id === session.report().variant)?.state ?? [];
   const states = new Set(variants.flatMap((one) => one.state ?? []).flatMap((one) => (one.kind === "pair" ? [/** @type {string} */ (one.in)] : [])));
   const work = new Work(session, definition, await Chains.prepared(definition, session, states), state);
-  const call = /** @type {Pipeline} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
+  const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
-  Object.assign(call, { task: definition.task, labels: session.labels, definition, session, dispose });
+  Object.assign(call, { task: definition.task, labels: session.labels, dispose });
   if (Symbol.asyncDispose) Object.assign(call, { [Symbol.asyncDispose]: dispose });
   return call;
 }

@@ -25,6 +25,8 @@ export class Item {
     this.geometry = [];
     /** The tokens of a text. @type {import("./text/encoding.js").Encoding | null} */
     this.encoding = null;
+    /** The token of an id, as the vocabulary spells it. @type {(number: number) => string} */
+    this.tokenOf = String;
     /** The text, or the first of a pair. */
     this.text = "";
     /** The second text of a pair. @type {string | null} */

@@ -19,7 +19,7 @@ export function prepare({ tensor, aggregation_strategy, ignore }, place) {
   const read = reader(tensor, place, "post.entities");
   return (value, item) => {
     const { encoding } = item;
-    if (!encoding?.offsets || !encoding.tokens) {
+    if (!encoding?.offsets) {
       throw new InferError("pipeline: `post.entities` needs the places of tokens", "manifest_error", {
         hint: 'give the step text.tokenize "offsets": true',
       });
@@ -30,7 +30,7 @@ export function prepare({ tensor, aggregation_strategy, ignore }, place) {
       if (encoding.specialTokensMask[index]) continue;
       const label = best(scores);
       const [start, end] = encoding.offsets[index];
-      found.push({ entity: place.label(label), score: scores[label], index, word: encoding.tokens[index], start, end });
+      found.push({ entity: place.label(label), score: scores[label], index, word: item.tokenOf(encoding.ids[index]), start, end });
     }
     if (item.argument("aggregation_strategy", aggregation_strategy) === "none") return found.filter(({ entity }) => entity !== ignore);
     return grouped(found, item.text).filter(({ entity_group }) => entity_group !== ignore);

@@ -1,6 +1,7 @@
 /** Added tokens: texts such as `[MASK]` that are found before anything else is done to a text. As `added_tokens.py`. */
 
 import { unsupported } from "./definition.js";
+import { cut } from "./pre-tokenizers.js";
 import { members } from "./unicode-table.js";
 
 /** @typedef {import("./pre-tokenizers.js").Piece} Piece */
@@ -87,17 +88,18 @@ export class Matcher {
   }
 
   /** @param {Piece} piece @returns {Generator<[number | null, Piece]>} Each part with its id, null between tokens. */
-  *split({ text, isFirst }) {
+  *split(piece) {
+    const { text } = piece;
     let at = 0;
     for (let [start, end, token] of this.#find(text)) {
       const next = end < text.length ? String.fromCodePoint(text.codePointAt(end) ?? 0) : "";
       if (token.isWord && ((start && isLetter(before(text, start))) || (next && isLetter(next)))) continue;
       while (token.takesLeft && start > at && isWhite(text[start - 1])) start -= 1;
       while (token.takesRight && end < text.length && isWhite(text[end])) end += 1;
-      if (at < start) yield [null, { text: text.slice(at, start), isFirst: isFirst && at === 0 }];
-      yield [token.number, { text: text.slice(start, end), isFirst: false }];
+      if (at < start) yield [null, cut(piece, at, start)];
+      yield [token.number, { ...cut(piece, start, end), isFirst: false }];
       at = end;
     }
-    if (at < text.length) yield [null, { text: text.slice(at), isFirst: isFirst && at === 0 }];
+    if (at < text.length) yield [null, cut(piece, at, text.length)];
   }
 }

@@ -6,6 +6,8 @@ let others = 256;
 export const CHARACTERS = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : others++));
 /** The byte of each character. */
 export const BYTES = new Map(CHARACTERS.map((character, byte) => [character, byte]));
+/** The character of the byte that is a space: `Ġ`. */
+export const SPACE = CHARACTERS[32];
 const encoder = new TextEncoder();
 
 /** @param {string} text @returns {string} Each byte of the text in UTF-8 as its character. */

@@ -6,11 +6,15 @@ import { isAscii, members } from "./unicode-table.js";
 const [HAS_LEAF, WIDE, LABEL, VALUE] = [0x100, 0x200, 0x800000ff, 0x7fffffff];
 const encoder = new TextEncoder();
 
-/** @param {import("./definition.js").Part} part @returns {(text: string) => string} */
-export function characterMap(part) {
+/** @typedef {[character: string, change: number]} Change A new character: 1 where it is inserted, 0 where it stands for the next old one,
+ *   -n where it stands for that and the n behind it are gone. */
+/** @typedef {{find: (text: string) => string | null, isPlain: (text: string) => boolean}} CharacterMap What replaces a text, and whether nothing in one is replaced. */
+
+/** @param {import("./definition.js").Part} part @returns {CharacterMap | null} */
+function readMap(part) {
   const where = `\`${part.where}.precompiled_charsmap\``;
   const written = part.text("precompiled_charsmap", "");
-  if (!written) return (text) => text;
+  if (!written) return null;
   /** @type {Uint8Array<ArrayBuffer>} */
   let data;
   try {
@@ -20,8 +24,46 @@ export function characterMap(part) {
   }
   const find = lookUp(data, where);
   const changing = Array.from({ length: 128 }, (_, code) => String.fromCharCode(code)).filter((one) => find(one) !== null);
+  return { find, isPlain: (text) => isAscii(text) && !changing.some((one) => text.includes(one)) };
+}
+
+/** @param {import("./definition.js").Part} part @returns {(text: string) => Change[] | null} What becomes of a text's characters; null where nothing does. */
+export function characterChanges(part) {
+  const map = readMap(part);
   return (text) => {
-    if (isAscii(text) && !changing.some((one) => text.includes(one))) return text;
+    if (!map || map.isPlain(text)) return null;
+    /** @type {Change[]} */
+    const changes = [];
+    const replace = (/** @type {number} */ old, /** @type {string} */ written) => {
+      const characters = Array.from(written);
+      const inserted = characters.length - old;
+      characters.forEach((one, index) => changes.push([one, index >= old ? 1 : 0]));
+      const last = changes.at(-1);
+      if (inserted < 0 && last) last[1] += inserted;
+    };
+    for (const grapheme of graphemes(text)) {
+      const whole = encoder.encode(grapheme).length < 6 ? map.find(grapheme) : null;
+      if (whole !== null) {
+        replace(Array.from(grapheme).length, whole);
+        continue;
+      }
+      for (const one of grapheme) {
+        const written = map.find(one);
+        if (written === null) changes.push([one, 0]);
+        else replace(1, written);
+      }
+    }
+    return changes;
+  };
+}
+
+/** @param {import("./definition.js").Part} part @returns {(text: string) => string} */
+export function characterMap(part) {
+  const map = readMap(part);
+  if (!map) return (text) => text;
+  const { find, isPlain } = map;
+  return (text) => {
+    if (isPlain(text)) return text;
     let found = "";
     for (const grapheme of graphemes(text)) {
       const whole = encoder.encode(grapheme).length < 6 ? find(grapheme) : null;

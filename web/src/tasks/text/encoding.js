@@ -1,17 +1,25 @@
 /** What a text becomes, and how long it may and must be. The same as `encoding.py`, `length.py`, `post_processors.py`. */
 
 import { InferError } from "../../errors.js";
+import { SPACE } from "./byte-alphabet.js";
 import { isId, malformed, unsupported } from "./definition.js";
+import { members } from "./unicode-table.js";
 
 /** @typedef {import("./definition.js").Part} Part */
+/** @typedef {import("./patterns.js").Span} Span */
+/**
+ * @typedef {object} Tokens Those of one text alone.
+ * @property {number[]} ids
+ * @property {Span[]} [offsets]
+ * @property {Map<number, string>} [spellings] What an added token was in the text, by its place: white space beside it may belong to it.
+ */
 /**
  * @typedef {object} Encoding All lists have one entry for each token.
  * @property {number[]} ids
  * @property {number[]} typeIds 0, or 1 for the tokens of the second text, as the template says.
  * @property {number[]} attentionMask 1, or 0 where a token only fills the length.
  * @property {number[]} specialTokensMask 1 where the template put a token there or it fills the length.
- * @property {[start: number, end: number][]} [offsets] Where each token is in its text, in UTF-16 units.
- * @property {string[]} [tokens] The tokens as the vocabulary spells them.
+ * @property {Span[]} [offsets] Where each token is in its text, in UTF-16 units; `[0, 0]` for one that stands for no text. Where asked for.
  */
 /**
  * @typedef {object} Truncation
@@ -69,10 +77,10 @@ export function readPadding(part) {
 }
 
 /**
- * @param {number[][]} texts The ids of one text or of two.
+ * @param {Tokens[]} texts One text or two.
  * @param {Truncation} how
  * @param {number} added How many tokens the template adds.
- * @returns {number[][]}
+ * @returns {Tokens[]}
  */
 export function truncate(texts, how, added) {
   const { maxLength, strategy = "longest_first", side = "right" } = how;
@@ -80,7 +88,7 @@ export function truncate(texts, how, added) {
   if (!STRATEGIES.includes(strategy) || !SIDES.includes(side)) throw wrong(`no such strategy \`${strategy}\` or side \`${side}\``);
   const room = maxLength - added;
   if (room < 0) throw wrong(`maxLength ${maxLength} is less than the ${added} tokens that the template adds`, "raise it");
-  const lengths = texts.map((one) => one.length);
+  const lengths = texts.map((one) => one.ids.length);
   const excess = lengths.reduce((sum, one) => sum + one, 0) - room;
   let rooms = lengths;
   if (room === 0) {
@@ -92,7 +100,16 @@ export function truncate(texts, how, added) {
     if ((lengths[at] ?? 0) <= excess) throw wrong(`the text to cut has ${lengths[at] ?? 0} tokens: too few to cut ${excess} off`, "strategy longest_first cuts both");
     rooms = lengths.map((one, index) => (index === at ? one - excess : one));
   }
-  return texts.map((ids, index) => (side === "right" ? ids.slice(0, rooms[index]) : ids.slice(Math.max(ids.length - rooms[index], 0))));
+  return texts.map((one, index) => {
+    const start = side === "right" ? 0 : Math.max(one.ids.length - rooms[index], 0);
+    return sliced(one, start, side === "right" ? Math.min(rooms[index], one.ids.length) : one.ids.length);
+  });
+}
+
+/** @param {Tokens} tokens @param {number} start @param {number} end @returns {Tokens} */
+function sliced({ ids, offsets, spellings = new Map() }, start, end) {
+  const kept = [...spellings].flatMap(([at, text]) => (at >= start && at < end ? [/** @type {[number, string]} */ ([at - start, text])] : []));
+  return { ids: ids.slice(start, end), offsets: offsets?.slice(start, end), spellings: new Map(kept) };
 }
 
 /** @param {number} first @param {number} second @param {number} room */
@@ -117,7 +134,8 @@ export function pad(encodings, how) {
   for (const one of encodings) {
     const count = target - one.ids.length;
     if (count <= 0) continue;
-    const fill = (/** @type {number[]} */ values, /** @type {number} */ value) => {
+    /** @template T @param {T[]} values @param {T} value @returns {T[]} */
+    const fill = (values, value) => {
       const more = new Array(count).fill(value);
       return side === "right" ? values.concat(more) : more.concat(values);
     };
@@ -125,6 +143,7 @@ export function pad(encodings, how) {
     one.typeIds = fill(one.typeIds, padTypeId);
     one.specialTokensMask = fill(one.specialTokensMask, 1);
     one.attentionMask = fill(one.attentionMask, 0);
+    if (one.offsets) one.offsets = fill(one.offsets, [0, 0]);
   }
 }
 
@@ -138,8 +157,17 @@ export class PostProcessor {
   /** @type {[Item[], Item[]]} */
   #templates = [[given(0, 0)], [given(0, 0), given(1, 1)]];
 
-  /** @param {Part | null} part */
-  constructor(part) {
+  /** For each that trims offsets, whether the first token was given a space. @type {boolean[]} */
+  #trims = [];
+  #name;
+
+  /** @param {Part | null} part @param {(number: number) => string | null} name Gives the token of an id. */
+  constructor(part, name) {
+    this.#name = name;
+    for (const one of flat(part)) {
+      const canTrim = one.kind === "ByteLevel" || one.kind === "RobertaProcessing";
+      if (canTrim && one.flag("trim_offsets", true)) this.#trims.push(one.flag("add_prefix_space", true));
+    }
     const templates = flat(part).filter((one) => one.kind !== "ByteLevel");
     if (part && templates.length > 1) throw unsupported(`\`${part.where}\``, "more than one template");
     if (templates.length) this.#templates = read(templates[0]);
@@ -150,13 +178,41 @@ export class PostProcessor {
     return this.#templates[Number(isPair)].reduce((sum, one) => sum + one.ids.length, 0);
   }
 
-  /** @param {number[][]} texts @param {boolean} addSpecialTokens @returns {Encoding} */
+  /**
+   * Take the spaces that a token begins and ends with out of its offsets, where the file asks for it. A single one in front of
+   * a text may be there only because the tokenizer put it there.
+   *
+   * @param {Tokens} tokens Changed in place.
+   */
+  #trim({ ids, offsets, spellings }) {
+    if (!offsets) return;
+    for (const hasSpace of this.#trims) {
+      ids.forEach((number, index) => {
+        let [start, end] = offsets[index];
+        const spelling = spellings?.get(index) ?? this.#name(number) ?? "";
+        let leading = spaces(spelling);
+        const trailing = spaces([...spelling].reverse().join(""));
+        if (leading === 1 && hasSpace && (index === 0 || start === 0)) leading = 0;
+        start = Math.min(start + leading, end);
+        if (trailing && end >= trailing) end = Math.max(end - trailing, start);
+        offsets[index] = [start, end];
+      });
+    }
+  }
+
+  /** @param {Tokens[]} texts @param {boolean} addSpecialTokens @returns {Encoding} */
   join(texts, addSpecialTokens) {
+    for (const one of texts) this.#trim(one);
     /** @type {Encoding} */
     const found = { ids: [], typeIds: [], attentionMask: [], specialTokensMask: [] };
+    /** @type {Span[] | undefined} */
+    const offsets = texts[0].offsets && [];
+    if (offsets) found.offsets = offsets;
     for (const item of this.#templates[texts.length - 1]) {
       if (item.text === null && !addSpecialTokens) continue;
-      for (const id of item.text === null ? item.ids : texts[item.text]) {
+      const given = item.text === null ? undefined : texts[item.text];
+      for (const [at, id] of (given?.ids ?? item.ids).entries()) {
+        offsets?.push(given?.offsets?.[at] ?? [0, 0]);
         found.ids.push(id);
         found.typeIds.push(item.typeId);
         found.specialTokensMask.push(item.text === null ? 1 : 0);
@@ -165,6 +221,15 @@ export class PostProcessor {
     }
     return found;
   }
+}
+
+const isWhite = members("space");
+
+/** @param {string} token @returns {number} How many spaces it begins with; `Ġ` is the one of byte-level vocabularies. */
+function spaces(token) {
+  let count = 0;
+  while (count < token.length && (token[count] === SPACE || isWhite(token[count]))) count += 1;
+  return count;
 }
 
 /** @param {Part | null} part @returns {Part[]} */

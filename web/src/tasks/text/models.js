@@ -4,11 +4,14 @@ import { InferError } from "../../errors.js";
 import { malformed, unsupported } from "./definition.js";
 
 /** @typedef {import("./definition.js").Part} Part */
+/** @typedef {[start: number, end: number]} Place */
+/** @typedef {[number: number, start: number, end: number]} Token An id, and where in the word it is, in UTF-16 units. */
 /**
  * @typedef {object} Model
  * @property {Map<string, number>} vocabulary
  * @property {RegExp | null} cut What a long word may be cut by beforehand without changing its tokens.
  * @property {(word: string) => number[]} split
+ * @property {(word: string) => Token[]} places The same tokens, each with its place in the word.
  */
 
 const MAX_WORD = 1_000_000;
@@ -60,15 +63,12 @@ function asBytes(bytes, text) {
 function wordLevel(part) {
   const vocabulary = part.vocabulary("vocab");
   const unknown = vocabulary.get(part.text("unk_token", "<unk>"));
-  return {
-    vocabulary,
-    cut: null,
-    split: (word) => {
-      const found = vocabulary.get(word) ?? unknown;
-      if (found === undefined) throw cannotWrite(word);
-      return [found];
-    },
+  const find = (/** @type {string} */ word) => {
+    const found = vocabulary.get(word) ?? unknown;
+    if (found === undefined) throw cannotWrite(word);
+    return found;
   };
+  return { vocabulary, cut: null, split: (word) => [find(word)], places: (word) => [[find(word), 0, word.length]] };
 }
 
 /** @param {Part} part @returns {Model} */
@@ -80,30 +80,28 @@ function wordPiece(part) {
   if (limit > MAX_LIMIT) throw unsupported(`\`${part.where}.max_input_chars_per_word\``, `${limit}`);
   let longest = 0;
   for (const token of vocabulary.keys()) longest = Math.max(longest, token.length);
-  return {
-    vocabulary,
-    cut: null,
-    split: (word) => {
-      const isShort = word.length <= limit || Array.from(word).length <= limit;
-      /** @type {number[]} */
-      const found = [];
-      let start = 0;
-      while (isShort && start < word.length) {
-        let end = Math.min(word.length, start + longest);
-        let number;
-        for (; end > start; end -= 1) {
-          number = vocabulary.get(start ? prefix + word.slice(start, end) : word.slice(0, end));
-          if (number !== undefined) break;
-        }
-        if (number === undefined) break;
-        found.push(number);
-        start = end;
+  /** @param {string} word @returns {Token[]} */
+  const places = (word) => {
+    const isShort = word.length <= limit || Array.from(word).length <= limit;
+    /** @type {Token[]} */
+    const found = [];
+    let start = 0;
+    while (isShort && start < word.length) {
+      let end = Math.min(word.length, start + longest);
+      let number;
+      for (; end > start; end -= 1) {
+        number = vocabulary.get(start ? prefix + word.slice(start, end) : word.slice(0, end));
+        if (number !== undefined) break;
       }
-      if (isShort && start === word.length) return found;
-      if (unknown === undefined) throw cannotWrite(word);
-      return [unknown];
-    },
+      if (number === undefined) break;
+      found.push([number, start, end]);
+      start = end;
+    }
+    if (isShort && start === word.length) return found;
+    if (unknown === undefined) throw cannotWrite(word);
+    return [[unknown, 0, word.length]];
   };
+  return { vocabulary, cut: null, split: (word) => places(word).map(([number]) => number), places };
 }
 
 /** @param {Part} part @returns {Model} */
@@ -136,33 +134,79 @@ function bpe(part) {
     made.push(both);
   });
 
-  /** @param {string} word @returns {number[]} The tokens of single characters. */
-  const single = (word) => {
+  /** @param {string} word @param {Place[]} [places] Where to write the place of each. @returns {number[]} The tokens of single characters. */
+  const single = (word, places) => {
     const characters = Array.from(word);
     /** @type {number[]} */
     const found = [];
     let isPending = false;
+    /** Where the unknown token is that waits. @type {Place} */
+    let waiting = [0, 0];
+    let isInOrder = true;
+    let end = 0;
     characters.forEach((character, index) => {
       const written = (index ? prefix : "") + character + (index === characters.length - 1 ? suffix : "");
       const number = vocabulary.get(written);
       const fallen = number === undefined ? asBytes(bytes, written) : null;
+      const start = end;
+      end += character.length;
       if (number !== undefined) {
-        if (isPending) found.push(/** @type {number} */ (unknown));
+        if (isPending) {
+          found.push(/** @type {number} */ (unknown));
+          places?.push(waiting);
+        }
         isPending = false;
         found.push(number);
+        places?.push([start, end]);
       } else if (fallen) {
         found.push(...fallen);
+        for (let i = 0; places && i < fallen.length; i++) places.push([start, end]);
+        isInOrder &&= !isPending;
       } else if (unknown !== undefined) {
-        if (isPending && !isFused) found.push(unknown);
+        if (isPending && !isFused) {
+          found.push(unknown);
+          places?.push(waiting);
+        }
+        waiting = isPending && isFused ? [waiting[0], end] : [start, end];
         isPending = true;
+      } else {
+        isInOrder = false;
       }
     });
-    if (isPending) found.push(/** @type {number} */ (unknown));
+    if (isPending) {
+      found.push(/** @type {number} */ (unknown));
+      places?.push(waiting);
+    }
+    if (places && !isInOrder) count(word, found, places);
     return found;
   };
 
-  /** @param {number[]} ids @returns {number[]} */
-  const join = (ids) => {
+  /**
+   * Place tokens as the package does: one behind the other, by the bytes of their text. That is not where they are in the
+   * word if a character before them is in no token, or if an unknown one comes behind the bytes of the next character.
+   *
+   * @param {string} word
+   * @param {number[]} ids
+   * @param {Place[]} places
+   */
+  const count = (word, ids, places) => {
+    /** The character of each byte. @type {Place[]} */
+    const owners = [];
+    let start = 0;
+    for (const character of word) {
+      for (let i = encoder.encode(character).length; i > 0; i--) owners.push([start, start + character.length]);
+      start += character.length;
+    }
+    let at = 0;
+    ids.forEach((number, i) => {
+      const size = bytes?.includes(number) ? 1 : encoder.encode(word.slice(...places[i])).length;
+      places[i] = [owners[at][0], owners[at + size - 1][1]];
+      at += size;
+    });
+  };
+
+  /** @param {number[]} ids @param {Place[]} [places] @returns {number[]} */
+  const join = (ids, places) => {
     while (ids.length > 1) {
       let [best, at] = [Infinity, 0];
       for (let index = 1; index < ids.length; index += 1) {
@@ -171,8 +215,21 @@ function bpe(part) {
       }
       if (best === Infinity) break;
       ids.splice(at - 1, 2, made[best]);
+      places?.splice(at - 1, 2, [places[at - 1][0], places[at][1]]);
     }
     return ids;
+  };
+
+  /** @param {string} word @param {Place[]} [places] @returns {number[]} */
+  const cutWord = (word, places) => {
+    const whole = isWhole ? vocabulary.get(word) : undefined;
+    if (whole !== undefined) {
+      places?.push([0, word.length]);
+      return [whole];
+    }
+    checkLength(word);
+    const ids = single(word, places);
+    return ids.length < 48 ? join(ids, places) : joinByQueue(ids, ranks, made, width, places);
   };
 
   const canCut =
@@ -180,12 +237,11 @@ function bpe(part) {
   return {
     vocabulary,
     cut: canCut ? /▁+[^▁]*|[^▁]+/g : null,
-    split: (word) => {
-      const whole = isWhole ? vocabulary.get(word) : undefined;
-      if (whole !== undefined) return [whole];
-      checkLength(word);
-      const ids = single(word);
-      return ids.length < 48 ? join(ids) : joinByQueue(ids, ranks, made, width);
+    split: (word) => cutWord(word),
+    places: (word) => {
+      /** @type {Place[]} */
+      const places = [];
+      return cutWord(word, places).map((number, i) => [number, ...places[i]]);
     },
   };
 }
@@ -197,9 +253,10 @@ function bpe(part) {
  * @param {Map<number, number>} ranks
  * @param {number[]} made
  * @param {number} width
+ * @param {Place[]} [places] Where each is, changed in place.
  * @returns {number[]}
  */
-function joinByQueue(ids, ranks, made, width) {
+function joinByQueue(ids, ranks, made, width, places) {
   const count = ids.length;
   const following = Int32Array.from(ids, (_, at) => (at + 1 < count ? at + 1 : -1));
   const previous = Int32Array.from(ids, (_, at) => at - 1);
@@ -219,6 +276,7 @@ function joinByQueue(ids, ranks, made, width) {
     if (behind < 0 || ids[at] < 0 || rankAt(at) !== rank) continue; // one of the two was joined with another since
     ids[at] = made[rank];
     ids[behind] = -1;
+    if (places) places[at] = [places[at][0], places[behind][1]];
     following[at] = following[behind];
     if (following[at] >= 0) {
       previous[following[at]] = at;
@@ -226,6 +284,7 @@ function joinByQueue(ids, ranks, made, width) {
     }
     if (previous[at] >= 0) offer(previous[at]);
   }
+  if (places) places.splice(0, places.length, ...places.filter((_, at) => ids[at] >= 0));
   return ids.filter((one) => one >= 0);
 }
 
@@ -332,22 +391,20 @@ function unigram(part) {
     return parts.reverse();
   };
 
-  return {
-    vocabulary,
-    cut: null,
-    split: (word) => {
-      checkLength(word);
-      return bestParts(word).flatMap(([start, end]) => {
-        const text = word.slice(start, end);
-        const number = vocabulary.get(text);
-        if (number !== undefined) return [number];
-        const fallen = asBytes(bytes, text);
-        if (fallen) return fallen;
-        if (unknown === null) throw cannotWrite(text);
-        return [unknown];
+  /** @param {string} word @returns {Token[]} */
+  const places = (word) => {
+    checkLength(word);
+    return bestParts(word).flatMap(([start, end]) => {
+      const text = word.slice(start, end);
+      const number = vocabulary.get(text);
+      const numbers = number !== undefined ? [number] : (asBytes(bytes, text) ?? [unknown]);
+      return numbers.map((one) => {
+        if (one === null) throw cannotWrite(text);
+        return /** @type {Token} */ ([one, start, end]);
       });
-    },
+    });
   };
+  return { vocabulary, cut: null, split: (word) => places(word).map(([number]) => number), places };
 }
 
 /** @typedef {{number: number, score: number, children: Map<number, Node> | null}} Node */

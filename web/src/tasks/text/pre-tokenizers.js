@@ -1,5 +1,6 @@
 /** The pre-tokenizers: each cuts a text into words. The same as `pre_tokenizers.py`. */
 
+import { bytesAsCharacters } from "./alignment.js";
 import { toCharacters } from "./byte-alphabet.js";
 import { malformed } from "./definition.js";
 import { GPT2, literals, pattern, readPattern } from "./patterns.js";
@@ -7,7 +8,8 @@ import { complement, set, union, writeClass } from "./unicode-table.js";
 
 /** @typedef {import("./definition.js").Part} Part */
 /** @typedef {import("./patterns.js").Span} Span */
-/** @typedef {{text: string, isFirst: boolean}} Piece A part of a text, and whether it begins where the text begins. */
+/** @typedef {{text: string, isFirst: boolean, spans?: Span[]}} Piece A part of a text, whether it begins where the text begins, and
+ *   where in the given text each of its units comes from, where that is asked for. */
 /** @typedef {(pieces: Piece[]) => Piece[]} PreTokenizer */
 
 const BEHAVIOURS = ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"];
@@ -69,13 +71,18 @@ function splitting(find, behaviour, isInverted = false) {
   return (pieces) => {
     /** @type {Piece[]} */
     const found = [];
-    for (const { text, isFirst } of pieces) {
-      for (const [start, end] of parts(find(text), text.length, behaviour, isInverted)) {
-        if (start < end) found.push({ text: text.slice(start, end), isFirst: isFirst && start === 0 });
+    for (const piece of pieces) {
+      for (const [start, end] of parts(find(piece.text), piece.text.length, behaviour, isInverted)) {
+        if (start < end) found.push(cut(piece, start, end));
       }
     }
     return found;
   };
+}
+
+/** @param {Piece} piece @param {number} start @param {number} end @returns {Piece} A part of it. */
+export function cut({ text, isFirst, spans }, start, end) {
+  return { text: text.slice(start, end), isFirst: isFirst && start === 0, spans: spans?.slice(start, end) };
 }
 
 /** @param {Span[]} delimiters @param {number} length @param {string} behaviour @param {boolean} isInverted @returns {Span[]} */
@@ -117,9 +124,11 @@ function oneOf(name) {
 /** @param {RegExp} word @returns {PreTokenizer} Keeps only the matches. */
 function wordsOf(word) {
   return (pieces) =>
-    pieces.flatMap(({ text, isFirst }) =>
-      (text.match(word) ?? []).map((found, index) => ({ text: found, isFirst: isFirst && index === 0 && text.startsWith(found) })),
-    );
+    pieces.flatMap((piece) => {
+      const { text, isFirst, spans } = piece;
+      if (spans) return Array.from(text.matchAll(word), (found) => cut(piece, found.index, found.index + found[0].length));
+      return (text.match(word) ?? []).map((found, index) => ({ text: found, isFirst: isFirst && index === 0 && text.startsWith(found) }));
+    });
 }
 
 /** @param {Part} part @returns {PreTokenizer} */
@@ -128,13 +137,17 @@ function bytes(part) {
   const words = part.flag("use_regex", true) ? splitting(pattern(GPT2, part.where), "isolated") : null;
   return (pieces) => {
     const begun = isSpaced ? pieces.map((one) => begin(one, " ")) : pieces;
-    return (words ? words(begun) : begun).map(({ text, isFirst }) => ({ text: toCharacters(text), isFirst }));
+    return (words ? words(begun) : begun).map(({ text, isFirst, spans }) =>
+      spans ? { ...bytesAsCharacters({ text, spans }), isFirst } : { text: toCharacters(text), isFirst },
+    );
   };
 }
 
 /** @param {Piece} piece @param {string} character @returns {Piece} */
 function begin(piece, character) {
-  return !piece.text || piece.text.startsWith(character) ? piece : { text: character + piece.text, isFirst: piece.isFirst };
+  const { text, isFirst, spans } = piece;
+  if (!text || text.startsWith(character)) return piece;
+  return { text: character + text, isFirst, spans: spans && [...new Array(character.length).fill(spans[0]), ...spans] };
 }
 
 /** @param {Part} part @param {string} key @param {string} [missing] */
@@ -157,14 +170,20 @@ export function replacement(part) {
 /** @param {Part} part @returns {PreTokenizer} */
 function metaspace(part) {
   const [mark, scheme, isSplit] = [replacement(part), prependScheme(part), part.flag("split", true)];
+  const marked = splitting((text) => literals(text, mark), "merged_with_next");
   return (pieces) => {
     /** @type {Piece[]} */
     const found = [];
-    for (const { text, isFirst } of pieces) {
-      let piece = { text: text.replaceAll(" ", mark), isFirst };
+    for (const { text, isFirst, spans } of pieces) {
+      /** @type {Piece} */
+      let piece = { text: text.replaceAll(" ", mark), isFirst, spans };
       if (scheme === "always" || (scheme === "first" && isFirst)) piece = begin(piece, mark);
       if (!isSplit) {
         found.push(piece);
+        continue;
+      }
+      if (spans) {
+        found.push(...marked([piece]));
         continue;
       }
       const [before, ...words] = piece.text.split(mark);

@@ -33,7 +33,6 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, trunc
       hint: `"tensors": {"ids": "${place.inputs.keys().next().value ?? "NAME"}"}`,
     });
   }
-  if (offsets) throw new InferError("pipeline: places of tokens cannot be had in JavaScript yet", "unsupported", { hint: "run this task in Python" });
   const tokenizer = new Tokenizer(await place.read(file));
   const padding = pad_to === null ? null : { length: pad_to, padId: pad_id };
   return (value, item) => {
@@ -41,8 +40,9 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, trunc
     [item.text, item.pair] = [text, pair];
     const length = item.argument("max_length", max_length) || pad_to;
     const truncation = length === null ? null : { maxLength: length, strategy: truncate };
-    const encoding = tokenizer.encode((prefix ?? "") + text, pair, { truncation, padding });
+    const encoding = tokenizer.encode((prefix ?? "") + text, pair, { truncation, padding, offsets });
     item.encoding = encoding;
+    item.tokenOf = (number) => tokenizer.idToToken(number) ?? "";
     const made = { ids: encoding.ids, mask: encoding.attentionMask, types: encoding.typeIds };
     return Object.fromEntries(
       names.map(([what, name]) => {

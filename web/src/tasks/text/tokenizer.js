@@ -1,6 +1,7 @@
 /** Text to the numbers of tokens and back, as a `tokenizer.json` says. The same ids and texts as `edge_infer.Tokenizer`. */
 
 import { InferError } from "../../errors.js";
+import { aligned, alignedNormalizer } from "./alignment.js";
 import { Matcher, readAddedTokens } from "./added-tokens.js";
 import { toCharacters } from "./byte-alphabet.js";
 import { decoder } from "./decoders.js";
@@ -11,6 +12,7 @@ import { normalizer } from "./normalizers.js";
 import { beforeBytes, preTokenizer } from "./pre-tokenizers.js";
 
 /** @typedef {import("./encoding.js").Encoding} Encoding */
+/** @typedef {import("./pre-tokenizers.js").Piece} Piece */
 /** @typedef {import("./encoding.js").Padding} Padding */
 /** @typedef {import("./encoding.js").Truncation} Truncation */
 /**
@@ -18,6 +20,7 @@ import { beforeBytes, preTokenizer } from "./pre-tokenizers.js";
  * @property {boolean} [addSpecialTokens] Whether to put the tokens of the template around it; true if left out.
  * @property {Truncation | null | "file"} [truncation] Null not to cut; as the file says if left out.
  * @property {Padding | null | "file"} [padding] Null not to fill up; as the file says if left out.
+ * @property {boolean} [offsets] Whether to tell where in its text each token is; it takes longer, since words are not remembered then.
  */
 
 const MAX_TEXT = 2 ** 24;
@@ -27,6 +30,8 @@ const [LONG_WORD, MAX_REMEMBERED] = [64, 65_536];
 export class Tokenizer {
   #model;
   #normalize;
+  /** The same with the places of characters, made when it is first needed. @type {() => import("./alignment.js").AlignedNormalizer | null} */
+  #align;
   #preTokenize;
   #wordsOfBytes;
   #postProcess;
@@ -47,11 +52,15 @@ export class Tokenizer {
   constructor(data) {
     const file = readDefinition(data);
     this.#model = model(file.part("model"));
-    this.#normalize = normalizer(file.optional("normalizer"));
+    const rewriting = file.optional("normalizer");
+    this.#normalize = normalizer(rewriting);
+    /** @type {import("./alignment.js").AlignedNormalizer | null | undefined} */
+    let align;
+    this.#align = () => (align === undefined ? (align = alignedNormalizer(rewriting)) : align);
     const parts = file.optional("pre_tokenizer");
     this.#preTokenize = preTokenizer(parts);
     this.#wordsOfBytes = beforeBytes(parts);
-    this.#postProcess = new PostProcessor(file.optional("post_processor"));
+    this.#postProcess = new PostProcessor(file.optional("post_processor"), (number) => this.idToToken(number));
     this.#decode = decoder(file.optional("decoder"));
     /** What the file says about long texts; null for nothing. */
     this.truncation = readTruncation(file.optional("truncation"));
@@ -89,10 +98,10 @@ export class Tokenizer {
    * @returns {Encoding}
    * @throws {InferError} `input_error`: a text is too long, has half of a surrogate pair, or cannot be written.
    */
-  encode(text, pair = null, { addSpecialTokens = true, truncation = "file", padding = "file" } = {}) {
+  encode(text, pair = null, { addSpecialTokens = true, truncation = "file", padding = "file", offsets = false } = {}) {
     const cut = truncation === "file" ? this.truncation : truncation;
     const fill = padding === "file" ? this.padding : padding;
-    let texts = pair === null ? [this.#tokenize(text)] : [this.#tokenize(text), this.#tokenize(pair)];
+    let texts = (pair === null ? [text] : [text, pair]).map((one) => (offsets ? this.#place(one) : { ids: this.#tokenize(one) }));
     if (cut) texts = truncate(texts, cut, addSpecialTokens ? this.#postProcess.added(pair !== null) : 0);
     const found = this.#postProcess.join(texts, addSpecialTokens);
     if (fill) pad([found], fill);
@@ -153,7 +162,47 @@ export class Tokenizer {
     return ids;
   }
 
-  /** @param {import("./pre-tokenizers.js").Piece} piece @param {number[]} ids */
+  /** @param {string} text @returns {import("./encoding.js").Tokens} The tokens with their offsets. */
+  #place(text) {
+    check(text);
+    /** @type {Required<import("./encoding.js").Tokens>} */
+    const found = { ids: [], offsets: [], spellings: new Map() };
+    const added = (/** @type {number} */ number, /** @type {Piece} */ { text: spelling, spans = [] }) => {
+      found.spellings.set(found.ids.length, spelling);
+      found.ids.push(number);
+      found.offsets.push([spans[0][0], spans[spans.length - 1][1]]);
+    };
+    for (const [number, piece] of this.#given.split({ ...aligned(text), isFirst: true })) {
+      if (number !== null) {
+        added(number, piece);
+        continue;
+      }
+      const align = this.#align();
+      const written = align ? { ...align({ text: piece.text, spans: piece.spans ?? [] }), isFirst: piece.isFirst } : piece;
+      for (const [inside, part] of this.#normalized.split(written)) {
+        if (inside !== null) added(inside, part);
+        else this.#addPlaces(part, found.ids, found.offsets);
+      }
+    }
+    return found;
+  }
+
+  /** @param {Piece} piece @param {number[]} ids @param {import("./patterns.js").Span[]} offsets */
+  #addPlaces(piece, ids, offsets) {
+    for (const { text, spans = [] } of this.#preTokenize?.([piece]) ?? [piece]) {
+      const parts = text.length > LONG_WORD && this.#model.cut ? (text.match(this.#model.cut) ?? []) : [text];
+      let at = 0;
+      for (const part of parts) {
+        for (const [number, start, end] of part ? this.#model.places(part) : []) {
+          ids.push(number);
+          offsets.push(start < end ? [spans[at + start][0], spans[at + end - 1][1]] : [0, 0]);
+        }
+        at += part.length;
+      }
+    }
+  }
+
+  /** @param {Piece} piece @param {number[]} ids */
   #addIds(piece, ids) {
     const words = (this.#wordsOfBytes ?? this.#preTokenize)?.([piece]) ?? [piece];
     for (const { text } of words) {

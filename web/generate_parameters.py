@@ -60,4 +60,3 @@ def _as_object(facts: dict[str, object]) -> str:
 if __name__ == "__main__":
     sys.path.insert(0, str(WEB.parent))
     MODULE.write_text(written(), "utf-8", newline="\n")
-    print(MODULE.relative_to(WEB.parent))

@@ -18,7 +18,7 @@ from edge_infer.server.static.pages import find_web_root
 from edge_infer.tasks.image import decode
 from edge_infer.tasks.item import Item
 from tests.support.browser.pages import BrowserPage
-from tests.support.tasks.pipelines import colours, loudness, words
+from tests.support.tasks.pipelines import WORDS, colours, loudness, questions, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,24 @@ if TYPE_CHECKING:
     from tests.support.browser.pages import BrowserThread
 
 _TOP: list[dict[str, Any]] = [{"step": "post.softmax"}, {"step": "post.top_k"}]
+_PLAIN: list[dict[str, Any]] = [{"step": "post.tensor"}]
+_FIND: list[dict[str, Any]] = [{"step": "post.softmax"}, {"step": "post.entities"}]
+_FILL: list[dict[str, Any]] = [{"step": "post.softmax"}, {"step": "post.fill_mask", "mask": "[UNK]"}]
+_NLI = ["contradiction", "neutral", "entailment"]
+_CHOICE = {"candidate_labels": ["paris", "london", "film"], "hypothesis_template": "{}"}
+#: By bundle what is asked, and with which arguments.
+ASKED: list[tuple[str, Any, dict[str, Any]]] = [
+    ("answer", {"question": "a film", "context": "Good paris a  LONDON film"}, {}),
+    ("answer", {"question": "a film", "context": "Paris a london"}, {"top_k": 3, "max_answer_len": 2}),
+    ("rank", {"query": "film", "documents": ["good", "bad", "paris"]}, {"top_k": 2}),
+    ("choose", "good film", _CHOICE),
+    ("choose", ["good film", "bad"], {**_CHOICE, "multi_label": True}),
+    ("find", "Paris a  LONDON bad film", {}),
+    ("find", ["Paris a  LONDON bad film", "a"], {"aggregation_strategy": "simple"}),
+    ("fill", "a zzz film", {"top_k": 2}),
+    ("fill", ["zzz zzz", "good zzz"], {}),
+    ("embed", ["good film", "a", "bad film a good paris london"], {}),
+]
 TEXTS = ["a good film", "bad", "paris a london a paris", "good good"]
 
 
@@ -37,6 +55,14 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "colours": colours(folder / "colours.bundle"),
         "words": words(folder / "words.bundle", "text-classification", _TOP, 2, ["good", "bad"], pooled=True),
         "loudness": loudness(folder / "loudness.bundle"),
+        "answer": questions(folder / "answer.bundle"),
+        "rank": words(folder / "rank.bundle", "text-ranking", _PLAIN, 1, pooled=True),
+        "choose": words(folder / "choose.bundle", "zero-shot-classification", _PLAIN, 3, _NLI, pooled=True),
+        "find": words(folder / "find.bundle", "token-classification", _FIND, 3, ["O", "B-LOC", "I-LOC"], offsets=True),
+        "fill": words(folder / "fill.bundle", "fill-mask", _FILL, len(WORDS)),
+        "embed": words(
+            folder / "embed.bundle", "feature-extraction", [{"step": "post.pool"}, {"step": "post.normalize"}]
+        ),
     }
 
 
@@ -83,7 +109,8 @@ def test_images_are_answered_as_in_python(page: BrowserPage, bundles: dict[str, 
         """async (files) => {
             const { load, pipeline } = await import("/src/index.js");
             const session = await load("/models/digits");
-            const before = performance.getEntriesByType("resource").filter(({ name }) => name.includes("/src/tasks/")).length;
+            const fetched = performance.getEntriesByType("resource").map(({ name }) => name);
+            const before = fetched.filter((name) => name.includes("/src/tasks/")).length;
             const classify = await pipeline("image-classification", "/models/colours");
             const blobs = files.map((one) => new Blob([bytes(one)]));
             const bitmap = await createImageBitmap(blobs[2]);
@@ -92,7 +119,9 @@ def test_images_are_answered_as_in_python(page: BrowserPage, bundles: dict[str, 
             const image = new Image();
             image.src = URL.createObjectURL(blobs[2]);
             await image.decode();
-            const forms = [bitmap, canvas, image, image.src, new URL(image.src), await blobs[2].arrayBuffer(), canvas.getContext("2d").getImageData(0, 0, 40, 20)];
+            const pixels = canvas.getContext("2d").getImageData(0, 0, 40, 20);
+            const file = await blobs[2].arrayBuffer();
+            const forms = [bitmap, canvas, image, image.src, new URL(image.src), file, pixels];
             const answer = {
                 before,
                 task: classify.task,
@@ -122,7 +151,8 @@ def test_texts_and_sounds_are_answered_as_in_python(page: BrowserPage, bundles: 
         """async ([texts, sound]) => {
             const { pipeline } = await import("/src/index.js");
             const [classify, hear] = [await pipeline("/models/words"), await pipeline("/models/loudness")];
-            const answer = [await classify(texts), await classify(texts[0], { top_k: 1 }), await hear(Float32Array.from(sound)), await hear(sound)];
+            const answer = [await classify(texts), await classify(texts[0], { top_k: 1 })];
+            answer.push(await hear(Float32Array.from(sound)), await hear(sound));
             await classify.dispose();
             await hear.dispose();
             return answer;
@@ -134,6 +164,29 @@ def test_texts_and_sounds_are_answered_as_in_python(page: BrowserPage, bundles: 
     assert near(found[:2], [classify(TEXTS), classify(TEXTS[0], top_k=1)])
     assert near(found[2:], [hear(sound)] * 2)
     assert found[2]
+
+
+def test_every_task_of_texts_is_answered_as_in_python(page: BrowserPage, bundles: dict[str, Path]) -> None:
+    found = page.evaluate(
+        """async (asked) => {
+            const { pipeline } = await import("/src/index.js");
+            const made = {};
+            for (const [name] of asked) made[name] ??= await pipeline(`/models/${name}`);
+            const answers = [];
+            for (const [name, input, more] of asked) answers.push(await made[name](input, more));
+            for (const one of Object.values(made)) await one.dispose();
+            const plain = (value) => ArrayBuffer.isView(value) ? Array.from(value) : value;
+            return JSON.parse(JSON.stringify(answers, (_, value) => plain(value)));
+        }""",
+        ASKED,
+    )
+
+    for (name, given, more), answer in zip(ASKED, found, strict=True):
+        with edge_infer.pipeline(bundles[name]) as ask:
+            expected = ask(given, **more)
+        if name == "embed":
+            expected = [{"data": one.tolist(), "dtype": "float32", "shape": list(one.shape)} for one in expected]
+        assert near(answer, expected), (name, answer, expected)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])

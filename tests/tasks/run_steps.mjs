@@ -48,6 +48,7 @@ async function answer({ steps, value, place = {}, item: facts = {}, args = {} })
   const read_ = async (/** @type {string} */ path) => new Uint8Array(readFileSync(files[path]));
   const here = new Place(read_, labels, inputs, outputs, input);
   const item = Object.assign(new Item(args), facts);
+  item.geometry = item.geometry.map((/** @type {any} */ [scaleX, scaleY, left, top]) => ({ scaleX, scaleY, left, top }));
   try {
     let made = read(value);
     for (const [i, entry] of steps.entries()) made = await (await prepareStep(readStep(entry, `steps[${i}]`), here))(made, item);

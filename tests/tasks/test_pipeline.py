@@ -195,27 +195,7 @@ def test_documents_are_ranked_and_labels_chosen(tmp_path: Path) -> None:
 
 
 def test_a_question_is_answered_from_its_context(tmp_path: Path) -> None:
-    from onnx import helper
-
-    table = np.full((len(pipelines.WORDS), 2), -9, np.float32)
-    table[pipelines.WORDS.index("paris"), 0] = table[pipelines.WORDS.index("london"), 1] = 9
-    nodes = [
-        helper.make_node("Gather", ["table", "input_ids"], ["found"]),
-        helper.make_node("Gather", ["found", "zero"], ["start_logits"], axis=2),
-        helper.make_node("Gather", ["found", "first"], ["end_logits"], axis=2),
-    ]
-    outputs = [edge_infer.TensorSpec(name, "float32", ("batch", "tokens")) for name in ("start_logits", "end_logits")]
-    bundle = pipelines.write(
-        tmp_path / "qa.bundle",
-        nodes,
-        pipelines.TOKENS,
-        outputs,
-        "question-answering",
-        {"*": [{"step": "text.tokenize", "offsets": True, "max_length": 32, "truncate": "only_second"}]},
-        [{"step": "post.answer_span"}],
-        constants={"table": table, "zero": np.int64(0), "first": np.int64(1)},
-        files={"tokenizer.json": pipelines.tokenizer()},
-    )
+    bundle = pipelines.questions(tmp_path / "qa.bundle")
     with edge_infer.pipeline(bundle) as ask:
         found = ask({"question": "a film", "context": "Good paris a  LONDON film"})
         assert (found["answer"], found["start"], found["end"]) == ("paris a  LONDON", 5, 20)

@@ -75,15 +75,23 @@ def spec(name: str, dtype: str, shape: Sequence[int | str]) -> Case:
 
 def python_answer(given: Case) -> Case:
     where = given["place"]
-    specs = {key: [TensorSpec(one["name"], one["dtype"], one["shape"]) for one in where.get(key, [])] for key in ("inputs", "outputs")}
+    specs = {
+        key: [TensorSpec(one["name"], one["dtype"], one["shape"]) for one in where.get(key, [])]
+        for key in ("inputs", "outputs")
+    }
     files = where.get("files", {})
     place = Place(
-        lambda path: Path(files[path]).read_bytes(), where.get("labels", []), specs["inputs"], specs["outputs"], where.get("input", "")
+        lambda path: Path(files[path]).read_bytes(),
+        where.get("labels", []),
+        specs["inputs"],
+        specs["outputs"],
+        where.get("input", ""),
     )
     item = Item(given["args"])
     names = {"inputWidth": "input_width", "inputHeight": "input_height"}
     for name, value in given["item"].items():
-        setattr(item, names.get(name, name), value)
+        known = [Geometry(*one) for one in value] if name == "geometry" else value
+        setattr(item, names.get(name, name), known)
     try:
         made = given["value"]
         for index, entry in enumerate(given["steps"]):
@@ -98,7 +106,11 @@ def both(cases: list[Case], folder: Path) -> list[tuple[Case, Case]]:
     documents = [{**one, "value": as_json(as_given(one["value"]))} for one in cases]
     (folder / "cases.json").write_text(json.dumps(documents), "utf-8")
     done = subprocess.run(
-        ["node", str(PROGRAM), str(folder / "cases.json")], capture_output=True, text=True, check=False, encoding="utf-8"
+        ["node", str(PROGRAM), str(folder / "cases.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr
     return list(zip(map(python_answer, cases), json.loads(done.stdout), strict=True))
@@ -180,10 +192,15 @@ def image_cases(count: int) -> list[Case]:
         image, size = picture(chance, 40), {"width": chance.randrange(1, 40), "height": chance.randrange(1, 40)}
         dtype, layout = chance.choice(("float32", "float16")), chance.choice(("NCHW", "NHWC"))
         mean, std = ([chance.random() for _ in range(3)] for _ in range(2))
-        floats = {"inputs": [spec("x", dtype, ("n", "c", "h", "w"))], "input": "x"}
-        levels = {"inputs": [spec("x", chance.choice(("uint8", "int8", "float32")), ("n", "c", "h", "w"))], "input": "x"}
+        floats: Case = {"inputs": [spec("x", dtype, ("n", "c", "h", "w"))], "input": "x"}
+        levels: Case = {
+            "inputs": [spec("x", chance.choice(("uint8", "int8", "float32")), ("n", "c", "h", "w"))],
+            "input": "x",
+        }
         cases += [
-            case([{"step": "image.center_crop", **size, "rule": chance.choice(("transformers", "torchvision"))}], image),
+            case(
+                [{"step": "image.center_crop", **size, "rule": chance.choice(("transformers", "torchvision"))}], image
+            ),
             case(
                 [
                     {
@@ -219,13 +236,24 @@ def test_resampled_framed_and_normalised_sounds_are_equal(tmp_path: Path) -> Non
     chance = random.Random(7)
     cases = [
         case([{"step": "audio.resample", "rate": new}], sound(chance, length, old))
-        for old, new, length in ((44_100, 16_000, 2000), (8000, 16_000, 500), (48_000, 16_000, 999), (22_050, 24_000, 300))
+        for old, new, length in (
+            (44_100, 16_000, 2000),
+            (8000, 16_000, 500),
+            (48_000, 16_000, 999),
+            (22_050, 24_000, 300),
+        )
     ]
-    for method in ("none", "mean_variance", "peak"):
-        cases.append(case([{"step": "audio.normalize", "method": method}], sound(chance, 4001)))
+    cases += [
+        case([{"step": "audio.normalize", "method": method}], sound(chance, 4001))
+        for method in ("none", "mean_variance", "peak")
+    ]
     cases.append(case([{"step": "audio.normalize", "method": "peak"}], Sound(array("f", [0.0] * 5), 8000)))
     cases.append(case([{"step": "audio.frame", "samples": 512, "context": 64}], sound(chance, 1300)))
-    cases += [case([{"step": "audio.fit", "samples": 700, "pad": pad}], sound(chance, size)) for pad in (True, False) for size in (600, 800)]
+    cases += [
+        case([{"step": "audio.fit", "samples": 700, "pad": pad}], sound(chance, size))
+        for pad in (True, False)
+        for size in (600, 800)
+    ]
     assert_equal(cases, tmp_path)
 
 
@@ -234,7 +262,16 @@ def test_log_mels_are_equal_within_1e_6(tmp_path: Path) -> None:
     ways: list[Case] = [
         {"style": "whisper", "axes": "mels_first"},
         {"fft": 512, "hop": 200, "mels": 40, "scale": "htk", "area_norm": False, "log": "ln", "center": False},
-        {"fft": 63, "hop": 31, "mels": 9, "power": 1, "log": "ln_plus_floor", "floor": 1e-3, "low_hz": 60, "high_hz": 7600},
+        {
+            "fft": 63,
+            "hop": 31,
+            "mels": 9,
+            "power": 1,
+            "log": "ln_plus_floor",
+            "floor": 1e-3,
+            "low_hz": 60,
+            "high_hz": 7600,
+        },
         {"center": False, "fft": 1000},
     ]
     assert_near([case([{"step": "audio.log_mel", **way}], sound(chance, 900)) for way in ways], tmp_path, 1e-6)
@@ -252,21 +289,39 @@ def wav(width: int, channels: int, frames: int) -> bytes:
 
 def floating(bits: int) -> bytes:
     body = array("f" if bits == 32 else "d", [0.25, -1.5, 0.1, 1 / 3]).tobytes()
-    head = (3).to_bytes(2, "little") + (2).to_bytes(2, "little") + (8000).to_bytes(4, "little") + bytes(6) + bits.to_bytes(2, "little")
+    head = (
+        (3).to_bytes(2, "little")
+        + (2).to_bytes(2, "little")
+        + (8000).to_bytes(4, "little")
+        + bytes(6)
+        + bits.to_bytes(2, "little")
+    )
     parts = b"fmt " + (16).to_bytes(4, "little") + head + b"data" + len(body).to_bytes(4, "little") + body
     return b"RIFF" + (4 + len(parts)).to_bytes(4, "little") + b"WAVE" + parts
 
 
 def test_wav_files_are_read_alike_the_broken_ones_too(tmp_path: Path) -> None:
     assert sys.byteorder == "little"
-    files = [wav(width, channels, 50) for width in (1, 2, 3, 4) for channels in (1, 2, 7)] + [floating(32), floating(64)]
+    files = [wav(width, channels, 50) for width in (1, 2, 3, 4) for channels in (1, 2, 7)] + [
+        floating(32),
+        floating(64),
+    ]
     whole = wav(2, 2, 20)
-    files += [whole[:size] for size in (0, 11, 12, 30, 40, 44, 47, 60)] + [b"OggS" + bytes(60), whole[:22] + b"\0\0" + whole[24:]]
+    files += [whole[:size] for size in (0, 11, 12, 30, 40, 44, 47, 60)] + [
+        b"OggS" + bytes(60),
+        whole[:22] + b"\0\0" + whole[24:],
+    ]
     assert_equal([case([{"step": "audio.decode"}], one) for one in files], tmp_path)
 
 
 def test_samples_are_taken_alike(tmp_path: Path) -> None:
-    values: list[Any] = [[0.1, -0.2, 1], {"array": [0.5, 0.1], "sampling_rate": 8000}, {"array": [0.5], "sampling_rate": 0}, [], "missing.wav"]
+    values: list[Any] = [
+        [0.1, -0.2, 1],
+        {"array": [0.5, 0.1], "sampling_rate": 8000},
+        {"array": [0.5], "sampling_rate": 0},
+        [],
+        "missing.wav",
+    ]
     cases = [case([{"step": "audio.decode"}], one, args={"sampling_rate": 44_100}) for one in values[:-1]]
     assert_equal(cases, tmp_path)
 
@@ -277,11 +332,20 @@ def test_quantized_and_constant_tensors_are_equal(tmp_path: Path) -> None:
     for dtype in ("int8", "uint8", "int16"):
         values = [chance.choice((0.5, 1.5, 2.5, -0.5, chance.uniform(-300, 300))) for _ in range(200)]
         inputs = [spec("x", dtype, (200,))]
-        cases.append(case([{"step": "tensor.quantize", "scale": 1.0, "zero_point": 3}], tensor(values, (200,)), inputs=inputs, input="x"))
+        cases.append(
+            case(
+                [{"step": "tensor.quantize", "scale": 1.0, "zero_point": 3}],
+                tensor(values, (200,)),
+                inputs=inputs,
+                input="x",
+            )
+        )
     for dtype, given in (("int64", [16_000]), ("float32", [0.1]), ("int8", [300]), ("bool", [1]), ("float32", [1, 2])):
-        cases.append(case([{"step": "tensor.constant", "values": given}], None, inputs=[spec("x", dtype, ("n",))], input="x"))
+        cases.append(
+            case([{"step": "tensor.constant", "values": given}], None, inputs=[spec("x", dtype, ("n",))], input="x")
+        )
     steps = Tensor(bytes(range(200)), DType.UINT8, (200,))
-    read = [{"step": "tensor.dequantize", "scale": 0.1, "zero_point": 7}, {"step": "post.tensor"}]
+    read: list[Case] = [{"step": "tensor.dequantize", "scale": 0.1, "zero_point": 7}, {"step": "post.tensor"}]
     cases.append(case(read, {"y": steps}, outputs=[spec("y", "uint8", (200,))]))
     assert_equal(cases, tmp_path)
 
@@ -290,12 +354,18 @@ def test_scores_and_vectors_are_equal_within_1e_6(tmp_path: Path) -> None:
     chance = random.Random(10)
     values = tensor([chance.uniform(-8, 8) for _ in range(60)], (6, 10))
     outputs = [spec("y", "float32", (6, 10))]
-    chains: list[list[Case]] = [[{"step": "post.softmax", "temperature": 1.7}], [{"step": "post.sigmoid"}], [{"step": "post.normalize"}]]
+    chains: list[list[Case]] = [
+        [{"step": "post.softmax", "temperature": 1.7}],
+        [{"step": "post.sigmoid"}],
+        [{"step": "post.normalize"}],
+    ]
     chains += [[{"step": "post.pool", "method": method}] for method in ("mean", "first", "last", "max", "none")]
     cases = [case(chain, {"y": values}, outputs=outputs) for chain in chains]
     row = {"y": tensor([0.1, 0.7, 0.7, -1, 0.2], (5,))}
     ranked: list[Case] = [{"step": "post.top_k", "top_k": 3}]
-    cases += [case(ranked, row, outputs=[spec("y", "float32", (5,))], labels=labels) for labels in ([], list("abcde"), ["a"])]
+    cases += [
+        case(ranked, row, outputs=[spec("y", "float32", (5,))], labels=labels) for labels in ([], list("abcde"), ["a"])
+    ]
     cases.append(case(ranked, row, outputs=[spec("y", "float32", (5,))], args={"threshold": 0.15, "top_k": 5}))
     assert_near(cases, tmp_path, 1e-6)
 
@@ -318,9 +388,16 @@ def outputs_of(name: str, chance: random.Random) -> tuple[Case, dict[str, Tensor
         return {"tensors": names, "order": "yxyx", "unit": "ratio"}, tensors, item
     if name in ("decoded", "ssd"):
         tensors = {"b": made(50, 8 if name == "ssd" else 4), "s": made(50, 4, low=-3, high=3)}
-        more: Case = {"activation": chance.choice(("sigmoid", "softmax", "none")), "background": chance.choice(("none", "first", "last"))}
+        more: Case = {
+            "activation": chance.choice(("sigmoid", "softmax", "none")),
+            "background": chance.choice(("none", "first", "last")),
+        }
         if name == "ssd":
-            more |= {"anchors": [chance.random() for _ in range(200)], "points": 2, "order": chance.choice(("yxyx", "xyxy"))}
+            more |= {
+                "anchors": [chance.random() for _ in range(200)],
+                "points": 2,
+                "order": chance.choice(("yxyx", "xyxy")),
+            }
         else:
             more |= {"order": chance.choice(("xyxy", "yxyx", "cxcywh")), "unit": chance.choice(("pixel", "ratio"))}
         return {"tensors": {"boxes": "b", "scores": "s"}, "threshold": 0.4, **more}, tensors, item
@@ -336,8 +413,17 @@ def detections(count: int) -> list[Case]:
     for index in range(count):
         name = sorted(FORMATS)[index % len(FORMATS)]
         parameters, tensors, item = outputs_of(name, chance)
-        thinned = {"step": "post.nms", "method": chance.choice(("greedy", "weighted")), "by_class": chance.random() < 0.5, "iou": 0.3}
-        read = [{"step": "post.boxes", "format": name, **parameters}, thinned, {"step": "post.detections", "points": {"0": "eye"}}]
+        thinned = {
+            "step": "post.nms",
+            "method": chance.choice(("greedy", "weighted")),
+            "by_class": chance.random() < 0.5,
+            "iou": 0.3,
+        }
+        read = [
+            {"step": "post.boxes", "format": name, **parameters},
+            thinned,
+            {"step": "post.detections", "points": {"0": "eye"}},
+        ]
         outputs = [spec(one, "float32", made.shape) for one, made in tensors.items()]
         cases.append(case(read, tensors, item=item, outputs=outputs, labels=["a", "b"]))
     return cases
@@ -354,23 +440,24 @@ def test_many_boxes_are_equal_within_1e_5(tmp_path: Path) -> None:
 
 def test_masks_are_equal(tmp_path: Path) -> None:
     chance = random.Random(12)
-    steps: list[Case] = [{"step": "image.letterbox", "width": 24, "height": 24}, {"step": "image.to_tensor"}]
-    place = {"inputs": [spec("x", "uint8", (24, 24, 3))], "outputs": [spec("y", "float32", (3, 12, 12))], "input": "x"}
-    image = Image(chance.randbytes(40 * 30 * 3), 40, 30, 3)
-    item = Item()
-    for entry in steps:
-        parsed = read_step(entry, "")
-        made = parsed.prepare(Place(Path.read_bytes, [], [TensorSpec("x", DType.UINT8, (24, 24, 3))], [], "x"))(  # type: ignore[arg-type]
-            image if entry is steps[0] else made, item
-        )
-    assert item.geometry == [Geometry(0.6, 0.6, 0, 3)]
+    letterboxed = {"width": 40, "height": 30, "inputWidth": 24, "inputHeight": 24, "geometry": [[0.6, 0.6, 0, 3]]}
     scores = [chance.random() for _ in range(432)]
     cases = []
     for layout, shape in (("CHW", (3, 12, 12)), ("HWC", (12, 12, 3))):
-        values = {"y": tensor(scores, shape)}
-        read = [{"step": "post.mask", "layout": layout}]
-        cases.append(case(read, values, item={"width": 40, "height": 30, "inputWidth": 24, "inputHeight": 24}, **place))
-    cases.append(case([{"step": "post.mask"}], {"y": tensor([1, 2, 1, 0], (2, 2))}, item={"width": 5, "height": 3}, **place))
+        outputs = [spec("y", "float32", shape)]
+        read: list[Case] = [{"step": "post.mask", "layout": layout}]
+        cases.append(
+            case(read, {"y": tensor(scores, shape)}, item=letterboxed, outputs=outputs, labels=["a", "b", "c"])
+        )
+    small = tensor([1, 2, 1, 0], (2, 2))
+    cases.append(
+        case(
+            [{"step": "post.mask"}],
+            {"y": small},
+            item={"width": 5, "height": 3},
+            outputs=[spec("y", "float32", (2, 2))],
+        )
+    )
     assert_equal(cases, tmp_path)
 
 
@@ -398,7 +485,9 @@ def texts(steps: Callable[[], list[Case]], values: list[Any], folder: Path, **mo
 def test_texts_become_equal_tokens(tmp_path: Path) -> None:
     values: list[Any] = [*SENTENCES, "", {"text": "one", "text_pair": "another"}, ["one", "another"], 7, {"text": 1}]
     plain = texts(lambda: [{"step": "text.tokenize"}], values, tmp_path)
-    filled = texts(lambda: [{"step": "text.tokenize", "max_length": 9, "pad_to": 16, "prefix": "query: "}], values, tmp_path)
+    filled = texts(
+        lambda: [{"step": "text.tokenize", "max_length": 9, "pad_to": 16, "prefix": "query: "}], values, tmp_path
+    )
     assert_equal(plain + filled, tmp_path)
 
 
@@ -427,7 +516,11 @@ def test_wrong_definitions_are_refused_alike(tmp_path: Path) -> None:
         {"step": "image.rescale_normalize", "std": [0, 1, 1]},
         {"step": "text.tokenize", "tensors": {"ids": "tokens"}},
     ]
-    place = {"inputs": [spec("x", "float32", ("n", "c", "h", "w"))], "outputs": [spec(name, "float32", (3,)) for name in "ab"], "input": "x"}
+    place: Case = {
+        "inputs": [spec("x", "float32", ("n", "c", "h", "w"))],
+        "outputs": [spec(name, "float32", (3,)) for name in "ab"],
+        "input": "x",
+    }
     found = both([case([one], None, **place) for one in wrong], tmp_path)
 
     assert [python["code"] for python, _ in found] == [javascript.get("code") for _, javascript in found]

@@ -35,6 +35,7 @@ test("a pipeline answers one input, and a list with a list", async () => {
   const classify = await pipelineOf(session());
 
   assert.equal(classify.task, "image-classification");
+  assert.equal(/** @type {any} */ (classify)[Symbol.asyncDispose], classify.dispose);
   assert.deepEqual(await classify(IMAGE, { top_k: 1 }), [{ label: "blue", score: 3 }]);
   assert.deepEqual(await classify([IMAGE, IMAGE], { top_k: 1, threshold: undefined }), [[{ label: "blue", score: 3 }], [{ label: "blue", score: 3 }]]);
   assert.deepEqual(await classify([]), []);

@@ -149,6 +149,27 @@ def words(
     )
 
 
+def questions(folder: Path) -> Path:
+    """A model whose answers begin at `paris` and end at `london`."""
+    table = np.full((len(WORDS), 2), -9, np.float32)
+    table[WORDS.index("paris"), 0] = table[WORDS.index("london"), 1] = 9
+    return write(
+        folder,
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["found"]),
+            helper.make_node("Gather", ["found", "zero"], ["start_logits"], axis=2),
+            helper.make_node("Gather", ["found", "first"], ["end_logits"], axis=2),
+        ],
+        TOKENS,
+        [TensorSpec(name, "float32", ("batch", "tokens")) for name in ("start_logits", "end_logits")],
+        "question-answering",
+        {"*": [{"step": "text.tokenize", "offsets": True, "max_length": 32, "truncate": "only_second"}]},
+        [{"step": "post.answer_span"}],
+        constants={"table": table, "zero": np.int64(0), "first": np.int64(1)},
+        files={"tokenizer.json": tokenizer()},
+    )
+
+
 def loudness(folder: Path) -> Path:
     """A streamed model of sound: its output is the loudest sample of a frame, its state counts the frames."""
     return write(

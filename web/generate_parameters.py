@@ -36,6 +36,13 @@ _HEADER = """\
 export const PARAMETERS = {
 """
 
+_FLOWS = """
+};
+
+/** What each step takes and what it gives. @type {Record<string, {takes: string[], gives: string}>} */
+export const FLOWS = {
+"""
+
 
 def written() -> str:
     """Return the module's text."""
@@ -50,7 +57,11 @@ def written() -> str:
         lines.append(f"  {json.dumps(step)}: {{")
         lines += [f"    {name}: {_as_object(one.to_json())}," for name, one in declared.items()]
         lines.append("  },")
-    return _HEADER + "\n".join(lines) + "\n};\n"
+    flows = [
+        f"  {json.dumps(name)}: {{ takes: {json.dumps(flow.takes)}, gives: {json.dumps(flow.gives)} }},"
+        for name, flow in STEPS.items()
+    ]
+    return _HEADER + "\n".join(lines) + _FLOWS + "\n".join(flows) + "\n};\n"
 
 
 def _as_object(facts: dict[str, object]) -> str:

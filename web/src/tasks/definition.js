@@ -3,7 +3,7 @@
 import { InferError } from "../errors.js";
 import { isObject } from "./check-parameters.js";
 import { getTask } from "./registry.js";
-import { readStep } from "./steps.js";
+import { checkFlow, readStep } from "./steps.js";
 
 /** @typedef {import("./steps.js").Step} Step */
 /**
@@ -59,8 +59,12 @@ export function readDefinition(task, document) {
   if (typeof source !== "string" || (vectors !== null && typeof vectors !== "string")) {
     throw wrong("pipeline: `source` and `vectors` are texts");
   }
-  const chains = Object.entries(inputs).map(([name, steps]) => [name, chain(steps, `pipeline.inputs['${name}']`)]);
-  return { task, inputs: Object.fromEntries(chains), outputs: chain(outputs, "pipeline.outputs"), source };
+  const chains = Object.entries(inputs).map(([name, steps]) => {
+    const ends = name === ALL_INPUTS ? ["tensors"] : ["tensor", "frames"];
+    return [name, chain(steps, "raw", ends, `pipeline.inputs['${name}']`)];
+  });
+  const answers = chain(outputs, "outputs", ["answer", "tensor"], "pipeline.outputs");
+  return { task, inputs: Object.fromEntries(chains), outputs: answers, source };
 }
 
 /** @param {Definition} definition @returns {Step[][]} All chains of steps. */
@@ -74,12 +78,14 @@ export function argumentsOf(definition) {
   return new Set(declared.filter(([, one]) => one.argument).map(([name]) => name));
 }
 
-/** @param {unknown} steps @param {string} where @returns {Step[]} */
-function chain(steps, where) {
+/** @param {unknown} steps @param {string} begins @param {string[]} ends @param {string} where @returns {Step[]} */
+function chain(steps, begins, ends, where) {
   if (!Array.isArray(steps) || steps.length < 1 || steps.length > MAX_STEPS) {
     throw wrong(`${where} is not a list of 1 to ${MAX_STEPS} steps`);
   }
-  return steps.map((step, i) => readStep(step, `${where}[${i}]`));
+  const found = steps.map((step, i) => readStep(step, `${where}[${i}]`));
+  checkFlow(found, begins, ends, where);
+  return found;
 }
 
 /** @param {string} message */

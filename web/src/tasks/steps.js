@@ -8,7 +8,7 @@
 
 import { InferError } from "../errors.js";
 import { checked, isObject } from "./check-parameters.js";
-import { PARAMETERS } from "./parameters.js";
+import { FLOWS, PARAMETERS } from "./parameters.js";
 import { didYouMean, listed } from "./words.js";
 
 /** @typedef {import("./item.js").Apply} Apply */
@@ -79,6 +79,28 @@ export function readStep(entry, where) {
   }
   const declared = PARAMETERS[name];
   return { name, parameters: checked(given, declared, `${where} \`${name}\``), declared };
+}
+
+/**
+ * Check that each step takes what the one before it gives.
+ *
+ * @param {Step[]} steps
+ * @param {string} begins What the first step is given.
+ * @param {string[]} ends What the last step may give.
+ * @param {string} where The chain's place, for errors.
+ * @throws {InferError} `manifest_error`: a step cannot stand where it does.
+ */
+export function checkFlow(steps, begins, ends, where) {
+  let [given, before] = [begins, "the chain"];
+  for (const { name } of steps) {
+    const { takes, gives } = FLOWS[name];
+    if (!takes.includes(given)) {
+      throw new InferError(`${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`, "manifest_error", { details: { field: name } });
+    }
+    [given, before] = [gives, `\`${name}\``];
+  }
+  if (ends.includes(given)) return;
+  throw new InferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error");
 }
 
 /**

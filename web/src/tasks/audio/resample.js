@@ -1,10 +1,14 @@
 /** The step `audio.resample`: a sound at the samples per second that the model takes. */
 
+import { InferError } from "../../errors.js";
+
 /** @typedef {import("./sound.js").Sound} Sound */
 /** @typedef {{up: number, down: number, half: number, rows: Float32Array[]}} Table Weights of a polyphase filter: how many phases
  *   there are, how many one new sample takes, half the taps of a phase, and the weights of each, rounded to float32. */
 
 const MOST_TABLES = 8;
+/** The most weights of a filter: 44,100 to 16,000 takes 15,000; rates without a common factor take millions. */
+const MAX_WEIGHTS = 2_000_000;
 /** @type {Map<string, Table>} */
 const tables = new Map();
 
@@ -31,6 +35,11 @@ function table(old, rate, zeros, rolloff) {
   const [up, down] = [rate / common, old / common];
   const cut = Math.min(1, up / down) * rolloff;
   const half = Math.ceil(zeros / cut);
+  if (up * 2 * half > MAX_WEIGHTS) {
+    throw new InferError(`a sound of ${old} samples per second cannot be resampled to ${rate}: it takes ${up * 2 * half} weights`, "input_error", {
+      hint: "record at 8000, 16000, 44100 or 48000 samples per second",
+    });
+  }
   const rows = Array.from({ length: up }, (_, phase) => {
     const shift = ((phase * down) % up) / up;
     return Float32Array.from({ length: 2 * half }, (_, tap) => {

@@ -12,11 +12,13 @@ import { InferError } from "../../errors.js";
 
 /** An image of more pixels is refused: 100 million take 300 MB. */
 export const MAX_PIXELS = 100_000_000;
+/** The longest side, which is JPEG's: the weights that resize a line are as many as its pixels. */
+const MAX_SIDE = 65_535;
 
 /** @param {number} width @param {number} height */
 export function checkSize(width, height) {
-  if (Number.isInteger(width) && Number.isInteger(height) && width >= 1 && height >= 1 && width * height <= MAX_PIXELS) return;
-  throw new InferError(`an image has ${width} x ${height} pixels, expected 1 to ${MAX_PIXELS} in all`, "input_error", {
+  if (Number.isInteger(width) && Number.isInteger(height) && width >= 1 && height >= 1 && width * height <= MAX_PIXELS && Math.max(width, height) <= MAX_SIDE) return;
+  throw new InferError(`an image has ${width} x ${height} pixels, expected 1 to ${MAX_PIXELS} in all and sides up to ${MAX_SIDE}`, "input_error", {
     hint: "give a smaller one",
     details: { got: [width, height] },
   });

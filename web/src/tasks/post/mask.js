@@ -10,6 +10,9 @@ import { reader } from "./outputs.js";
 /** @typedef {import("../image/image.js").Image} Image */
 /** @typedef {import("../item.js").Item} Item */
 
+/** The most pixels of all masks of an image together. */
+const MAX_PIXELS = 300_000_000;
+
 /**
  * It gives `[{label, score, mask}]` for each class that some pixel has, in the classes' order. A mask is `{data, width, height,
  * channels: 1}` in the size of the original, 255 where the class is. `score` is null, as in transformers' semantic
@@ -33,6 +36,11 @@ export function prepare({ tensor: name, layout }, place) {
     const [height, width] = layout === "CHW" ? shape.slice(1) : shape;
     const labels = layout === "labels" ? numbers : best(numbers, layout === "CHW" ? shape[0] : shape[2], height * width, layout === "CHW");
     const found = [...new Set(Array.from(labels, Math.trunc))].sort((one, other) => one - other);
+    if (found.length * item.width * item.height > MAX_PIXELS) {
+      throw new InferError(`${found.length} masks of ${item.width} x ${item.height} pixels are more than ${MAX_PIXELS}`, "input_error", {
+        hint: "give a smaller image",
+      });
+    }
     return found.map((label) => {
       const data = Uint8Array.from(labels, (one) => (one === label ? 255 : 0));
       return { label: place.label(label), score: null, mask: inImage({ data, width, height, channels: 1 }, item) };

@@ -1,4 +1,4 @@
-"""Write the parameters and the flow of the steps of pipelines for JavaScript, from those that Python declares.
+"""Write the parameters of the steps of pipelines for JavaScript, from those that Python declares.
 
     python web/generate_parameters.py
 
@@ -37,11 +37,9 @@ export const PARAMETERS = {
 """
 
 _FLOWS = """
-/**
- * What each step takes and what it gives: see `edge_infer/tasks/steps.py`.
- *
- * @type {Record<string, {takes: string[], gives: string}>}
- */
+};
+
+/** What each step takes and what it gives. @type {Record<string, {takes: string[], gives: string}>} */
 export const FLOWS = {
 """
 
@@ -60,10 +58,10 @@ def written() -> str:
         lines += [f"    {name}: {_as_object(one.to_json())}," for name, one in declared.items()]
         lines.append("  },")
     flows = [
-        f"  {json.dumps(name)}: {{ takes: {json.dumps(list(flow.takes))}, gives: {json.dumps(flow.gives)} }},"
+        f"  {json.dumps(name)}: {{ takes: {json.dumps(flow.takes)}, gives: {json.dumps(flow.gives)} }},"
         for name, flow in STEPS.items()
     ]
-    return _HEADER + "\n".join(lines) + "\n};\n" + _FLOWS + "\n".join(flows) + "\n};\n"
+    return _HEADER + "\n".join(lines) + _FLOWS + "\n".join(flows) + "\n};\n"
 
 
 def _as_object(facts: dict[str, object]) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import random
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from PIL import Image, PngImagePlugin
 
 import edge_infer
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
@@ -22,7 +26,6 @@ from tests.support.tasks.pipelines import WORDS, colours, loudness, questions, w
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.support.browser.pages import BrowserThread
 
@@ -48,6 +51,30 @@ ASKED: list[tuple[str, Any, dict[str, Any]]] = [
 TEXTS = ["a good film", "bad", "paris a london a paris", "good good"]
 
 
+FACES = Path(__file__).parents[2] / "examples/faces"
+
+
+def faces(folder: Path) -> Path:
+    """The detector of the example, with its steps."""
+    session = edge_infer.load(FACES / "yunet_320.onnx")
+    files = {"model.onnx": (FACES / "yunet_320.onnx").read_bytes(), "labels.json": (FACES / "labels.json").read_bytes()}
+    manifest = Manifest(
+        "faces",
+        "1",
+        session.inputs,
+        session.outputs,
+        [Variant("onnx/fp32", "onnx", "fp32", "model.onnx")],
+        [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()],
+        labels="labels.json",
+        task="object-detection",
+        pipeline=json.loads((FACES / "pipeline.json").read_text("utf-8")),
+    )
+    folder.mkdir()
+    for path, data in {**files, "manifest.json": manifest.to_bytes()}.items():
+        (folder / path).write_bytes(data)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("bundles")
@@ -60,6 +87,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "choose": words(folder / "choose.bundle", "zero-shot-classification", _PLAIN, 3, _NLI, pooled=True),
         "find": words(folder / "find.bundle", "token-classification", _FIND, 3, ["O", "B-LOC", "I-LOC"], offsets=True),
         "fill": words(folder / "fill.bundle", "fill-mask", _FILL, len(WORDS)),
+        "faces": faces(folder / "faces.bundle"),
         "embed": words(
             folder / "embed.bundle", "feature-extraction", [{"step": "post.pool"}, {"step": "post.normalize"}]
         ),
@@ -187,6 +215,38 @@ def test_every_task_of_texts_is_answered_as_in_python(page: BrowserPage, bundles
         if name == "embed":
             expected = [{"data": one.tolist(), "dtype": "float32", "shape": list(one.shape)} for one in expected]
         assert near(answer, expected), (name, answer, expected)
+
+
+def test_a_face_is_found_in_files_and_in_what_moves(page: BrowserPage, bundles: dict[str, Path]) -> None:
+    photo = encoded(Image.open(FACES / "astronaut.jpg"))
+    found = page.evaluate(
+        """async (photo) => {
+            const { pipeline } = await import("/src/index.js");
+            const find = await pipeline("/models/faces");
+            const bitmap = await createImageBitmap(new Blob([bytes(photo)]));
+            const canvas = Object.assign(document.createElement("canvas"), { width: 320, height: 320 });
+            const paint = () => canvas.getContext("2d", { willReadFrequently: true }).drawImage(bitmap, 0, 0);
+            paint();
+            const video = Object.assign(document.createElement("video"), { muted: true });
+            const early = await find(video).catch((error) => error.message);
+            video.srcObject = canvas.captureStream();
+            const painting = setInterval(paint, 20);
+            await video.play();
+            const frame = new VideoFrame(canvas, { timestamp: 0 });
+            const answers = [await find(bytes(photo)), await find(video), await find(frame)];
+            clearInterval(painting);
+            frame.close();
+            await find.dispose();
+            return { early, answers };
+        }""",
+        base64_of(photo),
+    )
+
+    with edge_infer.pipeline(bundles["faces"]) as find:
+        expected = find(photo)
+    assert len(expected) == 1
+    assert "not loaded yet" in found["early"]
+    assert near(found["answers"], [expected] * 3)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])

@@ -1,4 +1,4 @@
-import { load, InferError, type Report, type Session, type Tensor } from "edge-infer";
+import { load, pipeline, InferError, type Pipeline, type Report, type Session, type Tensor } from "edge-infer";
 
 export async function classify(pixels: Float32Array, signal: AbortSignal): Promise<[Tensor, Report]> {
   const session: Session = await load("/models/digits", {
@@ -18,6 +18,16 @@ export async function classify(pixels: Float32Array, signal: AbortSignal): Promi
   }
 }
 
+export async function faces(video: HTMLVideoElement): Promise<string> {
+  const find: Pipeline = await pipeline("object-detection", "/models/faces", { threads: 1 });
+  const found = await find(video, { threshold: 0.7 });
+  await find.dispose();
+  return `${find.task} ${find.labels[0]} ${found.length} ${find.session.report().engine}`;
+}
+
+void pipeline("/models/faces", { task: "object-detection" });
+// @ts-expect-error  no such option
+void pipeline("/models/faces", { taks: "object-detection" });
 // @ts-expect-error  no such device
 void load("/models/digits", { device: "tpu" });
 // @ts-expect-error  no such option

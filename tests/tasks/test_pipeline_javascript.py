@@ -515,6 +515,8 @@ def test_wrong_definitions_are_refused_alike(tmp_path: Path) -> None:
         {"step": "image.to_tensor"},
         {"step": "image.rescale_normalize", "std": [0, 1, 1]},
         {"step": "text.tokenize", "tensors": {"ids": "tokens"}},
+        {"step": "text.tokenize", "tensors": {"ids": "x", "masks": "x"}},
+        {"step": "post.boxes", "format": "yolov8", "tensors": {"output": "a"}},
     ]
     place: Case = {
         "inputs": [spec("x", "float32", ("n", "c", "h", "w"))],

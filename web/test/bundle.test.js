@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
-import { chooseVariant, fetchBundle, parseManifest } from "../src/bundle/bundle.js";
+import { bundleOfFiles, chooseVariant, fetchBundle, parseManifest } from "../src/bundle/bundle.js";
 
 const model = new TextEncoder().encode("the bytes of a model");
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
@@ -123,6 +123,30 @@ test("a bundle is fetched, checked and reported", async () => {
   assert.deepEqual(bundle.model, model);
   assert.equal(bundle.revision, digest(/** @type {Uint8Array} */ (files.get("/good/manifest.json"))));
   assert.deepEqual(news.at(-1), { phase: "model", file: "model_int8.onnx", loaded: model.length, total: model.length, cached: false });
+});
+
+test("further files of a bundle are read later, checked", async () => {
+  const vocabulary = new TextEncoder().encode("{}");
+  const more = ["tokenizer.json", "damaged.json"].map((path) => ({ path, size: 2, sha256: digest(vocabulary) }));
+  const document = encoded(manifest({ files: [...manifest().files, ...more] }));
+  files.set("/more/manifest.json", document);
+  files.set("/more/onnx/model_int8.onnx", model);
+  files.set("/more/tokenizer.json", vocabulary);
+  files.set("/more/damaged.json", new TextEncoder().encode("[]"));
+  const pulled = /** @type {import("../src/bundle/bundle.js").Files} */ ([
+    ["manifest.json", document],
+    ["onnx/model_int8.onnx", model],
+    ["tokenizer.json", vocabulary],
+  ]);
+
+  for (const { read } of [await fetchBundle(`${root}/more`), await bundleOfFiles(pulled)]) {
+    assert.deepEqual(await read("tokenizer.json"), vocabulary);
+    assert.deepEqual(await read("manifest.json"), document);
+    await assert.rejects(read("other.json"), { code: "manifest_error" });
+  }
+  await assert.rejects((await fetchBundle(`${root}/more`)).read("damaged.json"), { code: "integrity_error" });
+  files.set("/net.onnx", model);
+  await assert.rejects((await fetchBundle(`${root}/net.onnx`)).read("manifest.json"), { code: "unsupported" });
 });
 
 test("a bare model is fetched without a manifest", async () => {

@@ -65,6 +65,8 @@ test("a definition that is wrong is refused, with the step and the parameter nam
     ["fill-mask", { ...DEFINITION, inputs: { x: Array(65).fill(step) } }, "manifest_error", /inputs\['x'\] is not a list/],
     ["fill-mask", { ...DEFINITION, inputs: { x: [{ step: "image.decoed" }] } }, "manifest_error", /\[0\]: there is no step `image\.decoed`/],
     ["fill-mask", { ...DEFINITION, inputs: { x: [{ step: "toString" }] } }, "manifest_error", /there is no step `toString`/],
+    ["fill-mask", { ...DEFINITION, inputs: { x: [step] } }, "manifest_error", /ends with `image\.decode`, which gives image, expected tensor or frames/],
+    ["fill-mask", { ...DEFINITION, outputs: [{ step: "post.nms" }] }, "manifest_error", /`post\.nms` takes detections, and the chain gives outputs/],
     ["fill-mask", { ...DEFINITION, inputs: { x: [{ ...step, mode: "BGR" }] } }, "manifest_error", /`mode` is "BGR", expected `RGB`, `L`/],
     ["fill-mask", { ...DEFINITION, inputs: { x: [{ ...step, toString: 1 }] } }, "manifest_error", /has no parameter `toString`/],
   ];

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import ManifestError
+from edge_infer.errors import ManifestError, listed
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.post.box_formats import FORMATS, Detector
 
@@ -46,6 +46,11 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """
     reads = FORMATS[parameters["format"]]
     names = dict(parameters["tensors"])
+    for what in names:
+        if what not in (known := reads.needs + reads.by_stride):
+            raise ManifestError(
+                f"pipeline: this format of `post.boxes` reads no `{what}`, expected {listed(list(known))}"
+            )
     for what in reads.needs:
         if what in names or len(reads.needs) == 1:
             names[what] = place.output(names.get(what), "post.boxes")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, ManifestError
+from edge_infer.errors import InputError, ManifestError, listed
 from edge_infer.tasks.parameters import Parameter
 from edge_infer.tasks.text.length import Padding, Truncation
 from edge_infer.tasks.text.tokenizer import Tokenizer
@@ -32,6 +32,8 @@ PARAMETERS = {
     "prefix": Parameter("text", None),
 }
 
+_TENSORS = ("ids", "mask", "types")
+
 
 def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """Return the function that tokenizes.
@@ -42,6 +44,11 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         ManifestError: The model takes none of the tensors, or the bundle has no such file.
         BundleError: The file is not a `tokenizer.json`.
     """
+    for what in parameters["tensors"]:
+        if what not in _TENSORS:
+            raise ManifestError(
+                f"pipeline: `text.tokenize` makes no `{what}`, expected {listed(list(_TENSORS))}", field=what
+            )
     names = {what: name for what, name in parameters["tensors"].items() if name in place.inputs}
     if "ids" not in names:
         wanted = parameters["tensors"].get("ids")

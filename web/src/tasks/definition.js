@@ -63,8 +63,8 @@ export function readDefinition(task, document) {
     const ends = name === ALL_INPUTS ? ["tensors"] : ["tensor", "frames"];
     return [name, chain(steps, "raw", ends, `pipeline.inputs['${name}']`)];
   });
-  const after = chain(outputs, "outputs", ["answer", "tensor"], "pipeline.outputs");
-  return { task, inputs: Object.fromEntries(chains), outputs: after, source };
+  const answers = chain(outputs, "outputs", ["answer", "tensor"], "pipeline.outputs");
+  return { task, inputs: Object.fromEntries(chains), outputs: answers, source };
 }
 
 /** @param {Definition} definition @returns {Step[][]} All chains of steps. */

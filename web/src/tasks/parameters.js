@@ -189,11 +189,7 @@ export const PARAMETERS = {
   },
 };
 
-/**
- * What each step takes and what it gives: see `edge_infer/tasks/steps.py`.
- *
- * @type {Record<string, {takes: string[], gives: string}>}
- */
+/** What each step takes and what it gives. @type {Record<string, {takes: string[], gives: string}>} */
 export const FLOWS = {
   "audio.decode": { takes: ["raw"], gives: "sound" },
   "audio.fit": { takes: ["sound"], gives: "sound" },

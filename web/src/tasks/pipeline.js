@@ -91,8 +91,9 @@ class Work {
     const asked = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined));
     this.check(asked);
     if (!isList(inputs)) return (await this.answers([inputs], asked))[0];
+    const ahead = this.chains.canBatch && this.task.takes === "text" ? AHEAD : 1;
     const found = [];
-    for (let at = 0; at < inputs.length; at += AHEAD) found.push(...(await this.answers(inputs.slice(at, at + AHEAD), asked)));
+    for (let at = 0; at < inputs.length; at += ahead) found.push(...(await this.answers(inputs.slice(at, at + ahead), asked)));
     return found;
   }
 

@@ -84,10 +84,10 @@ export function readStep(entry, where) {
 /**
  * Check that each step takes what the one before it gives.
  *
- * @param {Step[]} steps A chain.
- * @param {string} begins What its first step is given.
- * @param {string[]} ends What its last step may give.
- * @param {string} where
+ * @param {Step[]} steps
+ * @param {string} begins What the first step is given.
+ * @param {string[]} ends What the last step may give.
+ * @param {string} where The chain's place, for errors.
  * @throws {InferError} `manifest_error`: a step cannot stand where it does.
  */
 export function checkFlow(steps, begins, ends, where) {
@@ -95,14 +95,12 @@ export function checkFlow(steps, begins, ends, where) {
   for (const { name } of steps) {
     const { takes, gives } = FLOWS[name];
     if (!takes.includes(given)) {
-      const message = `${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`;
-      throw new InferError(message, "manifest_error", { details: { field: name } });
+      throw new InferError(`${where}: \`${name}\` takes ${takes.join(" or ")}, and ${before} gives ${given}`, "manifest_error", { details: { field: name } });
     }
     [given, before] = [gives, `\`${name}\``];
   }
-  if (!ends.includes(given)) {
-    throw new InferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error");
-  }
+  if (ends.includes(given)) return;
+  throw new InferError(`${where} ends with ${before}, which gives ${given}, expected ${ends.join(" or ")}`, "manifest_error");
 }
 
 /**

@@ -36,8 +36,9 @@ function table(old, rate, zeros, rolloff) {
   const cut = Math.min(1, up / down) * rolloff;
   const half = Math.ceil(zeros / cut);
   if (up * 2 * half > MAX_WEIGHTS) {
-    const message = `a sound of ${old} samples per second cannot be resampled to ${rate}: it takes ${up * 2 * half} weights`;
-    throw new InferError(message, "input_error", { hint: "record at 8000, 16000, 44100 or 48000 samples per second" });
+    throw new InferError(`a sound of ${old} samples per second cannot be resampled to ${rate}: it takes ${up * 2 * half} weights`, "input_error", {
+      hint: "record at 8000, 16000, 44100 or 48000 samples per second",
+    });
   }
   const rows = Array.from({ length: up }, (_, phase) => {
     const shift = ((phase * down) % up) / up;

@@ -17,10 +17,8 @@ const MAX_SIDE = 65_535;
 
 /** @param {number} width @param {number} height */
 export function checkSize(width, height) {
-  const isSide = (/** @type {number} */ side) => Number.isInteger(side) && side >= 1 && side <= MAX_SIDE;
-  if (isSide(width) && isSide(height) && width * height <= MAX_PIXELS) return;
-  const expected = `1 to ${MAX_PIXELS} in all and sides up to ${MAX_SIDE}`;
-  throw new InferError(`an image has ${width} x ${height} pixels, expected ${expected}`, "input_error", {
+  if (Number.isInteger(width) && Number.isInteger(height) && width >= 1 && height >= 1 && width * height <= MAX_PIXELS && Math.max(width, height) <= MAX_SIDE) return;
+  throw new InferError(`an image has ${width} x ${height} pixels, expected 1 to ${MAX_PIXELS} in all and sides up to ${MAX_SIDE}`, "input_error", {
     hint: "give a smaller one",
     details: { got: [width, height] },
   });

@@ -36,12 +36,11 @@ import { sigmoid } from "./sigmoid.js";
 
 /** MediaPipe's decoders clip logits here, so that `exp` cannot overflow. */
 const MOST_LOGIT = 100;
+/** No side of a box is longer than `exp` of it. */
 const MOST_EXPONENT = 80;
 
-/** @param {number} value @returns {number} `exp(value)`, of at most 80: no side of a box is longer, and `exp` of 710 is infinite. */
-function exponentialOf(value) {
-  return Math.exp(Math.min(value, MOST_EXPONENT));
-}
+/** @param {number} value */
+const limitedExp = (value) => Math.exp(Math.min(value, MOST_EXPONENT));
 
 /** What a decoder works on. */
 export class Detector {
@@ -212,7 +211,7 @@ function ssd(detector) {
     const [y, x, h, w] = order === "yxyx" ? [first, second, third, fourth] : [second, first, fourth, third];
     const [centerX, centerY] = [(x / byX) * anchorWidth + anchorX, (y / byY) * anchorHeight + anchorY];
     const sizes = [w / byWidth, h / byHeight];
-    const [boxWidth, boxHeight] = exponential ? sizes.map(exponentialOf) : sizes;
+    const [boxWidth, boxHeight] = exponential ? sizes.map(limitedExp) : sizes;
     const box = corners(centerX * across, centerY * down, boxWidth * anchorWidth * across, boxHeight * anchorHeight * down);
     const points = Array.from({ length: marks }, (_, k) => {
       const px = ((numbers[at + 4 + 2 * k] / byX) * anchorWidth + anchorX) * across;
@@ -236,7 +235,7 @@ function yunet(detector) {
       if (!(score > detector.threshold)) continue;
       const [row, column] = [Math.floor(i / columns), i % columns];
       const [x, y] = [(column + boxes[4 * i]) * stride, (row + boxes[4 * i + 1]) * stride];
-      const [w, h] = [exponentialOf(boxes[4 * i + 2]) * stride, exponentialOf(boxes[4 * i + 3]) * stride];
+      const [w, h] = [limitedExp(boxes[4 * i + 2]) * stride, limitedExp(boxes[4 * i + 3]) * stride];
       const marks = Array.from({ length: 5 }, (_, k) => {
         const px = (points[10 * i + 2 * k] + column) * stride;
         return /** @type {[number, number]} */ ([px, (points[10 * i + 2 * k + 1] + row) * stride]);

@@ -1,6 +1,7 @@
 /** The step `post.boxes`: what a detector gives, in the many forms they have, to detections. */
 
 import { InferError } from "../../errors.js";
+import { listed } from "../words.js";
 import { Detector, FORMATS } from "./box-formats.js";
 
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
@@ -17,6 +18,11 @@ export function prepare(parameters, place) {
   const { decode, needs = [], byStride = [] } = FORMATS[parameters.format];
   /** @type {Record<string, string>} */
   let names = { ...parameters.tensors };
+  const known = [...needs, ...byStride];
+  const unknown = Object.keys(names).find((what) => !known.includes(what));
+  if (unknown !== undefined) {
+    throw new InferError(`pipeline: this format of \`post.boxes\` reads no \`${unknown}\`, expected ${listed(known)}`, "manifest_error");
+  }
   for (const what of needs) {
     if (!(what in names) && needs.length > 1) {
       throw new InferError(`pipeline: \`post.boxes\` does not say which output is \`${what}\``, "manifest_error", {

@@ -7,11 +7,11 @@ import { resized } from "../image/resampling.js";
 import { flat, roundEven } from "../values.js";
 import { reader } from "./outputs.js";
 
-/** The most pixels of all masks of an image together. */
-const MAX_PIXELS = 300_000_000;
-
 /** @typedef {import("../image/image.js").Image} Image */
 /** @typedef {import("../item.js").Item} Item */
+
+/** The most pixels of all masks of an image together. */
+const MAX_PIXELS = 300_000_000;
 
 /**
  * It gives `[{label, score, mask}]` for each class that some pixel has, in the classes' order. A mask is `{data, width, height,
@@ -37,8 +37,9 @@ export function prepare({ tensor: name, layout }, place) {
     const labels = layout === "labels" ? numbers : best(numbers, layout === "CHW" ? shape[0] : shape[2], height * width, layout === "CHW");
     const found = [...new Set(Array.from(labels, Math.trunc))].sort((one, other) => one - other);
     if (found.length * item.width * item.height > MAX_PIXELS) {
-      const message = `${found.length} masks of ${item.width} x ${item.height} pixels are more than ${MAX_PIXELS}`;
-      throw new InferError(message, "input_error", { hint: "give a smaller image" });
+      throw new InferError(`${found.length} masks of ${item.width} x ${item.height} pixels are more than ${MAX_PIXELS}`, "input_error", {
+        hint: "give a smaller image",
+      });
     }
     return found.map((label) => {
       const data = Uint8Array.from(labels, (one) => (one === label ? 255 : 0));

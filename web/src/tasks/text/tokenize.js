@@ -2,6 +2,7 @@
 
 import { InferError } from "../../errors.js";
 import { packed } from "../values.js";
+import { listed } from "../words.js";
 import { Tokenizer } from "./tokenizer.js";
 
 /** @typedef {"ids" | "mask" | "types"} What */
@@ -17,6 +18,8 @@ import { Tokenizer } from "./tokenizer.js";
  * @property {string | null} prefix What is put before each text, such as `query: `.
  */
 
+const TENSORS = ["ids", "mask", "types"];
+
 /**
  * It gives the tensors [tokens] that the model takes: one whose input the model lacks is left out.
  *
@@ -27,6 +30,10 @@ import { Tokenizer } from "./tokenizer.js";
  *   file is not a `tokenizer.json`.
  */
 export async function prepare({ file, max_length, tensors, pad_id, pad_to, truncate, offsets, prefix }, place) {
+  const unknown = Object.keys(tensors).find((what) => !TENSORS.includes(what));
+  if (unknown !== undefined) {
+    throw new InferError(`pipeline: \`text.tokenize\` makes no \`${unknown}\`, expected ${listed(TENSORS)}`, "manifest_error", { details: { field: unknown } });
+  }
   const names = /** @type {[What, string][]} */ (Object.entries(tensors).filter(([, name]) => place.inputs.has(name)));
   if (!names.some(([what]) => what === "ids")) {
     throw new InferError(`pipeline: the model has no input \`${tensors.ids}\` for the tokens`, "manifest_error", {

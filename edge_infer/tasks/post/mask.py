@@ -74,7 +74,7 @@ def _part(width: int, height: int, item: Item) -> tuple[int, int, int, int]:
     for step in reversed(item.geometry):
         if step.left > 0 or step.top > 0 or step.scale_x == step.scale_y:
             ratio_x, ratio_y = width / (item.input_width or width), height / (item.input_height or height)
-            left, top = round(step.left * ratio_x), round(step.top * ratio_y)
+            left, top = max(round(step.left * ratio_x), 0), max(round(step.top * ratio_y), 0)
             right = min(width, round((step.left + item.width * step.scale_x) * ratio_x))
             bottom = min(height, round((step.top + item.height * step.scale_y) * ratio_y))
     return left, top, right, bottom

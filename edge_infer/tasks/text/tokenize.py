@@ -44,6 +44,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         ManifestError: The model takes none of the tensors, or the bundle has no such file.
         BundleError: The file is not a `tokenizer.json`.
     """
+    if parameters["prefix"] is not None and parameters["offsets"]:
+        raise ManifestError("pipeline: `text.tokenize` tells no places behind a `prefix`", hint='leave "offsets" out')
     for what in parameters["tensors"]:
         if what not in _TENSORS:
             raise ManifestError(

@@ -130,6 +130,18 @@ export class Session {
   }
 
   /**
+   * Run the model step by step, its state going from each step to the next: a recurrent net, or a voice detector.
+   *
+   * @param {import("./stream.js").StreamOptions} [options] Not needed where the bundle's manifest names the state.
+   * @returns {import("./stream.js").Stream}
+   * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known;
+   *   `unsupported`: the state is hidden in the model.
+   */
+  stream(options) {
+    return streamOf((inputs, { signal }) => this.run(inputs, { signal }), this.#opened, options);
+  }
+
+  /**
    * Bring the newest version of the store, try it on its golden examples, and run it from the next call on. Calls go on
    * meanwhile, and one that is under way ends on the weights that it began with.
    *

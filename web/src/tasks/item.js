@@ -27,6 +27,8 @@ export class Item {
     this.encoding = null;
     /** The token of an id, as the vocabulary spells it. @type {(number: number) => string} */
     this.tokenOf = String;
+    /** The text of tokens, by the tokenizer that made them. @type {(ids: number[]) => string} */
+    this.decode = () => "";
     /** The text, or the first of a pair. */
     this.text = "";
     /** The second text of a pair. @type {string | null} */

@@ -9,7 +9,7 @@ import { reader } from "./outputs.js";
 /**
  * Reads probabilities [tokens, classes]. `none`: `[{entity, score, index, word, start, end}]`, an answer for each token.
  * `simple`: tokens that belong together by their `B-` and `I-` are one, `[{entity_group, score, word, start, end}]`. These are
- * the rules of transformers' `TokenClassificationPipeline`; `word` of a group is the text itself.
+ * the rules of transformers' `TokenClassificationPipeline`, whose `word` is the tokens' own spelling.
  *
  * @param {{tensor: string | null, aggregation_strategy: "none" | "simple", ignore: string}} parameters
  * @param {import("../place.js").Place} place
@@ -33,12 +33,12 @@ export function prepare({ tensor, aggregation_strategy, ignore }, place) {
       found.push({ entity: place.label(label), score: scores[label], index, word: item.tokenOf(encoding.ids[index]), start, end });
     }
     if (item.argument("aggregation_strategy", aggregation_strategy) === "none") return found.filter(({ entity }) => entity !== ignore);
-    return grouped(found, item.text).filter(({ entity_group }) => entity_group !== ignore);
+    return grouped(found, encoding.ids, item.decode).filter(({ entity_group }) => entity_group !== ignore);
   };
 }
 
-/** @param {Entity[]} found @param {string} text */
-function grouped(found, text) {
+/** @param {Entity[]} found @param {number[]} ids @param {(ids: number[]) => string} decode */
+function grouped(found, ids, decode) {
   /** @type {Entity[][]} */
   const groups = [];
   for (const one of found) {
@@ -51,7 +51,8 @@ function grouped(found, text) {
     const { start } = group[0];
     const { end } = group[group.length - 1];
     const score = group.reduce((sum, one) => sum + one.score, 0) / group.length;
-    return { entity_group: tagOf(group[0].entity).tag, score, word: text.slice(start, end), start, end };
+    const word = decode(group.map(({ index }) => ids[index]));
+    return { entity_group: tagOf(group[0].entity).tag, score, word, start, end };
   });
 }
 

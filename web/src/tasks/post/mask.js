@@ -6,9 +6,11 @@ import { cropped } from "../image/image.js";
 import { resized } from "../image/resampling.js";
 import { flat, roundEven } from "../values.js";
 import { reader } from "./outputs.js";
+import { bestOf } from "./scores.js";
 
 /** @typedef {import("../image/image.js").Image} Image */
 /** @typedef {import("../item.js").Item} Item */
+/** @typedef {import("./scores.js").Part} Part */
 
 /** The most pixels of all masks of an image together. */
 const MAX_PIXELS = 300_000_000;
@@ -16,7 +18,8 @@ const MAX_PIXELS = 300_000_000;
 /**
  * It gives `[{label, score, mask}]` for each class that some pixel has, in the classes' order. A mask is `{data, width, height,
  * channels: 1}` in the size of the original, 255 where the class is. `score` is null, as in transformers' semantic
- * segmentation. The size is brought back by the nearest pixel; what a letterbox added is cut.
+ * segmentation. What a letterbox added is cut. Scores are resized bilinearly before the best is chosen (PyTorch's
+ * `interpolate`, corners not aligned), class numbers by the nearest pixel.
  *
  * @param {{tensor: string | null, layout: "labels" | "CHW" | "HWC"}} parameters `labels`: [rows, columns] of class numbers; else
  *   scores, the channels first or last.
@@ -34,7 +37,10 @@ export function prepare({ tensor: name, layout }, place) {
       });
     }
     const [height, width] = layout === "CHW" ? shape.slice(1) : shape;
-    const labels = layout === "labels" ? numbers : best(numbers, layout === "CHW" ? shape[0] : shape[2], height * width, layout === "CHW");
+    const isFirst = layout === "CHW";
+    const map = { numbers, classes: isFirst ? shape[0] : shape[2], width, height, isFirst };
+    const isScores = layout !== "labels";
+    const labels = isScores ? bestOf(map, partOf(width, height, item), item.width, item.height) : numbers;
     const found = [...new Set(Array.from(labels, Math.trunc))].sort((one, other) => one - other);
     if (found.length * item.width * item.height > MAX_PIXELS) {
       throw new InferError(`${found.length} masks of ${item.width} x ${item.height} pixels are more than ${MAX_PIXELS}`, "input_error", {
@@ -43,37 +49,29 @@ export function prepare({ tensor: name, layout }, place) {
     }
     return found.map((label) => {
       const data = Uint8Array.from(labels, (one) => (one === label ? 255 : 0));
-      return { label: place.label(label), score: null, mask: inImage({ data, width, height, channels: 1 }, item) };
+      const size = isScores ? { width: item.width, height: item.height } : { width, height };
+      return { label: place.label(label), score: null, mask: inImage({ data, ...size, channels: 1 }, item) };
     });
   };
 }
 
-/**
- * @param {ArrayLike<number>} scores
- * @param {number} classes
- * @param {number} pixels
- * @param {boolean} isFirst Whether the classes come before the pixels.
- * @returns {Int32Array} The class of the highest score for each pixel; of equal ones the lower.
- */
-function best(scores, classes, pixels, isFirst) {
-  const [byClass, byPixel] = isFirst ? [pixels, 1] : [1, classes];
-  return Int32Array.from({ length: pixels }, (_, i) => {
-    let label = 0;
-    for (let c = 1; c < classes; c++) if (scores[c * byClass + i * byPixel] > scores[label * byClass + i * byPixel]) label = c;
-    return label;
-  });
-}
-
-/** @param {Image} given @param {Item} item @returns {Image} In the size of the original image: of a letterbox only the part that the image fills. */
-function inImage(given, item) {
-  let mask = given;
+/** @param {number} width @param {number} height @param {Item} item @returns {Part} What of the model's map the image fills, without a letterbox. */
+function partOf(width, height, item) {
+  let part = { left: 0, top: 0, right: width, bottom: height };
   for (const step of item.geometry.toReversed()) {
     if (!(step.left > 0 || step.top > 0 || step.scaleX === step.scaleY)) continue;
-    const [ratioX, ratioY] = [mask.width / (item.inputWidth || mask.width), mask.height / (item.inputHeight || mask.height)];
-    const [left, top] = [roundEven(step.left * ratioX), roundEven(step.top * ratioY)];
-    const right = Math.min(mask.width, roundEven((step.left + item.width * step.scaleX) * ratioX));
-    const bottom = Math.min(mask.height, roundEven((step.top + item.height * step.scaleY) * ratioY));
-    mask = cropped(mask, left, top, right - left, bottom - top);
+    const [ratioX, ratioY] = [width / (item.inputWidth || width), height / (item.inputHeight || height)];
+    const [left, top] = [Math.max(roundEven(step.left * ratioX), 0), Math.max(roundEven(step.top * ratioY), 0)];
+    const right = Math.min(width, roundEven((step.left + item.width * step.scaleX) * ratioX));
+    const bottom = Math.min(height, roundEven((step.top + item.height * step.scaleY) * ratioY));
+    part = { left, top, right, bottom };
   }
-  return resized(mask, item.width, item.height, "nearest", "horizontal");
+  return part;
+}
+
+/** @param {Image} mask @param {Item} item @returns {Image} In the size of the original image. */
+function inImage(mask, item) {
+  if (mask.width === item.width && mask.height === item.height) return mask;
+  const { left, top, right, bottom } = partOf(mask.width, mask.height, item);
+  return resized(cropped(mask, left, top, right - left, bottom - top), item.width, item.height, "nearest", "horizontal");
 }

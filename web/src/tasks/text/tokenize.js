@@ -30,6 +30,10 @@ const TENSORS = ["ids", "mask", "types"];
  *   file is not a `tokenizer.json`.
  */
 export async function prepare({ file, max_length, tensors, pad_id, pad_to, truncate, offsets, prefix }, place) {
+  if (prefix !== null && offsets) {
+    const hint = 'leave "offsets" out';
+    throw new InferError("pipeline: `text.tokenize` tells no places behind a `prefix`", "manifest_error", { hint });
+  }
   const unknown = Object.keys(tensors).find((what) => !TENSORS.includes(what));
   if (unknown !== undefined) {
     throw new InferError(`pipeline: \`text.tokenize\` makes no \`${unknown}\`, expected ${listed(TENSORS)}`, "manifest_error", { details: { field: unknown } });
@@ -49,6 +53,7 @@ export async function prepare({ file, max_length, tensors, pad_id, pad_to, trunc
     const truncation = length === null ? null : { maxLength: length, strategy: truncate };
     const encoding = tokenizer.encode((prefix ?? "") + text, pair, { truncation, padding, offsets });
     item.encoding = encoding;
+    item.decode = (ids) => tokenizer.decode(ids);
     item.tokenOf = (number) => tokenizer.idToToken(number) ?? "";
     const made = { ids: encoding.ids, mask: encoding.attentionMask, types: encoding.typeIds };
     return Object.fromEntries(

@@ -165,11 +165,14 @@ def read_strings(data: bytes | memoryview) -> list[str]:
     while offset < len(data):
         end = offset + 4 + int.from_bytes(data[offset : offset + 4], "little")
         if offset + 4 > len(data) or end > len(data):
-            raise InputError(f"String {len(found)} runs over the end of its {len(data)} bytes")
+            raise InputError(
+                f"String {len(found)} runs over the end of its {len(data)} bytes",
+                hint="each text is its length in 4 bytes, little-endian, and its UTF-8",
+            )
         try:
             found.append(str(data[offset + 4 : end], "utf-8"))
         except UnicodeDecodeError as error:
-            raise InputError(f"String {len(found)} is not UTF-8: {error}") from error
+            raise InputError(f"String {len(found)} is not UTF-8: {error}", hint="encode texts as UTF-8") from error
         offset = end
     return found
 

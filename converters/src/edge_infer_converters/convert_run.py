@@ -348,7 +348,9 @@ class _Run:
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         judge = self._judge(outputs, metric)
-        measured, failed = Bench(self._writer.folder, data, judge, self._own, self._times, self._reporter).run(made)
+        own_file = self._source_id if self.model.own_file(self._source_id) is not None else ""
+        bench = Bench(self._writer.folder, data, judge, self._own, self._times, self._reporter)
+        measured, failed = bench.run(made, own_file)
         for variant, error in failed:
             self._leave_out(variant.id, error)
             self._writer.drop(variant.file)

@@ -91,12 +91,13 @@ class Bench:
         self._reporter = reporter
 
     def run(
-        self, made: Sequence[tuple[Variant, int]]
+        self, made: Sequence[tuple[Variant, int]], own_file: str = ""
     ) -> tuple[list[ConvertedVariant], list[tuple[Variant, BackendError]]]:
         """Measure each variant.
 
         Args:
             made: The variants with the sizes of their files.
+            own_file: The id of the one that is the source's own file, where one is.
 
         Returns:
             Those that run, with their figures, and those that do not, with the reason.
@@ -112,6 +113,7 @@ class Bench:
                 quality = measure_quality(
                     *(self._folder, variant, self._data, judge.references),
                     *(judge.metric, judge.budget, self._own),
+                    is_source=variant.id == own_file,
                 )
             except BackendError as error:
                 failed.append((variant, error))

@@ -22,6 +22,7 @@ from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.passes.own_zero_points import own_zero_points
 from edge_infer_converters.passes.plain_outputs import to_plain_outputs
 from edge_infer_converters.passes.prune_channels import prune_channels
+from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.passes.sessions import LARGE_BYTES, session_of
 from edge_infer_converters.passes.unfuse import unfuse
 from edge_infer_converters.sources.bindings import bind_inputs
@@ -226,6 +227,7 @@ def _checked(proto: onnx.ModelProto, place: Path, options: SourceOptions, nbytes
     proto = unfuse(proto)
     _check_operators(proto, place)
     proto = fold_branches(fix_shapes(bind_inputs(to_plain_outputs(proto), options.bind), options.shapes))
+    proto = store_quantized_weights(proto)
     if options.layout == "nhwc":
         proto = to_channels_last(proto)
     inputs = tuple(_spec(value, "Input", place) for value in proto.graph.input)

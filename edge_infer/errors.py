@@ -41,6 +41,7 @@
         ├── RequestTooSlow       * the request did not arrive in time
         ├── OriginRefused        * the page that asks is of another server
         ├── NotAdmin             * the tenant may not change what all tenants share
+        ├── PriorityRefused      * the tenant may not ask for this priority
         ├── ShuttingDown         * the server is stopping
         ├── ModelHangs           * too many batches of the model hang
         ├── ClientLeft           * the client left before its request ran

@@ -248,7 +248,7 @@ def main() -> None:
         for part in (
             lambda: photo(folder, rounds),
             lambda: speech(folder, rounds),
-            lambda: embeddings(folder, rounds, 100 if options.quick else 1000),
+            lambda: embeddings(folder, rounds, 300 if options.quick else 1000),
         ):
             try:
                 rows += part()

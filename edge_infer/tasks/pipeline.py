@@ -53,9 +53,9 @@ def pipeline(
         ManifestError: What it says is wrong, or does not fit the model.
         EdgeInferError: What `load` raises.
 
-    >>> classify = pipeline("examples/pipelines/shapes.bundle")
-    >>> classify("examples/pipelines/circle.png", top_k=1)[0]["label"]
-    'circle'
+    >>> find = pipeline("faces.bundle")
+    >>> find("examples/faces/astronaut.jpg")[0]["label"]
+    'face'
     """
     place, task = _arguments(model, source, task)
     made = Pipeline(load(described(place, task), **_with_tensors(options)), task)

@@ -107,9 +107,7 @@ class PredictEndpoint:
             model, _ = await call.open((asked.model, None))
             known = await self._of(model)
             if known.definition.task != "feature-extraction":
-                raise UnsupportedError(
-                    f"`{asked.model}` is for {known.definition.task}", hint="POST /v2/models/M/predict"
-                )
+                raise InputError(f"`{asked.model}` is for {known.definition.task}", hint="POST /v2/models/M/predict")
             check_arguments(known.definition, {})
             ready, outputs = await self._outputs(model, known, asked.texts, {}, call)
             async with self._room:
@@ -215,7 +213,13 @@ class PredictEndpoint:
 
 
 def _open(model: LoadedModel) -> _Known:
-    definition = definition_of(model.session.bundle.manifest)
+    manifest = model.session.bundle.manifest
+    if manifest.task is None or manifest.pipeline is None:
+        raise InputError(
+            f"`{model.name}` has no pipeline: it takes tensors, not raw data",
+            hint=f"POST /v2/models/{model.name}/infer",
+        )
+    definition = definition_of(manifest)
     return _Known(definition, get_task(definition.task), Chains(definition, model.session))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _GB = 10**9
+# A process's peak is never below that of the one that starts it: a small one starts it, and tells how it ended.
+_LAUNCH = """
+import os, resource, sys
+told, memory, *command = sys.argv[1:]
+resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
+pid = os.posix_spawnp(command[0], command, os.environ)
+_, status, used = os.wait4(pid, 0)
+os.write(int(told), f"{status} {used.ru_maxrss}".encode())
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +67,35 @@ def run(
         cwd: Its working directory.
         env: Variables that it gets beside those of this process.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as told:
         began = time.perf_counter()
+        launch = (sys.executable, "-I", "-S", "-c", _LAUNCH, str(told.fileno()), str(memory_bytes), *map(str, command))
         process = subprocess.Popen(
-            command,
+            launch,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             cwd=cwd,
             env={**os.environ, **(env or {})},
             start_new_session=True,
+            pass_fds=(told.fileno(),),
         )
-        resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
         is_late = False
-        while True:
-            pid, status, used = os.wait4(process.pid, os.WNOHANG)
-            if pid:
-                break
+        while process.poll() is None:
             if not is_late and time.perf_counter() - began > seconds:
                 is_late = True
                 os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.01)
-        process.returncode = os.waitstatus_to_exitcode(status)
         took = time.perf_counter() - began
-        out.seek(0)
-        err.seek(0)
+        for file in (out, err, told):
+            file.seek(0)
+        status, peak = map(int, told.read().split() or (signal.SIGKILL, 0))
         return Finished(
-            process.returncode,
+            os.waitstatus_to_exitcode(status),
             out.read().decode(errors="replace"),
             err.read().decode(errors="replace"),
             took,
-            used.ru_maxrss * 1024,
+            peak * 1024,
             is_late,
         )
 

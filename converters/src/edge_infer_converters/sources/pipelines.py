@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.errors import BundleError, ConversionError, EdgeInferError, InputError
+from edge_infer.errors import BundleError, ConversionError, EdgeInferError, InputError, UnsupportedModel
 from edge_infer.tasks.place import Place
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources import asked, images
@@ -141,7 +142,10 @@ def _facts(model: FilePath, source: Source) -> tuple[Facts, bytes]:
     facts = Facts(source.format, source.inputs, source.outputs, {}, {}, {})
     if format_ and place.is_file():
         data = place.read_bytes()
-        facts = read_facts(data, format_, place.name)._replace(inputs=source.inputs, outputs=source.outputs)
+        with suppress(
+            UnsupportedModel
+        ):  # a map beside the tensors, say: the conversion reads more than the metadata need
+            facts = read_facts(data, format_, place.name)._replace(inputs=source.inputs, outputs=source.outputs)
     return facts, data
 
 

@@ -8,10 +8,11 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
-from edge_infer.platform import fetch, installed
+from edge_infer.platform import installed
 from edge_infer.tasks.audio.sound import Sound
 from edge_infer.tasks.audio.wav import mixed, read_wav
 from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.raw_file import read_raw
 
 if TYPE_CHECKING:
     from typing import Any
@@ -62,23 +63,10 @@ def _read(value: Any, rate: int) -> Sound:
             raise InputError(f"a sound has a sampling rate of {given!r}, expected 1 to 768000", hint=_HINT)
         return Sound(_samples(samples), given)
     if isinstance(value, (str, os.PathLike)):
-        return _decoded(_file(os.fspath(value)))
+        return _decoded(read_raw(os.fspath(value), MAX_BYTES, "sound"))
     if isinstance(value, (bytes, bytearray)):
         return _decoded(bytes(value))
     return Sound(_samples(value), rate)
-
-
-def _file(path: str) -> bytes:
-    if fetch.is_url(path):
-        return fetch.fetch(path, MAX_BYTES)
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this step
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read the sound `{path}`: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"the sound `{path}` has more than {MAX_BYTES} bytes", hint="cut it into parts")
-    return data
 
 
 def _decoded(data: bytes) -> Sound:

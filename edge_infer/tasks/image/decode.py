@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError, UnsupportedError
-from edge_infer.platform import fetch
 from edge_infer.tasks.image.image import Image
 from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.raw_file import read_raw
 
 if TYPE_CHECKING:
     from typing import Any
@@ -67,25 +67,12 @@ def pixels_of(data: bytes) -> int:
 
 def _read(value: Any, mode: str, background: list[float] | None) -> Image:
     if isinstance(value, (str, os.PathLike)):
-        return _decoded(_file(os.fspath(value)), mode, background)
+        return _decoded(read_raw(os.fspath(value), MAX_BYTES, "image"), mode, background)
     if isinstance(value, (bytes, bytearray)):
         return _decoded(bytes(value), mode, background)
     if hasattr(value, "convert") and hasattr(value, "getexif"):
         return _of_pillow(value, mode, background)
     return _of_array(value)
-
-
-def _file(path: str) -> bytes:
-    if fetch.is_url(path):
-        return fetch.fetch(path, MAX_BYTES)
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this step
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read the image `{path}`: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"the image `{path}` has more than {MAX_BYTES} bytes", hint="give a smaller one")
-    return data
 
 
 def _decoded(data: bytes, mode: str, background: list[float] | None) -> Image:

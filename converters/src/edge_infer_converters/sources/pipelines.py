@@ -142,9 +142,8 @@ def _facts(model: FilePath, source: Source) -> tuple[Facts, bytes]:
     facts = Facts(source.format, source.inputs, source.outputs, {}, {}, {})
     if format_ and place.is_file():
         data = place.read_bytes()
-        with suppress(
-            UnsupportedModel
-        ):  # a map beside the tensors, say: the conversion reads more than the metadata need
+        # A map beside the tensors, say: the conversion reads more than this does.
+        with suppress(UnsupportedModel):
             facts = read_facts(data, format_, place.name)._replace(inputs=source.inputs, outputs=source.outputs)
     return facts, data
 

@@ -150,10 +150,11 @@ def photo(folder: Path, rounds: int) -> list[dict[str, Any]]:
     from transformers import MobileNetV2ImageProcessor
 
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    model = networks.mobilenet_v2()
     steps = {
         "version": 1,
         "inputs": {
-            "input": [
+            model.graph.input[0].name: [
                 {"step": "image.decode"},
                 {"step": "image.resize", "shortest": 256},
                 {"step": "image.center_crop", "width": 224, "height": 224},
@@ -162,8 +163,6 @@ def photo(folder: Path, rounds: int) -> list[dict[str, Any]]:
         },
         "outputs": [{"step": "post.softmax"}, {"step": "post.top_k"}],
     }
-    model = networks.mobilenet_v2()
-    steps["inputs"] = {model.graph.input[0].name: steps["inputs"]["input"]}  # type: ignore[index]
     data = model.SerializeToString()
     made = bundle(folder / "photo.bundle", data, "image-classification", steps, {})
     file = io.BytesIO()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from typing import TYPE_CHECKING
 
 from edge_infer.errors import InputError
 from edge_infer.tasks.audio.sound import Sound
+
+if TYPE_CHECKING:
+    from typing import Any
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _HINT = "give a WAV file of 8 to 32-bit PCM or of floats"
@@ -72,7 +76,7 @@ def _values(body: bytes, encoding: int, bits: int) -> tuple[array[float] | array
     return _native(array("h" if bits == 16 else "i", body)), 2.0 ** (bits - 1)
 
 
-def _native(values: array) -> array:  # type: ignore[type-arg]
+def _native(values: array[Any]) -> array[Any]:
     if sys.byteorder == "big":
         values.byteswap()
     return values

@@ -1,1 +1,1 @@
-"""Cameras and microphones: pictures and sound as they come, for pipelines."""
+"""Cameras and microphones: live pictures and sound for pipelines."""

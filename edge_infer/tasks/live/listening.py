@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from edge_infer.errors import UnsupportedError
 from edge_infer.tasks.audio.sound import Sound
@@ -89,7 +89,7 @@ def blocks_of(pipeline: Listener, source: Any) -> Iterable[Any]:
     if source is None:
         return microphone.blocks(rate, block)
     if not isinstance(source, (str, os.PathLike)):
-        return source  # type: ignore[no-any-return]
+        return cast("Iterable[Any]", source)
     item = Item()
     sound = read_step({"step": "audio.decode"}, "listen").prepare(pipeline.chains.place)(source, item)
     convert = read_step({"step": "audio.resample", "rate": rate}, "listen").prepare(pipeline.chains.place)

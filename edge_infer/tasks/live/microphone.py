@@ -1,4 +1,4 @@
-"""Sound as it comes: from a microphone, or as raw samples of a pipe."""
+"""Live sound: from a microphone, or as raw samples of a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`post.tensor`: one output of the model as it is."""
+"""`post.tensor`: one output of the model, unchanged."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ PARAMETERS = {
 def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     """Return the function that replaces one output by its floats: `(x - zero_point) * scale`.
 
-    A variant whose output is float already is left as it is.
+    Where a variant gives floats already, nothing is changed.
 
     Raises:
         ManifestError: The model has no such output.

@@ -18,7 +18,7 @@ _DIGITS = ascii_lowercase + digits
 def shorten_names(model: onnx.ModelProto) -> None:
     """Call, in place, inner values `a`, `b` …, and take the names of nodes away.
 
-    Inputs and outputs keep theirs. A model with subgraphs, whose names reach in and out, stays as it is.
+    Names of inputs and outputs are kept. A model with subgraphs, whose names reach in and out, is not changed.
     """
     graph = model.graph
     if len(list(graphs_of(graph))) > 1:

@@ -115,8 +115,13 @@ class _Model:
 # -- raw inputs --
 
 
-def cases_for(definition: Definition) -> list[Case]:
-    """Return raw inputs for a task; an empty list where nothing here can make some."""
+def cases_for(definition: Definition, texts: Sequence[str] = _TEXTS) -> list[Case]:
+    """Return raw inputs for a task; an empty list where nothing here can make some.
+
+    Args:
+        definition: The task and its steps.
+        texts: What a task that takes text is asked about.
+    """
     task = get_task(definition.task)
     if task.takes == "image":
         return [Case({"image": {"seed": s, "width": w, "height": h}}, {}) for s, w, h in _IMAGES]
@@ -125,15 +130,25 @@ def cases_for(definition: Definition) -> list[Case]:
     if task.takes != "text":
         return []
     if task.name == "question-answering":
-        return [Case({"value": {"question": one, "context": _CONTEXT}}, {}) for one in _QUESTIONS]
+        contexts = [_CONTEXT] if texts is _TEXTS else texts
+        return [Case({"value": {"question": one, "context": text}}, {}) for text in contexts for one in _QUESTIONS]
     if task.name == "text-ranking":
-        return [Case({"value": {"query": _QUESTIONS[0], "documents": [_CONTEXT, *_TEXTS]}}, {})]
+        return [Case({"value": {"query": _QUESTIONS[0], "documents": [_CONTEXT, *texts]}}, {})]
     if task.name == "zero-shot-classification":
-        return [Case({"value": one}, {"candidate_labels": ["animals", "money", "travel"]}) for one in _TEXTS]
+        return [Case({"value": one}, {"candidate_labels": ["animals", "money", "travel"]}) for one in texts]
     masks = [step.parameters["mask"] for step in definition.outputs if step.name == "post.fill_mask"]
     if masks:
-        return [Case({"value": f"London is the {masks[0]} of England."}, {})]
-    return [Case({"value": one}, {}) for one in _TEXTS]
+        asked = [] if texts is _TEXTS else texts
+        return [
+            Case({"value": one}, {}) for one in (f"London is the {masks[0]} of England.", *_masked(asked, masks[0]))
+        ]
+    return [Case({"value": one}, {}) for one in texts]
+
+
+def _masked(texts: Sequence[str], mask: str) -> list[str]:
+    """Put a mask in the place of each text's second word."""
+    words = [one.split(" ") for one in texts]
+    return [" ".join((*one[:1], mask, *one[2:])) for one in words]
 
 
 def made(case: Case) -> Any:

@@ -35,7 +35,7 @@ def test_each_sample_of_an_npz_is_a_call(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.calls[1]["image"], floats(3, 1, 4)[1:2])
     assert found.classes is not None
     assert found.classes.tolist() == [2, 0, 1]
-    assert (found.origin, found.is_random, len(found.sha256)) == ("data.npz", False, 64)
+    assert (found.origin, found.is_made_up, len(found.sha256)) == ("data.npz", False, 64)
 
 
 def test_an_npy_is_the_only_input(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_random_inputs_are_the_same_each_time_and_fit_the_specs() -> None:
     first, second = random_set(specs), random_set(specs)
 
     assert len(first.calls) == RANDOM_CALLS
-    assert first.is_random
+    assert first.is_made_up
     for one, other in zip(first.calls, second.calls, strict=True):
         for spec in specs:
             np.testing.assert_array_equal(one[spec.name], other[spec.name])

@@ -47,7 +47,7 @@ def test_each_file_of_a_folder_is_a_sample_in_the_order_of_names(tmp_path: Path)
     found = read_set(tmp_path, [VECTOR])
 
     assert [call["x"].tolist() for call in found.calls] == [[[value] * 4] for value in (1.0, 2.0, 3.0)]
-    assert not found.is_random
+    assert not found.is_made_up
 
 
 def test_the_hash_of_a_folder_follows_its_files(tmp_path: Path) -> None:

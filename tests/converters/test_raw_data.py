@@ -11,6 +11,7 @@ from PIL import Image
 
 import edge_infer
 from edge_infer.errors import InputError
+from edge_infer.tasks import vectors
 from edge_infer.tasks.sources.opened import described
 from edge_infer_converters import convert
 from edge_infer_converters.data import raw
@@ -173,3 +174,21 @@ def test_a_broken_image_is_named(colours: Path, tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"`red/1\.png`: the image cannot be read"):
         raw.read_raw(folder, found, facts.inputs, facts.outputs)
+
+
+def test_a_model_of_texts_without_data_is_judged_on_sentences(moods: Path, tmp_path: Path) -> None:
+    quality = evaluated(moods, tmp_path / "out.bundle")
+
+    assert quality["evaluation"]["origin"] == "made-up sentences"
+    assert quality["evaluation"]["calls"] == 32
+    with edge_infer.load(tmp_path / "out.bundle") as session:
+        lengths = {len(one["input_ids"][0]) for one, _ in session.bundle.examples()}
+    assert len(lengths) > 4
+
+
+def test_a_bundle_without_the_source_is_proven_by_its_first_variant(moods: Path, tmp_path: Path) -> None:
+    convert(moods, tmp_path / "out.bundle", precision="fp16", format="onnx", keep_all=True)
+
+    bundle = edge_infer.Bundle.open(tmp_path / "out.bundle")
+    assert [variant.id for variant in bundle.manifest.variants] == ["onnx/fp16"]
+    assert vectors.PATH in bundle.manifest.files

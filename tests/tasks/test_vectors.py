@@ -17,6 +17,7 @@ from edge_infer.errors import ExecutionError, ManifestError
 from edge_infer.platform.hashing import sha256
 from edge_infer.tasks import vectors
 from edge_infer.tasks.agreement import difference, plain
+from edge_infer.tasks.definition import read_definition
 from edge_infer.tasks.image.image import Image
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
@@ -27,6 +28,8 @@ from tests.support.tasks import hub_folders
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from edge_infer.tasks.definition import Definition
 
     Changed = Callable[[str, Callable[[Any], Any]], Path]
 
@@ -172,12 +175,25 @@ def test_raw_inputs_are_the_same_everywhere() -> None:
     assert sha256(sound.tobytes())[:16] == "91b5a6a71a11df7d"
 
 
+def of_texts(task: str, *outputs: dict[str, Any]) -> Definition:
+    document = {"version": 1, "inputs": {"*": [{"step": "text.tokenize"}]}, "outputs": list(outputs)}
+    return read_definition(task, document)
+
+
+def test_other_texts_are_asked_about_in_the_form_of_the_task() -> None:
+    texts = ["one two three", "four five six"]
+    masked = vectors.cases_for(of_texts("fill-mask", {"step": "post.fill_mask", "mask": "<m>"}), texts)
+    asked = vectors.cases_for(of_texts("question-answering", {"step": "post.answer_span"}), texts)
+    ranked = vectors.cases_for(of_texts("text-ranking", {"step": "post.tensor"}), texts)
+
+    assert [case.raw["value"] for case in masked[1:]] == ["one <m> three", "four <m> six"]
+    assert {case.raw["value"]["context"] for case in asked} == set(texts)
+    assert ranked[0].raw["value"]["documents"][1:] == texts
+
+
 def test_every_kind_of_text_gets_its_own_inputs() -> None:
     def cases(task: str, *outputs: dict[str, Any]) -> list[vectors.Case]:
-        from edge_infer.tasks.definition import read_definition
-
-        document = {"version": 1, "inputs": {"*": [{"step": "text.tokenize"}]}, "outputs": list(outputs)}
-        return vectors.cases_for(read_definition(task, document))
+        return vectors.cases_for(of_texts(task, *outputs))
 
     assert cases("fill-mask", {"step": "post.fill_mask", "mask": "<m>"})[0].raw["value"].count("<m>") == 1
     assert "context" in cases("question-answering", {"step": "post.answer_span"})[0].raw["value"]

@@ -5,14 +5,18 @@ import { cp, mkdir, readFile, stat } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
 
-const USAGE = `Usage: edge-infer-files FOLDER [--webgpu]
+const USAGE = `Usage: edge-infer-files FOLDER [--engine onnx] [--engine litert] [--webgpu]
 
-Copies the engines for ONNX and TFLite into FOLDER/vendor, and the modules, which a bundler that knows no
-workers leaves out, into FOLDER/src; --webgpu adds the engines for the GPU. Serve FOLDER, and write its address as root: load(url, { root: "/edge-infer/" }).`;
+Copies the engines into FOLDER/vendor, and the modules, which a bundler that knows no workers leaves out, into
+FOLDER/src. Serve FOLDER, and write its address as root: load(url, { root: "/edge-infer/" }).
 
-/** Which parts of `engine-files.json` each option adds. @type {Record<string, string>} */
-const PARTS = { "--webgpu": "webgpu" };
+  --engine NAME  onnx (ONNX Runtime, for .onnx files) or litert (LiteRT, for .tflite files); without it both
+  --webgpu       the builds of ONNX Runtime for the GPU, too`;
+
+/** The engines that `--engine` names: parts of `engine-files.json`. */
+const ENGINES = ["onnx", "litert"];
 
 const require = createRequire(import.meta.url);
 
@@ -25,32 +29,58 @@ async function folderOf(name) {
   throw new Error(`the npm package ${name} is not installed\nhint: npm install edge-infer`);
 }
 
+/**
+ * @param {string[]} words
+ * @returns {{folder: string, parts: string[], help: boolean} | null} What to copy; null where the words are wrong.
+ */
+function parsed(words) {
+  const options = /** @type {const} */ ({
+    engine: { type: "string", multiple: true, default: ENGINES },
+    webgpu: { type: "boolean", default: false },
+    help: { type: "boolean", default: false },
+  });
+  let found;
+  try {
+    found = parseArgs({ args: words, options, allowPositionals: true });
+  } catch {
+    return null;
+  }
+  const { engine, webgpu, help } = found.values;
+  const isRight = found.positionals.length === 1 && engine.every((name) => ENGINES.includes(name));
+  if (!isRight && !help) return null;
+  const engines = ENGINES.filter((name) => engine.includes(name));
+  return { folder: found.positionals[0] ?? "", parts: [...engines, ...(webgpu ? ["webgpu"] : []), "store"], help };
+}
+
+/** @param {string} part @param {any} packages @param {string} target @returns {Promise<string>} What was copied, in words. */
+async function copied(part, packages, target) {
+  let [count, bytes] = [0, 0];
+  for (const [name, files] of Object.entries(packages)) {
+    const from = await folderOf(name);
+    for (const [source, path] of Object.entries(files)) {
+      const to = join(target, path);
+      await mkdir(dirname(to), { recursive: true });
+      await cp(join(from, source), to);
+      count += 1;
+      bytes += (await stat(to)).size;
+    }
+  }
+  return `${part.padEnd(8)}${String(count).padStart(2)} files ${(bytes / 1e6).toFixed(1).padStart(6)} MB`;
+}
+
 /** @param {string[]} words @returns {Promise<number>} The exit status. */
 async function main(words) {
-  const [folder, ...others] = [...words.filter((word) => !word.startsWith("-")), ...words.filter((word) => word.startsWith("-"))];
-  if (folder === undefined || folder.startsWith("-") || others.some((word) => !(word in PARTS))) {
-    console.error(USAGE);
-    return words.includes("--help") ? 0 : 2;
+  const asked = parsed(words);
+  if (asked === null || asked.help) {
+    (asked === null ? console.error : console.log)(USAGE);
+    return asked === null ? 2 : 0;
   }
-  const root = resolve(folder);
+  const root = resolve(asked.folder);
   const target = join(root, "vendor");
   await cp(fileURLToPath(new URL("../src", import.meta.url)), join(root, "src"), { recursive: true });
   const list = JSON.parse(await readFile(new URL("../engine-files.json", import.meta.url), "utf8"));
-  const parts = ["wasm", "store", ...others.map((word) => PARTS[word])];
-  let [count, bytes] = [0, 0];
-  for (const part of parts) {
-    for (const [name, files] of Object.entries(list[part])) {
-      const from = await folderOf(name);
-      for (const [source, path] of Object.entries(files)) {
-        const to = join(target, path);
-        await mkdir(dirname(to), { recursive: true });
-        await cp(join(from, source), to);
-        count += 1;
-        bytes += (await stat(to)).size;
-      }
-    }
-  }
-  console.log(`${target}: ${count} files, ${(bytes / 1e6).toFixed(1)} MB; ${join(root, "src")}: the modules`);
+  for (const part of asked.parts) console.log(await copied(part, list[part], target));
+  console.log(`${target}: the engines; ${join(root, "src")}: the modules`);
   return 0;
 }
 

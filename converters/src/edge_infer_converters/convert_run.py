@@ -22,7 +22,7 @@ from edge_infer_converters import support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
-from edge_infer_converters.data.calibration import CalibrationSet, random_set_that_runs, read_set
+from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
 from edge_infer_converters.data.labels import read_labels
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure import pipeline_vectors
@@ -204,15 +204,16 @@ class _Run:
         ranges = None if calibration is None else self._read(calibration)
         data = None if evaluation is None else self._read(evaluation)
         if ranges is None and data is None:
+            ranges = self._made_up()
+            source = "random inputs" if ranges.origin == RANDOM else ranges.origin
             self._reporter.warn(
-                "There are no calibration data: the ranges of int8, and all figures, come from random inputs and say "
+                f"There are no calibration data: the ranges of int8, and all figures, come from {source} and say "
                 "little about real ones"
                 if wants_ranges
-                else "There are no evaluation data: all figures come from random inputs",
+                else f"There are no evaluation data: all figures come from {source}",
                 f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
                 + ", ".join(str(spec) for spec in self.model.inputs),
             )
-            ranges = random_set_that_runs(self.model.inputs, self.reference.run)
         elif ranges is None and wants_ranges:
             self._reporter.warn(
                 "The ranges of int8 come from the evaluation data: its figures look a little better than they are",
@@ -222,6 +223,17 @@ class _Run:
         if chosen is None:
             raise AssertionError("one of both is there by now")
         return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
+
+    def _made_up(self) -> CalibrationSet:
+        """Make inputs: of sentences for a model with a tokenizer, else at random."""
+        found = None if self.found is None else raw.made_up(self.found, self.model.inputs, self.model.outputs)
+        if found is not None:
+            try:
+                for call in found.calls:
+                    self.reference.run(call)
+            except ConversionError:  # such as a vocabulary larger than the model's
+                found = None
+        return found or random_set_that_runs(self.model.inputs, self.reference.run)
 
     def _read(self, path: FilePath) -> CalibrationSet:
         """Read samples: raw data go through the pipeline's own steps."""
@@ -359,7 +371,7 @@ class _Run:
             one.variant.parity = {name: dict(figures) for name, figures in one.quality.known.items()}
             verdict = one.quality.verdict
             if not one.is_kept:
-                hint = "calibrate on real data, or keep it by --keep-all" if data.is_random else "--keep-all keeps it"
+                hint = "calibrate on real data, or keep it by --keep-all" if data.is_made_up else "--keep-all keeps it"
                 self._reporter.warn(f"{one.variant.id} is left out: {verdict.reason}", hint)
                 self._writer.drop(one.variant.file)
             elif verdict.word != "ok":

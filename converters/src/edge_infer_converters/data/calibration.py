@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     Samples = Mapping[str, np.ndarray | list[np.ndarray]]
 
 RANDOM_CALLS = 32
+#: The origin of drawn inputs.
+RANDOM = "random"
 #: How many samples are taken of a function that yields them without end.
 MAX_FUNCTION_CALLS = 4096
 #: What a free dimension that is no batch becomes in random inputs. The first at which the model runs is taken.
@@ -47,8 +49,8 @@ class CalibrationSet:
     Attributes:
         calls: The inputs of each call, by name.
         classes: The right class of each call's samples, or None where the file names none.
-        origin: The file's name, or `random`.
-        sha256: The sha256 of the file, empty for random inputs.
+        origin: The file's name, `random`, or `made-up sentences`.
+        sha256: The sha256 of the file, empty for inputs that were not given.
         starts: Of random inputs where in the cycle of `tensors.drawn` each starts, by call and name, and -1 where
             nothing was drawn; empty for others.
     """
@@ -60,11 +62,15 @@ class CalibrationSet:
     starts: tuple[Mapping[str, int], ...] = ()
 
     def __str__(self) -> str:
-        return f"{len(self.calls)} random samples" if self.is_random else f"{len(self.calls)} samples of {self.origin}"
+        return (
+            f"{len(self.calls)} random samples"
+            if self.origin == RANDOM
+            else f"{len(self.calls)} samples of {self.origin}"
+        )
 
     @property
-    def is_random(self) -> bool:
-        """Whether the inputs were drawn and not given."""
+    def is_made_up(self) -> bool:
+        """Whether the inputs were drawn or written here, and not given."""
         return not self.sha256
 
     def first(self, count: int) -> CalibrationSet:
@@ -104,7 +110,7 @@ def random_set(
             starts[-1][spec.name] = place % CYCLE if can_draw(spec.dtype) else -1
             place += prod(shapes[spec.name])  # each input goes on where the last one ended
     calls = tuple({spec.name: _draw(spec, shapes[spec.name], one[spec.name]) for spec in specs} for one in starts)
-    return CalibrationSet(calls, None, "random", starts=tuple(starts))
+    return CalibrationSet(calls, None, RANDOM, starts=tuple(starts))
 
 
 def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], object]) -> CalibrationSet:

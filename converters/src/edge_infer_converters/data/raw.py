@@ -14,10 +14,12 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import FileEntry, Manifest
 from edge_infer.errors import BundleError, InputError, did_you_mean
 from edge_infer.formats.input_files import IMAGES
+from edge_infer.tasks import vectors
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.registry import get_task
 from edge_infer.tasks.sources.found import LABELS_NAME
-from edge_infer_converters.data.calibration import CalibrationSet
+from edge_infer_converters.data.calibration import RANDOM_CALLS, CalibrationSet
+from edge_infer_converters.data.sentences import SENTENCES
 
 if TYPE_CHECKING:
     import os
@@ -84,8 +86,8 @@ def read_raw(
     if labelled and len(labelled) < len(samples):
         unlabelled = next(sample for sample in samples if sample.label is None)
         raise InputError(f"{unlabelled.where} has no label, and others have", hint="label all of them, or none")
-    chains, expand = Chains(found.definition, _Ends(found, inputs, outputs)), get_task(found.definition.task).expand
-    if expand is not None and labelled:
+    steps = _Steps(found, inputs, outputs)
+    if steps.expand is not None and labelled:
         raise InputError(
             f"`{place}` has labels, and {found.definition.task} takes several runs for one input",
             hint="leave the labels out, or --task text-classification",
@@ -94,11 +96,7 @@ def read_raw(
     calls, classes = [], []
     for sample in samples:
         try:
-            for value in [sample.value] if expand is None else expand(sample.value, {}):
-                ready = chains.before(value, {})
-                if ready.frames:
-                    raise InputError("the model takes one frame after the other", hint="give frames: an .npz file")
-                calls.append({name: _array(tensor) for name, tensor in chains.feeds([ready]).items()})
+            calls += steps.calls(sample.value, {})
         except InputError as error:
             raise InputError(f"{sample.where}: {error.message}", hint=error.hint) from error
         digest.update(json.dumps([sample.where, sample.label]).encode())
@@ -107,6 +105,51 @@ def read_raw(
             classes.append(_class_of(sample, found.labels))
     name = place.name if count == len(samples) else f"{place.name} ({len(samples)} of {count})"
     return CalibrationSet(tuple(calls), np.array(classes) if classes else None, name, digest.hexdigest())
+
+
+def made_up(found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> CalibrationSet | None:
+    """Do the steps before a model of texts with `SENTENCES`: random tokens say little about such a model.
+
+    Args:
+        found: The pipeline.
+        inputs: The model's inputs.
+        outputs: The model's outputs.
+
+    Returns:
+        The inputs of at most `RANDOM_CALLS` calls; None where the task takes something else, or the steps refuse them.
+    """
+    if get_task(found.definition.task).takes != "text":
+        return None
+    steps = _Steps(found, inputs, outputs)
+    calls: list[dict[str, np.ndarray]] = []
+    try:
+        for case in vectors.cases_for(found.definition, SENTENCES):
+            calls += steps.calls(case.raw["value"], case.arguments)
+    except InputError:
+        return None
+    return CalibrationSet(tuple(calls[:RANDOM_CALLS]), None, "made-up sentences")
+
+
+class _Steps:
+    """The steps before a model, without the model."""
+
+    def __init__(self, found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        self._chains = Chains(found.definition, _Ends(found, inputs, outputs))
+        self.expand = get_task(found.definition.task).expand
+
+    def calls(self, value: Any, arguments: dict[str, Any]) -> list[dict[str, np.ndarray]]:
+        """Return the inputs of each run of the model that a raw input takes.
+
+        Raises:
+            InputError: The steps refuse the input, or the model takes frames.
+        """
+        found = []
+        for one in [value] if self.expand is None else self.expand(value, arguments):
+            ready = self._chains.before(one, arguments)
+            if ready.frames:
+                raise InputError("the model takes one frame after the other", hint="give frames: an .npz file")
+            found.append({name: _array(tensor) for name, tensor in self._chains.feeds([ready]).items()})
+        return found
 
 
 class _Ends:

@@ -23,7 +23,7 @@ def make(folder: Path, source: str) -> bytes:
 
     Args:
         folder: The bundle's folder, with a manifest that has a definition.
-        source: The id of the variant that says what is right.
+        source: The id of the variant that says what is right; the first one does where it was not asked for.
 
     Raises:
         EdgeInferError: The steps, or the model, take none of the made-up inputs; the message says why.
@@ -31,7 +31,8 @@ def make(folder: Path, source: str) -> bytes:
     bundle = edge_infer.Bundle.open(folder)
     definition = definition_of(bundle.manifest)
     cases, failure = [], None
-    with _pipeline(folder, bundle.manifest.variant(source)) as pipeline:
+    right = next((one for one in bundle.manifest.variants if one.id == source), bundle.manifest.variants[0])
+    with _pipeline(folder, right) as pipeline:
         for case in vectors.cases_for(definition):
             try:
                 vectors.ask(pipeline, case)
@@ -45,7 +46,7 @@ def make(folder: Path, source: str) -> bytes:
     for variant in bundle.manifest.variants:
         with _pipeline(folder, variant) as pipeline:
             answers[variant.id] = [vectors.ask(pipeline, case) for case in cases]
-    return vectors.write(bundle, cases, answers, source)
+    return vectors.write(bundle, cases, answers, right.id)
 
 
 def _pipeline(folder: Path, variant: Variant) -> Pipeline:

@@ -81,7 +81,7 @@ def encode_tflite(
         )
     notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
     if word in ("int8", "int8x16"):
-        notes.append(f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples")
+        notes.append(f"ranges from {ranges}")
     if not written.is_batch_fixed:
         return Encoded(written.data, ", ".join(notes))
     batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
@@ -125,7 +125,7 @@ def encode(
         raise ConversionError(
             "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
         )
-    note = f"ranges from {len(ranges.calls)} {'random ' if ranges.is_random else ''}samples"
+    note = f"ranges from {ranges}"
     is_reduced = plan.word == "int8-reduced"
     data, method = _static(cleaned, ranges, calibrate, is_reduced=is_reduced)
     note += "" if method == "minmax" and calibrate == "minmax" else f" by {method}"

@@ -1,4 +1,4 @@
-"""Reader of a compiled model: a WebAssembly module that holds a program and its constants.
+"""The program of a compiled model, and its form in the WebAssembly module that holds it.
 
 The custom section `edge_infer.program` is JSON: the tensors, the calls and where the image lies. The image's constants
 are the module's last data segment. A page runs the module's `run`; natively the kernel library runs the same calls.
@@ -6,7 +6,8 @@ are the module's last data segment. A page runs the module's `run`; natively the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
 #: The name of the custom section.
 SECTION = "edge_infer.program"
@@ -36,20 +37,6 @@ class ProgramTensor(NamedTuple):
     zero: int = 0
 
 
-class ProgramState(NamedTuple):
-    """Memory that stays from run to run: a variable.
-
-    Attributes:
-        offset: Where it lies in the image, in bytes.
-        bytes: Its size.
-        initial: Where its first value lies among the constants; -1 for zeros.
-    """
-
-    offset: int
-    bytes: int
-    initial: int = -1
-
-
 class Program(NamedTuple):
     """The calls of a compiled model and the memory that they need.
 
@@ -59,7 +46,6 @@ class Program(NamedTuple):
         constant_bytes: The size of the constants at its start, the calls' arguments among them.
         inputs: The tensors that a run reads.
         outputs: The tensors that a run leaves.
-        states: The variables.
         calls: Each kernel's name and where its arguments lie in the image, in bytes, in the order of a run.
         base: The address of the image in the module's memory.
         abi: `kernels.declarations.ABI` of the library that it was compiled for.
@@ -70,7 +56,27 @@ class Program(NamedTuple):
     constant_bytes: int
     inputs: tuple[ProgramTensor, ...]
     outputs: tuple[ProgramTensor, ...]
-    states: tuple[ProgramState, ...]
     calls: tuple[tuple[str, int], ...]
     base: int = 0
     abi: int = 1
+
+
+def to_json(program: Program) -> str:
+    """Return the text of the custom section."""
+    document: dict[str, Any] = {
+        "version": VERSION,
+        "abi": program.abi,
+        "rounding": program.rounding,
+        "base": program.base,
+        "image_bytes": program.image_bytes,
+        "constant_bytes": program.constant_bytes,
+        "inputs": [_tensor(one) for one in program.inputs],
+        "outputs": [_tensor(one) for one in program.outputs],
+        "calls": [[kernel, place] for kernel, place in program.calls],
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _tensor(tensor: ProgramTensor) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "offset": tensor.offset}
+    return {**found, "scale": tensor.scale, "zero": tensor.zero} if tensor.scale else found

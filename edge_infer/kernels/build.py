@@ -28,9 +28,12 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
 }  # fmt: skip
 #: Vectors are written by hand: the compiler's own made the float depthwise convolution three times slower.
-_OPTIONS = ("-std=c11", "-O3", "-ffreestanding", "-fno-builtin", "-nostdlib", "-fvisibility=hidden", "-ffp-contract=off",
-            "-fno-vectorize", "-fno-slp-vectorize", "-fno-stack-protector", "-fno-sanitize=all", "-fno-math-errno",
-            "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions", "-Wall", "-Wextra", "-Werror", "-s", "-g0")  # fmt: skip
+_OPTIONS = (
+    *("-std=c11", "-O3", "-ffreestanding", "-fno-builtin", "-nostdlib", "-fvisibility=hidden", "-ffp-contract=off"),
+    *("-fno-vectorize", "-fno-slp-vectorize", "-fno-stack-protector", "-fno-sanitize=all", "-fno-math-errno"),
+    *("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions", "-s", "-g0"),
+    *("-Wall", "-Wextra", "-Werror"),
+)
 
 
 def arguments_header() -> str:
@@ -68,4 +71,4 @@ def build(folder: Path = BUILT, names: tuple[str, ...] = (*TARGETS,)) -> None:
 
 
 if __name__ == "__main__":
-    build(*map(Path, sys.argv[1:2]))
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else BUILT)

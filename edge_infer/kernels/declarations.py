@@ -74,9 +74,14 @@ KERNELS: dict[str, Kernel] = {
     "max_pool_int8": _kernel("input output", _WINDOW + "low high"),
     "average_pool_float": _kernel("input output", _WINDOW, "low high"),
     "max_pool_float": _kernel("input output", _WINDOW, "low high"),
-    "mean_int8": _kernel("input output", "outer reduced inner input_zero output_zero multiplier shift"),
+    "mean_int8": _kernel("input output", "outer reduced inner input_zero output_zero", "multiplier"),
+    "mean_int8_fixed": _kernel("input output", "outer reduced inner input_zero output_zero multiplier shift"),
     "mean_float": _kernel("input output", "outer reduced inner"),
     "add_int8": _kernel(
+        "first second output",
+        _BROADCAST + "first_multiplier second_multiplier bias shift output_zero low high",
+    ),
+    "add_int8_fixed": _kernel(
         "first second output",
         _BROADCAST
         + """first_zero second_zero output_zero first_multiplier first_shift second_multiplier second_shift
@@ -98,7 +103,7 @@ KERNELS: dict[str, Kernel] = {
         """size_0 size_1 size_2 size_3 size_4 input_0 input_1 input_2 input_3 input_4
         output_0 output_1 output_2 output_3 output_4 block""",
     ),
-    "fill": _kernel("output", "count value"),
+    "fill": _kernel("output", "count value bytes"),
     "flip_sign": _kernel("input output", "count"),
     "quantize_float": _kernel("input output", "count zero low high", "scale"),
     "quantize_float_fixed": _kernel("input output", "count zero low high", "scale"),

@@ -25,5 +25,9 @@ KERNEL(copy) {
 
 KERNEL(fill) {
   uint8_t *output = AT(uint8_t, output);
-  for (int32_t i = 0; i < a->count; i++) output[i] = (uint8_t)a->value;
+  for (int32_t i = 0; i < a->count; i++)
+    if (a->bytes == 4)
+      __builtin_memcpy(output + 4 * i, &a->value, 4);
+    else
+      output[i] = (uint8_t)a->value;
 }

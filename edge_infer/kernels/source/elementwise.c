@@ -11,9 +11,19 @@
         for (int32_t l = 0; l < a->size_3; l++, out++, x += a->first_3, y += a->second_3) BODY                        \
       }
 
+/* XNNPACK's int8 addition (qs8-vadd-minmax): both operands times integers, and a rounded shift to the right. */
+KERNEL(add_int8) {
+  const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
+  int8_t *output = AT(int8_t, output);
+  BROADCAST({
+    int32_t sum = a->bias + first[x] * a->first_multiplier + second[y] * a->second_multiplier;
+    output[out] = (int8_t)least(most((sum >> a->shift) + a->output_zero, a->low), a->high);
+  })
+}
+
 /* TFLite's int8 ADD and SUB (reference/integer_ops/add.h): both operands in a common scale with 20 more bits. What an
    operand gives depends on its 8 bits alone. */
-KERNEL(add_int8) {
+KERNEL(add_int8_fixed) {
   const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
   int8_t *output = AT(int8_t, output);
   int32_t of_first[256], of_second[256];
@@ -35,9 +45,7 @@ KERNEL(multiply_int8) {
   int8_t *output = AT(int8_t, output);
   BROADCAST({
     float value = (float)((first[x] - a->first_zero) * (second[y] - a->second_zero)) * a->multiplier;
-    value = least_float(most_float(value, (float)(a->low - a->output_zero)), (float)(a->high - a->output_zero));
-    union { float value; int32_t bits; } sum = {value + 12582912.0f};
-    output[out] = (int8_t)(sum.bits - 0x4B400000 + a->output_zero);
+    output[out] = (int8_t)rounded_one(value, a->output_zero, a->low, a->high);
   })
 }
 
@@ -135,12 +143,8 @@ KERNEL(quantize_float) {
   const float *input = AT(const float, input);
   int8_t *output = AT(int8_t, output);
   float inverse = 1.0f / a->scale;
-  for (int32_t i = 0; i < a->count; i++) {
-    float value = input[i] * inverse;
-    value = least_float(most_float(value, (float)(a->low - a->zero)), (float)(a->high - a->zero));
-    union { float value; int32_t bits; } sum = {value + 12582912.0f};
-    output[i] = (int8_t)(sum.bits - 0x4B400000 + a->zero);
-  }
+  for (int32_t i = 0; i < a->count; i++)
+    output[i] = (int8_t)rounded_one(input[i] * inverse, a->zero, a->low, a->high);
 }
 
 /* TFLite's AffineQuantize: divided by the scale, halves away from zero. */

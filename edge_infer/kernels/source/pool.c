@@ -37,8 +37,20 @@ POOL(max_pool_int8, int8_t, int32_t, -128, sum = most(sum, value), (void)count)
 POOL(average_pool_float, float, float, 0.0f, sum += value, sum /= (float)count)
 POOL(max_pool_float, float, float, -3.4028235e38f, sum = most_float(sum, value), (void)count)
 
-/* TFLite's quantized mean (reference/integer_ops/mean.h): the multiplier holds the scales and the count. */
+/* XNNPACK's quantized mean: the sum times a float, to the nearest, ties to even. */
 KERNEL(mean_int8) {
+  const int8_t *input = AT(const int8_t, input);
+  int8_t *output = AT(int8_t, output);
+  for (int32_t o = 0; o < a->outer; o++, input += a->reduced * a->inner)
+    for (int32_t i = 0; i < a->inner; i++) {
+      int32_t sum = 0;
+      for (int32_t r = 0; r < a->reduced; r++) sum += input[r * a->inner + i] - a->input_zero;
+      *output++ = (int8_t)rounded_one((float)sum * a->multiplier, a->output_zero, -128, 127);
+    }
+}
+
+/* TFLite's quantized mean (reference/integer_ops/mean.h): the multiplier holds the scales and the count. */
+KERNEL(mean_int8_fixed) {
   const int8_t *input = AT(const int8_t, input);
   int8_t *output = AT(int8_t, output);
   for (int32_t o = 0; o < a->outer; o++, input += a->reduced * a->inner)

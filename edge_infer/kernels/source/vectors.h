@@ -86,6 +86,13 @@ INLINE int32x8 rounded(int32x8 sums, const float *multipliers, int32_t zero, int
   return (int32x8)(value + all_float(12582912.0f)) - all_int(0x4B400000) + all_int(zero);
 }
 
+/* The same of one value. */
+INLINE int32_t rounded_one(float value, int32_t zero, int32_t low, int32_t high) {
+  value = least_float(most_float(value, (float)(low - zero)), (float)(high - zero));
+  union { float value; int32_t bits; } sum = {value + 12582912.0f};
+  return sum.bits - 0x4B400000 + zero;
+}
+
 /* gemmlowp's SaturatingRoundingDoublingHighMul and RoundingDivideByPOT, as TFLite's MultiplyByQuantizedMultiplier uses
    them (tensorflow/lite/kernels/internal/common.cc); the shift is positive to the left. */
 INLINE int32_t scaled_twice(int32_t value, int32_t multiplier, int32_t shift) {

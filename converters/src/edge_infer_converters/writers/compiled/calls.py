@@ -99,10 +99,8 @@ class Calls:
         """Return the memory of a tensor of the model."""
         value = self._values.get(id(tensor))
         if value is None:
-            if tensor.data is not None:
-                value = self.constant(signed(tensor))
-            else:
-                value = Value(tensor.name, nbytes(tensor))
+            is_constant = tensor.data is not None
+            value = self.constant(signed(tensor)) if is_constant else Value(tensor.name, nbytes(tensor))
             self._values[id(tensor)] = value
         return value
 

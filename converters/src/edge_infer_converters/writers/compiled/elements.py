@@ -11,7 +11,9 @@ from edge_infer.kernels.declarations import BINARY, UNARY
 from edge_infer_converters.writers.compiled.numbers import (
     activation_floats,
     activation_integers,
+    added,
     fixed_point,
+    joining_table,
     rescaling_table,
     scale_of,
     table_of,
@@ -77,10 +79,16 @@ def binary(operator: Operator, calls: Calls) -> None:
     if operator.code == "MUL":
         ratio = float(one.step) * float(two.step) / float(target.step)
         if calls.rounding == "litert":
-            calls.add("multiply_int8", values, integers, {"multiplier": np.float32(ratio)}, in_place)
+            calls.add("multiply_int8", values, integers, {"multiplier": float(np.float32(ratio))}, in_place)
             return
         multiplier, shift = fixed_point(ratio)
         calls.add("multiply_int8_fixed", values, integers | {"multiplier": multiplier, "shift": shift}, {}, in_place)
+        return
+    is_less = operator.code == "SUB"
+    if calls.rounding == "litert":
+        sums = added(one, two, target, subtract=is_less)
+        bounds = {name: number for name, number in integers.items() if not name.endswith(("first_zero", "second_zero"))}
+        calls.add("add_int8", values, bounds | sums, {}, in_place)
         return
     twice = 2 * max(float(one.step), float(two.step))
     for side, ratio in (
@@ -89,7 +97,7 @@ def binary(operator: Operator, calls: Calls) -> None:
         ("output", twice / (2**20 * float(target.step))),
     ):
         integers[f"{side}_multiplier"], integers[f"{side}_shift"] = fixed_point(ratio)
-    calls.add("add_int8", values, integers | {"subtract": int(operator.code == "SUB")}, {}, in_place)
+    calls.add("add_int8_fixed", values, integers | {"subtract": int(is_less)}, {}, in_place)
 
 
 def unary(operator: Operator, calls: Calls) -> None:
@@ -116,7 +124,7 @@ def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor)
         table = table_of(_TABLES[operator.code], source, target)
     elif operator.code in _CLAMPS:
         bounds = activation_integers(_CLAMPS[operator.code], target)
-        table = np.clip(rescaling_table(source, target), bounds["low"], bounds["high"]).astype(np.int8)
+        table = np.clip(rescaling_table(source, target, calls.rounding), bounds["low"], bounds["high"]).astype(np.int8)
     elif operator.code == "LEAKY_RELU":
         alpha = float(options.alpha)
         table = table_of(lambda values: np.where(values < 0, values * np.float32(alpha), values), source, target)
@@ -148,7 +156,7 @@ def quantize(operator: Operator, calls: Calls) -> None:
     if output.dtype not in _INT8_FLOATS or given.dtype not in (*_INT8_FLOATS, np.dtype(np.float32)):
         raise UnsupportedModel(f"QUANTIZE of {given.dtype} to {output.dtype} is not supported")
     if given.dtype != np.float32:
-        _look_up(calls, given, output, rescaling_table(scale_of(given), target))
+        _look_up(calls, given, output, rescaling_table(scale_of(given), target, calls.rounding))
         return
     kernel = "quantize_float" if calls.rounding == "litert" else "quantize_float_fixed"
     integers = {"count": _count(output), "zero": target.zero, "low": -128, "high": 127}
@@ -167,12 +175,14 @@ def dequantize(operator: Operator, calls: Calls) -> None:
     calls.add("dequantize_int8", ends, {"count": _count(output), "zero": source.zero}, floats)
 
 
-def rescale(calls: Calls, given: Tensor, output: Tensor) -> Value:
-    """Return the memory of an int8 tensor in the scale of another."""
+def joined(calls: Calls, given: Tensor, output: Tensor) -> Value:
+    """Return the memory of a quantized input of CONCATENATION in the scale of its output."""
     source, target = scale_of(given), scale_of(output)
     if source == target:
         return calls.of(given)
-    table = calls.constant(rescaling_table(source, target))
+    if given.dtype != np.uint8:
+        raise UnsupportedModel("CONCATENATION of int8 in different scales is not supported, by LiteRT neither")
+    table = calls.constant(joining_table(source, target))
     value = calls.temporary(_count(given))
     calls.add("table_int8", {"input": calls.of(given), "output": value, "table": table}, {"count": _count(given)})
     return value
@@ -201,8 +211,8 @@ def _broadcast(first: Tensor, second: Tensor, output: Tensor) -> dict[str, int]:
     operands = [[1] * (len(shape) - one.rank) + list(one.shape) for one in (first, second)]
     dims = [list(one) for one in zip(shape, *operands, strict=True)]
     merged: list[list[int]] = []
-    for dim in dims:  # neighbours that are repeated alike are one dimension
-        if merged and all((a == merged[-1][0]) == (b == dim[0]) or dim[0] == 1 for a, b in zip(merged[-1], dim, strict=True)):
+    for dim in dims:
+        if merged and _are_alike(merged[-1], dim):
             merged[-1] = [a * b for a, b in zip(merged[-1], dim, strict=True)]
         else:
             merged.append(dim)
@@ -217,3 +227,10 @@ def _broadcast(first: Tensor, second: Tensor, output: Tensor) -> dict[str, int]:
             found[f"{name}_{i}"] = stride if size > 1 else 0
             stride *= size
     return found
+
+
+def _are_alike(one: list[int], other: list[int]) -> bool:
+    """Tell whether each operand is whole in both dimensions, or repeated in both: they are one dimension then."""
+    if one[0] == 1 or other[0] == 1:
+        return True
+    return all((a == one[0]) == (b == other[0]) for a, b in zip(one, other, strict=True))

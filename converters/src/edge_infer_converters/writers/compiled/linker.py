@@ -30,7 +30,7 @@ _NO_RESULT = b"\x60\x00\x00"
 class _Export(NamedTuple):
     name: str
     kind: int
-    index: int
+    number: int
 
 
 def link(library: bytes, program: Program, constants: bytes) -> bytes:
@@ -47,7 +47,7 @@ def link(library: bytes, program: Program, constants: bytes) -> bytes:
     try:
         sections = _sections(library)
         exports = {one.name: one for one in _exports(sections[_EXPORTS])}
-        heap = _global_value(sections[_GLOBALS], exports["__heap_base"].index)
+        heap = _global_value(sections[_GLOBALS], exports["__heap_base"].number)
         bodies, functions = _bodies(sections[_CODE]), _numbers(sections[_FUNCTIONS])
         types = _function_types(sections[_TYPES])
     except (KeyError, IndexError, ValueError) as error:
@@ -56,14 +56,14 @@ def link(library: bytes, program: Program, constants: bytes) -> bytes:
     if missing:
         raise ConversionError(f"The module of the kernels has no `{missing[0]}`", hint="make kernels")
     base = -(-heap // _ALIGNMENT) * _ALIGNMENT
-    called = {exports[kernel].index for kernel, _ in program.calls}
-    kernels = {one.index for one in exports.values() if one.kind == _FUNCTION}
+    called = {exports[kernel].number for kernel, _ in program.calls}
+    kernels = {one.number for one in exports.values() if one.kind == _FUNCTION}
     bodies = [_EMPTY if index in kernels - called else body for index, body in enumerate(bodies)]
     run = b"".join(
-        b"\x41" + _signed(base) + b"\x41" + _signed(base + place) + b"\x10" + _unsigned(exports[kernel].index)
+        b"\x41" + _signed(base) + b"\x41" + _signed(base + place) + b"\x10" + _unsigned(exports[kernel].number)
         for kernel, place in program.calls
     )
-    memory = exports["memory"].index
+    memory = exports["memory"].number
     new = {
         _CUSTOM: _name(SECTION) + to_json(program._replace(base=base)).encode(),
         _TYPES: _vector([*types, _NO_RESULT]),

@@ -76,7 +76,7 @@ def lower(graph: Graph, rounding: str) -> tuple[Calls, list[Value], list[Value]]
             faults[f"{operator.code} ({error.message})"] = None
     if faults:
         raise UnsupportedOperator(
-            f"No kernel computes {listed(faults)}",
+            f"No kernel computes {listed([*faults])}",
             hint="`edge-infer convert` writes a bundle that an engine runs",
             operators=[*faults],
         )
@@ -96,6 +96,7 @@ def _check_ends(graph: Graph) -> None:
         if tensor.dtype not in (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8)):
             raise UnsupportedModel(
                 f"`{tensor.name}` is of {tensor.dtype}; a compiled model takes float32, int8 and uint8",
+                hint="`edge-infer convert` writes a bundle that an engine runs",
                 tensor=tensor.name,
             )
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from edge_infer.errors import UnsupportedModel
 from edge_infer_converters.writers.compiled.calls import Part
-from edge_infer_converters.writers.compiled.elements import rescale
-from edge_infer_converters.writers.compiled.numbers import scale_of
+from edge_infer_converters.writers.compiled.elements import joined
+from edge_infer_converters.writers.compiled.numbers import scale_of, signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,14 +86,14 @@ def split(operator: Operator, calls: Calls) -> None:
 def concatenation(operator: Operator, calls: Calls) -> None:
     """CONCATENATION: inputs in another scale are rescaled first."""
     output, options = operator.outputs[0], operator.options
-    joined: Any = options
-    if joined.fusedActivationFunction:
+    asked: Any = options
+    if asked.fusedActivationFunction:
         raise UnsupportedModel("CONCATENATION with a fused activation is not supported")
-    axis, start = joined.axis % output.rank, 0
+    axis, start = asked.axis % output.rank, 0
     dense = _dense(output.shape).steps
     for place in range(len(operator.inputs)):
         given = _given(operator, place)
-        value = calls.of(given) if given.quantization is None else rescale(calls, given, output)
+        value = calls.of(given) if given.quantization is None else joined(calls, given, output)
         _move(
             calls,
             Part(value),
@@ -124,17 +124,15 @@ def pad(operator: Operator, calls: Calls) -> None:
     """PAD and PADV2."""
     given, output = _given(operator, 0), operator.outputs[0]
     pads = np.array(_numbers(operator, 1)).reshape(-1, 2)
-    fill = 0
-    if output.dtype.itemsize == 1 and output.quantization is not None:
-        fill = scale_of(output).zero
+    fill = scale_of(output).zero if output.dtype.itemsize == 1 and output.quantization is not None else 0
     if operator.code == "PADV2":
-        value = _given(operator, 2).data
-        if value is None or (output.dtype != np.int8 and value.reshape(-1)[0] != 0):
-            raise UnsupportedModel("PADV2 with another value than 0 is supported for int8 only")
-        fill = int(value.reshape(-1)[0])
+        value = _given(operator, 2)
+        if value.data is None:
+            raise UnsupportedModel("PADV2 has a computed value, expected a constant")
+        fill = int(np.frombuffer(signed(value).tobytes(), np.int8 if output.dtype.itemsize == 1 else np.int32)[0])
     target = calls.of(output)
     dense, size = _dense(output.shape).steps, output.dtype.itemsize
-    calls.add("fill", {"output": target}, {"count": target.nbytes, "value": fill})
+    calls.add("fill", {"output": target}, {"count": target.nbytes // size, "value": fill, "bytes": size})
     start = sum(int(before) * step for (before, _), step in zip(pads, dense, strict=True))
     own = _dense(given.shape).steps
     _move(calls, Part(calls.of(given)), Part(target, start * size), given.shape, own, dense, size)

@@ -99,6 +99,19 @@ def rescaled(value: int, multiplier: int, shift: int) -> int:
     return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
 
 
+def added(first: Scale, second: Scale, output: Scale, *, subtract: bool = False) -> dict[str, int]:
+    """Return the integers of XNNPACK's int8 addition: both ratios with 20 bits behind the larger one's point.
+
+    The rule of xnn_init_qs8_add_minmax_scalar_params (XNNPACK, src/microparams-init.c).
+    """
+    ratios = [np.float32(first.step / output.step), np.float32(second.step / output.step)]
+    shift = 20 - (math.frexp(float(max(ratios)))[1] - 1)
+    one, two = (round(math.ldexp(float(ratio), shift)) for ratio in ratios)  # halves to even, as lrintf does
+    two = -two if subtract else two
+    bias = (1 << (shift - 1)) - one * first.zero - two * second.zero
+    return {"first_multiplier": one, "second_multiplier": two, "bias": bias, "shift": shift}
+
+
 def table_of(function: Callable[[np.ndarray], np.ndarray], given: Scale, output: Scale) -> np.ndarray:
     """Return what each int8 becomes under a function of floats, rounded to the nearest, ties to even, int8 [256]."""
     values = (np.arange(-128, 128) - given.zero).astype(np.float32) * given.step
@@ -108,10 +121,30 @@ def table_of(function: Callable[[np.ndarray], np.ndarray], given: Scale, output:
     return table
 
 
-def rescaling_table(given: Scale, output: Scale) -> np.ndarray:
-    """Return what each int8 becomes in another scale by fixed point (TFLite's Requantize), int8 [256]."""
-    multiplier, shift = fixed_point(float(given.step) / float(output.step))
-    values = [rescaled(i - given.zero, multiplier, shift) + output.zero for i in range(-128, 128)]
+def rescaling_table(given: Scale, output: Scale, rounding: str) -> np.ndarray:
+    """Return what each int8 becomes in another scale, int8 [256].
+
+    `litert` is XNNPACK's conversion, a multiplier with 8 bits behind the point (qs8-vcvt); `reference` is TFLite's
+    Requantize in fixed point.
+    """
+    ratio = given.step / output.step
+    if rounding == "litert":
+        factor = round(256 * float(ratio))
+        values = [(((i - given.zero) * factor + 128) >> 8) + output.zero for i in range(-128, 128)]
+    else:
+        multiplier, shift = fixed_point(float(given.step) / float(output.step))
+        values = [rescaled(i - given.zero, multiplier, shift) + output.zero for i in range(-128, 128)]
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def joining_table(given: Scale, output: Scale) -> np.ndarray:
+    """Return what each uint8, its sign flipped, becomes where it is joined to others of another scale, int8 [256].
+
+    TFLite's ConcatenationWithScaling (reference/concatenation.h): in floats, halves away from zero.
+    """
+    ratio = given.step / output.step
+    bias = np.float32(-(given.zero + _FLIP)) * ratio
+    values = [_away(np.float32(i) * ratio + bias) + output.zero for i in range(256)]
     return np.clip(values, -128, 127).astype(np.int8)
 
 

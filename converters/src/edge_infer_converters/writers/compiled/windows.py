@@ -92,14 +92,18 @@ def mean(operator: Operator, calls: Calls) -> None:
         calls.add("mean_float", tensors, sizes)
         return
     source, target = scale_of(given), scale_of(operator.outputs[0])
-    multiplier, shift = fixed_point(float(source.step) / float(target.step))
+    zeros = {"input_zero": source.zero, "output_zero": target.zero}
+    if calls.rounding == "litert":
+        multiplier = float(np.float32(source.step / target.step) / np.float32(reduced))
+        calls.add("mean_int8", tensors, sizes | zeros, {"multiplier": multiplier})
+        return
+    whole, shift = fixed_point(float(source.step) / float(target.step))
     # TFLite folds the count into the multiplier (reduce.cc, as integer_ops/mean.h has it).
     extra = min(63 - _leading_zeros(reduced), 32, 31 + shift)
-    multiplier, shift = int((multiplier << extra) / reduced), shift - extra
     calls.add(
-        "mean_int8",
+        "mean_int8_fixed",
         tensors,
-        {**sizes, "input_zero": source.zero, "output_zero": target.zero, "multiplier": multiplier, "shift": shift},
+        sizes | zeros | {"multiplier": (whole << extra) // reduced, "shift": shift - extra},
     )
 
 
@@ -138,7 +142,7 @@ def _constant(weights: Tensor) -> np.ndarray:
     zero = 0 if found is None else int(found.zero_point) - (128 if weights.dtype == np.uint8 else 0)
     if zero:
         raise UnsupportedModel(
-            f"`{weights.name}` has the zero point {found.zero_point if found else 0}, expected one in the middle",
+            f"its weights have the zero point {found.zero_point if found else 0}, expected the middle of their range",
             hint="convert the model that it was made of",
         )
     return signed(weights)

@@ -174,8 +174,8 @@ def _too_large(calls: Sequence[Call], values: Sequence[Value], nbytes: int, most
     worst = max(range(len(calls)), key=lambda place: needs[place])
     call = calls[worst]
     return ConversionError(
-        f"The tensors take {nbytes} bytes, expected at most {most}: layer {call.layer}, {call.operator} "
-        f"to `{_output(call).name}`, alone needs {needs[worst]}",
+        f"The tensors take {nbytes} bytes, expected at most {most}; operator {call.layer}, {call.operator}, "
+        f"alone needs {needs[worst]}",
         hint=f"--arena-max {nbytes}, a smaller input, or fewer channels there",
         layer=call.layer,
         needed=nbytes,

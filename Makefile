@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench zoo soak docs pictures build constraints clean
+.PHONY: help setup demo test suite-page suite-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -75,6 +75,9 @@ soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten 
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
+
+kernels: setup ## Build the kernels of compiled models again, for the page and each CPU
+	$(BIN)/python -m edge_infer.kernels.build
 
 docs: setup ## Write the generated pages of docs/reference again
 	$(BIN)/python docs/generate.py

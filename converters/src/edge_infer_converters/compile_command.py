@@ -1,0 +1,131 @@
+"""The command `edge-infer compile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edge_infer.cli import output as printer
+from edge_infer_converters.writers.compiled.writer import ROUNDINGS
+
+if TYPE_CHECKING:
+    from edge_infer_converters.writers.compiled.writer import Compiled
+
+
+@click.command("compile")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="Where to write."
+)
+@click.option(
+    "--to",
+    type=click.Choice(["wasm", "page"]),
+    default="wasm",
+    show_default=True,
+    help="`wasm` writes model.wasm, `page` also the ES module that runs it.",
+)
+@click.option(
+    "--rounding",
+    type=click.Choice(ROUNDINGS),
+    default=ROUNDINGS[0],
+    show_default=True,
+    help="How integers are rounded: as LiteRT with XNNPACK does, or as LiteRT's reference kernels.",
+)
+@click.option("--arena-max", type=click.IntRange(min=1), metavar="BYTES", help="The most memory for its tensors.")
+@click.option("--variant", metavar="ID", help="The TFLite variant of a bundle; by default int8, else the first.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def compile_(
+    source: Path, folder: Path, to: str, rounding: str, arena_max: int | None, variant: str | None, as_json: bool
+) -> None:
+    """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm.
+
+    SOURCE is a .tflite file, or a bundle with a TFLite variant. The file holds the kernels that the model calls, its
+    weights and its interface, and imports nothing. It computes the same integers as LiteRT, which is checked here, and
+    floats that differ by the order of additions only.
+
+    \b
+    edge-infer compile kws.tflite -o site/kws --to page
+    """  # noqa: D301  click reads the \b
+    from edge_infer.platform.atomic_write import write_file
+    from edge_infer_converters.measure.compiled_check import check
+    from edge_infer_converters.writers.compiled import page_files, writer
+    from edge_infer_converters.writers.tflite import reading
+
+    name, content = _model(source, variant)
+    compiled = writer.write(reading.read(content, name).graph, rounding, arena_max)
+    checked = check(compiled, content)
+    files = {"model.wasm": compiled.wasm, **({} if to == "wasm" else page_files())}
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, data in files.items():
+        write_file(folder / path, data)
+    if as_json:
+        printer.data_json(_document(compiled, files, checked))
+    else:
+        _print(compiled)
+    sizes = ", ".join(f"{path} {printer.size(len(data))}" for path, data in files.items())
+    printer.talk(f"Wrote {folder}: {sizes}; {checked}")
+
+
+def _model(source: Path, variant: str | None) -> tuple[str, bytes]:
+    """Return the name and the bytes of the TFLite file to compile."""
+    from edge_infer.bundle.bundle import Bundle
+    from edge_infer.errors import InputError
+
+    if source.suffix.lower() == ".tflite":
+        if not source.is_file():
+            raise InputError(f"There is no file `{source}`", hint="edge-infer compile MODEL.tflite -o FOLDER")
+        return source.name, source.read_bytes()
+    if not source.exists() or source.suffix.lower() == ".onnx":
+        raise InputError(
+            f"`{source}` cannot be compiled, expected a .tflite file or a bundle with a TFLite variant",
+            hint=f"edge-infer convert {source} --format tflite -o model.bundle, then compile model.bundle",
+        )
+    bundle = Bundle.open(source)
+    found = [one for one in bundle.manifest.variants if one.format == "tflite"]
+    asked = variant or next((one.id for one in found if one.id == "tflite/int8"), found[0].id if found else "")
+    chosen = next((one for one in found if one.id == asked), None)
+    if chosen is None:
+        ids = ", ".join(one.id for one in found) or "none"
+        raise InputError(
+            f"`{source}` has no TFLite variant `{asked}`; it has {ids}"
+            if asked
+            else f"`{source}` has no TFLite variant",
+            hint="edge-infer convert MODEL --format tflite -o model.bundle",
+        )
+    return chosen.id, bundle.read(chosen.file)
+
+
+def _print(compiled: Compiled) -> None:
+    rows = [
+        (
+            layer.operator,
+            layer.kernel,
+            f"{layer.multiply_accumulates:,}" if layer.multiply_accumulates else "",
+            f"{layer.arena_bytes:,}",
+        )
+        for layer in compiled.layers
+    ]
+    printer.table(
+        ["OPERATOR", "KERNEL", "MULTIPLICATIONS", "MEMORY IN USE"], rows, right=["MULTIPLICATIONS", "MEMORY IN USE"]
+    )
+    printer.data(
+        f"{len(rows)} calls, {compiled.multiply_accumulates:,} multiplications, constants "
+        f"{printer.size(len(compiled.constants))}, tensors {printer.size(compiled.arena_bytes)}"
+    )
+
+
+def _document(compiled: Compiled, files: dict[str, bytes], checked: str) -> dict[str, object]:
+    program = compiled.program
+    return {
+        "files": {path: len(data) for path, data in files.items()},
+        "rounding": program.rounding,
+        "checked": checked,
+        "arena_bytes": compiled.arena_bytes,
+        "constant_bytes": len(compiled.constants),
+        "multiply_accumulates": compiled.multiply_accumulates,
+        "inputs": [one._asdict() for one in program.inputs],
+        "outputs": [one._asdict() for one in program.outputs],
+        "layers": [one._asdict() for one in compiled.layers],
+    }

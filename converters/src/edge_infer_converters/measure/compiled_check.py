@@ -1,0 +1,113 @@
+"""Compare a compiled model with LiteRT on this machine."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_infer.errors import AccuracyError, BackendUnavailable
+from edge_infer.formats import tflite
+from edge_infer.formats.program import ALIGNMENT
+from edge_infer.kernels.library import native_library
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edge_infer_converters.writers.compiled.writer import Compiled
+
+#: Floats may differ by the order of additions: by so much of the root mean square of LiteRT's output.
+MAX_FLOAT_ERROR = 1e-5
+_RUNS = 4
+_SEED = 20
+
+
+def run(compiled: Compiled, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run a compiled model by the kernels for this CPU, from a fresh image.
+
+    Args:
+        compiled: The model.
+        feeds: Each input, of its dtype and shape.
+
+    Raises:
+        BackendUnavailable: There are no kernels for this CPU.
+    """
+    program = compiled.program
+    memory = ctypes.create_string_buffer(program.image_bytes + ALIGNMENT)
+    image = -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
+    ctypes.memmove(image, compiled.constants, len(compiled.constants))
+    for tensor in program.inputs:
+        data = np.ascontiguousarray(feeds[tensor.name], tensor.dtype).tobytes()
+        ctypes.memmove(image + tensor.offset, data, len(data))
+    native_library().run(image, program.calls)
+    found = {}
+    for tensor in program.outputs:
+        size = int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
+        data = ctypes.string_at(image + tensor.offset, size)
+        found[tensor.name] = np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
+    return found
+
+
+def check(compiled: Compiled, content: bytes) -> str:
+    """Compare a compiled model with the file that it was made of, on random inputs.
+
+    Integers must be equal, bit for bit; floats within `MAX_FLOAT_ERROR`.
+
+    Args:
+        compiled: The model.
+        content: The TFLite file.
+
+    Returns:
+        What was compared, in words; that nothing was where this CPU has no kernels.
+
+    Raises:
+        AccuracyError: They differ.
+    """
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolvers = {"litert": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
+    resolver = resolvers[compiled.program.rounding]
+    engine: Any = Interpreter(
+        model_content=tflite.mended(content), num_threads=1, experimental_op_resolver_type=resolver
+    )
+    for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
+        engine.resize_tensor_input(detail["index"], list(tensor.shape))
+    engine.allocate_tensors()
+    rng = np.random.default_rng(_SEED)
+    for _ in range(_RUNS):
+        feeds = {}
+        for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
+            feeds[tensor.name] = _drawn(rng, tensor.shape, np.dtype(tensor.dtype))
+            engine.set_tensor(detail["index"], feeds[tensor.name])
+        engine.invoke()
+        try:
+            results = run(compiled, feeds)
+        except BackendUnavailable as error:
+            return f"not compared with LiteRT: {error.message}"
+        for detail, tensor in zip(engine.get_output_details(), compiled.program.outputs, strict=True):
+            _compare(tensor.name, engine.get_tensor(detail["index"]), results[tensor.name])
+    return f"equal to LiteRT on {_RUNS} random inputs"
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "f":
+        return rng.normal(size=shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def _compare(name: str, want: np.ndarray, got: np.ndarray) -> None:
+    if want.dtype.kind == "f":
+        error = float(np.sqrt(np.mean((want - got) ** 2)) / max(float(np.sqrt(np.mean(want**2))), 1e-12))
+        if error <= MAX_FLOAT_ERROR:
+            return
+        said = f"by {error:.1e} of its root mean square, expected at most {MAX_FLOAT_ERROR:.0e}"
+    else:
+        steps = np.abs(want.astype(np.int32) - got.astype(np.int32))
+        if not steps.any():
+            return
+        said = f"in {np.count_nonzero(steps)} of {steps.size} elements, by up to {steps.max()} steps"
+    raise AccuracyError(
+        f"The compiled model differs from LiteRT: `{name}` {said}", hint="use the .tflite file, and report the model"
+    )

@@ -1,0 +1,195 @@
+"""The calls of a program while it is built: their values have no place in memory yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from edge_infer.errors import ConversionError
+from edge_infer.kernels.declarations import KERNELS, scratch_bytes
+from edge_infer_converters.writers.compiled.numbers import signed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edge_infer_converters.writers.tflite.graph import Tensor
+
+#: The arguments of the kernels are 32-bit integers.
+_MAX_BYTES = 2**31
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """Memory of a program: a constant, or bytes of the arena from one call to another.
+
+    Attributes:
+        name: What it is, for messages.
+        nbytes: Its size.
+        data: The bytes of a constant, else None.
+        first: The call that writes it first; -1 for an input.
+        last: The call that uses it last; the number of calls for an output.
+        shares: The value whose memory it takes, or None.
+    """
+
+    name: str
+    nbytes: int
+    data: bytes | None = None
+    first: int = -1
+    last: int = -1
+    shares: Value | None = None
+
+    @property
+    def root(self) -> Value:
+        """The value that owns the memory."""
+        value = self
+        while value.shares is not None:
+            value = value.shares
+        return value
+
+
+class Part(NamedTuple):
+    """A value from some byte on."""
+
+    value: Value
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """One call of a kernel.
+
+    Attributes:
+        kernel: Its name in `KERNELS`.
+        tensors: By argument the memory; None for an absent one.
+        integers: By argument.
+        floats: By argument.
+        in_place: The values that the output may overwrite where nothing reads them later.
+        operator: The operator of the model that it computes.
+        layer: Its number in the model.
+    """
+
+    kernel: str
+    tensors: dict[str, Part | None]
+    integers: dict[str, int]
+    floats: dict[str, float]
+    in_place: tuple[Value, ...] = ()
+    operator: str = ""
+    layer: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Calls:
+    """Calls in their order, and the values that they use.
+
+    Attributes:
+        rounding: How integers are rounded: `litert` or `reference`.
+        calls: What was added so far.
+    """
+
+    rounding: str
+    calls: list[Call] = field(default_factory=list)
+    operator: str = ""
+    layer: int = -1
+    _values: dict[int, Value] = field(default_factory=dict)
+    _constants: dict[bytes, Value] = field(default_factory=dict)
+
+    def of(self, tensor: Tensor) -> Value:
+        """Return the memory of a tensor of the model."""
+        value = self._values.get(id(tensor))
+        if value is None:
+            is_constant = tensor.data is not None
+            value = self.constant(signed(tensor)) if is_constant else Value(tensor.name, nbytes(tensor))
+            self._values[id(tensor)] = value
+        return value
+
+    def constant(self, array: np.ndarray) -> Value:
+        """Return the memory of a constant; equal bytes are kept once."""
+        data = np.ascontiguousarray(array).tobytes()
+        if data not in self._constants:
+            self._constants[data] = Value("constant", len(data), data)
+        return self._constants[data]
+
+    def temporary(self, size: int) -> Value:
+        """Return memory that no tensor of the model has."""
+        return Value(f"temporary of {self.operator}", size)
+
+    def share(self, output: Tensor, given: Tensor) -> None:
+        """Let an output be its input's memory: the same bytes in another shape."""
+        value = self.of(given)
+        if value.data is not None:
+            self._values[id(output)] = value
+        else:
+            self.of(output).shares = value
+
+    def add(
+        self,
+        kernel: str,
+        tensors: Mapping[str, Part | Value | None],
+        integers: Mapping[str, int],
+        floats: Mapping[str, float] | None = None,
+        in_place: Sequence[Value] = (),
+    ) -> None:
+        """Append a call; its scratch memory is added."""
+        declared = KERNELS[kernel]
+        parts = {name: Part(one) if isinstance(one, Value) else one for name, one in tensors.items()}
+        size = scratch_bytes(kernel, dict(integers))
+        if "scratch" in declared.tensors:
+            parts["scratch"] = Part(Value("scratch", size))
+        call = Call(
+            kernel,
+            {name: parts[name] for name in declared.tensors},
+            {name: int(integers[name]) for name in declared.integers},
+            {name: float((floats or {})[name]) for name in declared.floats},
+            tuple(in_place),
+            self.operator,
+            self.layer,
+        )
+        if any(not -_MAX_BYTES <= number < _MAX_BYTES for number in call.integers.values()):
+            raise ConversionError(
+                f"{self.operator} has a size of 2^31 or more, which no argument of a kernel holds",
+                hint="a smaller input: --shape NAME=1,224,224,3",
+            )
+        self.calls.append(call)
+
+    def settle(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Find out how long each value lives, and let outputs overwrite inputs where they may.
+
+        Returns:
+            The inputs, and the outputs.
+        """
+        self._mark(inputs, outputs)
+        ends = [one.root for one in inputs]
+        for place, call in enumerate(self.calls):
+            output = call.tensors["output"]
+            if output is None:
+                continue
+            new = output.value.root
+            for value in call.in_place:
+                old = value.root
+                is_free = old.data is None and old is not new and old.last == place and old.nbytes == new.nbytes
+                if is_free and new.first == place and old not in ends:
+                    new.shares = old
+                    old.last = new.last
+                    break
+        return list(inputs), list(outputs)
+
+    def _mark(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> None:
+        seen = {id(value.root) for value in inputs}
+        for place, call in enumerate(self.calls):
+            for part in call.tensors.values():
+                if part is None or part.value.data is not None:
+                    continue
+                root = part.value.root
+                if id(root) not in seen:
+                    root.first = place
+                    seen.add(id(root))
+                root.last = place
+        for value in outputs:
+            value.root.last = len(self.calls)
+
+
+def nbytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor."""
+    return int(np.prod(tensor.shape, dtype=np.int64)) * tensor.dtype.itemsize

@@ -1,0 +1,153 @@
+"""The integers of quantized operators: scales, multipliers, activation ranges, tables."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from edge_infer.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_infer_converters.writers.tflite.graph import Tensor
+
+#: `ActivationFunctionType` of the schema: what floats are clamped to.
+_FLOAT_MAX = float(np.finfo(np.float32).max)
+_RANGES = {0: (-_FLOAT_MAX, _FLOAT_MAX), 1: (0.0, _FLOAT_MAX), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+_FLIP = 128
+
+
+class Scale(NamedTuple):
+    """What int8 stands for: step * (integer - zero). A uint8 tensor counts as int8 with its sign flipped."""
+
+    step: np.float32
+    zero: int
+
+
+def scale_of(tensor: Tensor) -> Scale:
+    """Return the scale of a tensor that has one for all of its elements.
+
+    Raises:
+        UnsupportedModel: It has none, or several.
+    """
+    found = tensor.quantization
+    if found is None or len(found.scales) != 1:
+        raise UnsupportedModel(f"`{tensor.name}` has no scale of its own", hint="convert the float model")
+    return Scale(np.float32(found.scales[0]), int(found.zero_point) - (_FLIP if tensor.dtype == np.uint8 else 0))
+
+
+def signed(tensor: Tensor) -> np.ndarray:
+    """Return the value of an int8 or uint8 constant as int8."""
+    if tensor.data is None:
+        raise UnsupportedModel(f"The weights `{tensor.name}` are computed, expected a constant")
+    data = tensor.data
+    return (data.astype(np.int16) - _FLIP).astype(np.int8) if data.dtype == np.uint8 else data
+
+
+def fixed_point(value: float) -> tuple[int, int]:
+    """Split a multiplier into 31 bits and a shift, positive to the left.
+
+    The rule of TFLite's QuantizeMultiplier (tensorflow/lite/kernels/internal/quantization_util.cc).
+    """
+    if not value:
+        return 0, 0
+    share, shift = math.frexp(value)
+    whole = math.floor(abs(share) * 2**31 + 0.5)
+    if whole == 2**31:
+        whole, shift = whole // 2, shift + 1
+    return (0, 0) if shift < -31 else (whole, min(shift, 30))
+
+
+def activation_floats(code: int) -> dict[str, float]:
+    """Return the bounds of a fused activation.
+
+    Raises:
+        UnsupportedModel: It is not a clamp.
+    """
+    if code not in _RANGES:
+        raise UnsupportedModel(f"the fused activation {code} is not supported", hint="RELU, RELU6 and RELU_N1_TO_1 are")
+    low, high = _RANGES[code]
+    return {"low": low, "high": high}
+
+
+def activation_integers(code: int, scale: Scale) -> dict[str, int]:
+    """Return the bounds of a fused activation as integers of the output (CalculateActivationRangeQuantized)."""
+    bounds = activation_floats(code)
+
+    def quantized(value: float) -> int:
+        return scale.zero + int(np.float32(_away(np.float32(value) / scale.step)))
+
+    low, high = -128, 127
+    if code in (1, 2, 3):
+        low = max(low, quantized(bounds["low"]))
+    if code in (2, 3):
+        high = min(high, quantized(bounds["high"]))
+    return {"low": low, "high": high}
+
+
+def rescaled(value: int, multiplier: int, shift: int) -> int:
+    """Multiply as the kernels do in fixed point: MultiplyByQuantizedMultiplier, rounded twice."""
+    product = (value << max(shift, 0)) * multiplier
+    nudge = 1 << 30 if product >= 0 else 1 - (1 << 30)
+    total = product + nudge
+    high = total // 2**31 if total >= 0 else -(-total // 2**31)
+    right = max(-shift, 0)
+    mask = (1 << right) - 1
+    return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
+
+
+def added(first: Scale, second: Scale, output: Scale, *, subtract: bool = False) -> dict[str, int]:
+    """Return the integers of XNNPACK's int8 addition: both ratios with 20 bits behind the larger one's point.
+
+    The rule of xnn_init_qs8_add_minmax_scalar_params (XNNPACK, src/microparams-init.c).
+    """
+    ratios = [np.float32(first.step / output.step), np.float32(second.step / output.step)]
+    shift = 20 - (math.frexp(float(max(ratios)))[1] - 1)
+    one, two = (round(math.ldexp(float(ratio), shift)) for ratio in ratios)  # halves to even, as lrintf does
+    two = -two if subtract else two
+    bias = (1 << (shift - 1)) - one * first.zero - two * second.zero
+    return {"first_multiplier": one, "second_multiplier": two, "bias": bias, "shift": shift}
+
+
+def table_of(function: Callable[[np.ndarray], np.ndarray], given: Scale, output: Scale) -> np.ndarray:
+    """Return what each int8 becomes under a function of floats, rounded to the nearest, ties to even, int8 [256]."""
+    values = (np.arange(-128, 128) - given.zero).astype(np.float32) * given.step
+    with np.errstate(over="ignore"):
+        results = function(values).astype(np.float32) / output.step
+    table: np.ndarray = np.clip(np.rint(results) + output.zero, -128, 127).astype(np.int8)
+    return table
+
+
+def rescaling_table(given: Scale, output: Scale, rounding: str) -> np.ndarray:
+    """Return what each int8 becomes in another scale, int8 [256].
+
+    `litert` is XNNPACK's conversion, a multiplier with 8 bits behind the point (qs8-vcvt); `reference` is TFLite's
+    Requantize in fixed point.
+    """
+    ratio = given.step / output.step
+    if rounding == "litert":
+        factor = round(256 * float(ratio))
+        values = [(((i - given.zero) * factor + 128) >> 8) + output.zero for i in range(-128, 128)]
+    else:
+        multiplier, shift = fixed_point(float(given.step) / float(output.step))
+        values = [rescaled(i - given.zero, multiplier, shift) + output.zero for i in range(-128, 128)]
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def joining_table(given: Scale, output: Scale) -> np.ndarray:
+    """Return what each uint8, its sign flipped, becomes where it is joined to others of another scale, int8 [256].
+
+    TFLite's ConcatenationWithScaling (reference/concatenation.h): in floats, halves away from zero.
+    """
+    ratio = given.step / output.step
+    bias = np.float32(-(given.zero + _FLIP)) * ratio
+    values = [_away(np.float32(i) * ratio + bias) + output.zero for i in range(256)]
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def _away(value: np.float32) -> float:
+    """Round halves away from zero, as std::round does."""
+    return math.copysign(math.floor(abs(float(value)) + 0.5), float(value))

@@ -1,0 +1,20 @@
+/** An input or output: `scale * (integer - zero)` is the number that an integer stands for. */
+export interface Tensor {
+  readonly name: string;
+  readonly dtype: "float32" | "int8" | "uint8";
+  readonly shape: readonly number[];
+  readonly scale?: number;
+  readonly zero?: number;
+}
+
+export type Elements = Float32Array | Int8Array | Uint8Array;
+
+export class Model {
+  private constructor();
+  readonly inputs: readonly Tensor[];
+  readonly outputs: readonly Tensor[];
+  run(inputs: Record<string, ArrayLike<number>>, options?: { quantized?: boolean }): Record<string, Elements>;
+}
+
+export function load(source?: string | URL | Response | BufferSource | WebAssembly.Module): Promise<Model>;
+export function run(inputs: Record<string, ArrayLike<number>>, options?: { quantized?: boolean }): Promise<Record<string, Elements>>;

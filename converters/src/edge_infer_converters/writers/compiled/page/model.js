@@ -1,0 +1,111 @@
+// Runs `model.wasm`, a model that `edge-infer compile` wrote. Nothing else is needed: the file holds the code, the
+// weights and the description of its inputs and outputs.
+
+const SECTION = "edge_infer.program";
+const KINDS = { float32: Float32Array, int8: Int8Array, uint8: Uint8Array };
+
+/** A compiled model. One run ends before the next one starts, so its memory is used again. */
+export class Model {
+  #exports;
+  #base;
+
+  /** @param {WebAssembly.Module} module @param {WebAssembly.Instance} instance */
+  constructor(module, instance) {
+    const [section] = WebAssembly.Module.customSections(module, SECTION);
+    if (section === undefined) throw new TypeError("This is not a model of `edge-infer compile`");
+    const program = JSON.parse(new TextDecoder().decode(section));
+    if (program.version !== 1) throw new TypeError(`The model is of version ${program.version}, expected 1: take the model.js beside it`);
+    this.inputs = program.inputs;
+    this.outputs = program.outputs;
+    this.#base = program.base;
+    this.#exports = instance.exports;
+  }
+
+  /**
+   * Run the model.
+   *
+   * @param {Record<string, ArrayLike<number>>} inputs Each input's elements. Of a quantized input a typed array of its
+   *   own kind is taken as it is, other arrays are floats and are quantized.
+   * @param {{quantized?: boolean}} [options] With `quantized` integers stay as they are.
+   * @returns {Record<string, Float32Array | Int8Array | Uint8Array>} Each output's elements: floats, or integers.
+   */
+  run(inputs, { quantized = false } = {}) {
+    for (const name of Object.keys(inputs)) {
+      if (!this.inputs.some((tensor) => tensor.name === name)) throw new TypeError(`There is no input "${name}"; expected ${names(this.inputs)}`);
+    }
+    for (const tensor of this.inputs) this.#write(tensor, inputs[tensor.name]);
+    this.#exports.run();
+    return Object.fromEntries(this.outputs.map((tensor) => [tensor.name, this.#read(tensor, quantized)]));
+  }
+
+  #view({ dtype, shape, offset }) {
+    const count = shape.reduce((product, size) => product * size, 1);
+    return new KINDS[dtype](this.#exports.memory.buffer, this.#base + offset, count);
+  }
+
+  #write(tensor, values) {
+    const view = this.#view(tensor);
+    if (values === undefined) throw new TypeError(`The input "${tensor.name}" is missing; expected ${names(this.inputs)}`);
+    if (values.length !== view.length) {
+      throw new RangeError(`"${tensor.name}" has ${values.length} elements, expected ${view.length}: [${tensor.shape}]`);
+    }
+    if (!tensor.scale || values.constructor === view.constructor) return view.set(values);
+    const [low, high] = tensor.dtype === "int8" ? [-128, 127] : [0, 255];
+    for (let i = 0; i < view.length; i += 1) {
+      view[i] = Math.min(Math.max(nearest(values[i] / tensor.scale) + tensor.zero, low), high);
+    }
+  }
+
+  #read(tensor, quantized) {
+    const view = this.#view(tensor);
+    if (!tensor.scale || quantized) return view.slice();
+    return Float32Array.from(view, (value) => (value - tensor.zero) * tensor.scale);
+  }
+}
+
+/**
+ * Load a model.
+ *
+ * @param {string | URL | Response | BufferSource | WebAssembly.Module} [source] Where it lies, or what was fetched; by
+ *   default `model.wasm` beside this file.
+ * @returns {Promise<Model>}
+ */
+export async function load(source = new URL("model.wasm", import.meta.url)) {
+  const module = source instanceof WebAssembly.Module ? source : await compiled(source);
+  return new Model(module, await WebAssembly.instantiate(module));
+}
+
+/** @type {Promise<Model> | undefined} */
+let first;
+
+/**
+ * Run the `model.wasm` beside this file; the first call loads it.
+ *
+ * @param {Record<string, ArrayLike<number>>} inputs @param {{quantized?: boolean}} [options]
+ * @returns {Promise<Record<string, Float32Array | Int8Array | Uint8Array>>} As `Model.run` does.
+ */
+export async function run(inputs, options) {
+  first ??= load().catch((error) => {
+    first = undefined; // the next call tries again
+    throw error;
+  });
+  return (await first).run(inputs, options);
+}
+
+async function compiled(source) {
+  if (source instanceof ArrayBuffer || ArrayBuffer.isView(source)) return WebAssembly.compile(source);
+  const response = typeof Response === "function" && source instanceof Response ? source : await fetch(source);
+  if (!response.ok) throw new Error(`${response.url || source}: ${response.status} ${response.statusText}`);
+  // A server may call the file something else than application/wasm, which streaming refuses.
+  const type = response.headers.get("content-type") ?? "";
+  if (type.startsWith("application/wasm")) return WebAssembly.compileStreaming(response);
+  return WebAssembly.compile(await response.arrayBuffer());
+}
+
+/** Round to the nearest whole number, halves to even, as the engines do. */
+function nearest(value) {
+  const whole = Math.round(value);
+  return whole - value === 0.5 && whole % 2 !== 0 ? whole - 1 : whole;
+}
+
+const names = (tensors) => tensors.map((tensor) => `"${tensor.name}"`).join(", ");

@@ -1,0 +1,273 @@
+"""Convolutions, fully connected layers, pools and means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.compiled.numbers import (
+    activation_floats,
+    activation_integers,
+    fixed_point,
+    scale_of,
+    signed,
+)
+
+if TYPE_CHECKING:
+    from edge_infer_converters.writers.compiled.calls import Calls, Value
+    from edge_infer_converters.writers.tflite.graph import Operator, Tensor
+
+_SAME = 0
+#: A depthwise convolution that gives several channels of each is computed as a dense one, up to so many weights.
+_MAX_DENSE = 2**18
+
+
+def convolution(operator: Operator, calls: Calls) -> None:
+    """CONV_2D."""
+    given, weights, bias = _operands(operator)
+    window = _window(operator, given, weights.shape[1:3])
+    matrix = _constant(weights).reshape(weights.shape[0], -1)
+    if matrix.shape[1] != window["kernel_height"] * window["kernel_width"] * window["input_channels"]:
+        raise UnsupportedModel("grouped CONV_2D is not supported", hint="convert the model that it was made of")
+    _convolve(operator, calls, matrix, bias, window)
+
+
+def depthwise(operator: Operator, calls: Calls) -> None:
+    """DEPTHWISE_CONV_2D."""
+    given, weights, bias = _operands(operator)
+    window = _window(operator, given, weights.shape[1:3])
+    channels, outputs = window["input_channels"], window["output_channels"]
+    taps = _constant(weights).reshape(-1, outputs)
+    if channels == outputs:
+        _convolve_depthwise(operator, calls, taps, bias, window)
+        return
+    if len(taps) * channels * outputs > _MAX_DENSE:
+        raise UnsupportedModel(f"DEPTHWISE_CONV_2D of {channels} to {outputs} channels is not supported")
+    dense = np.zeros((outputs, len(taps), channels), taps.dtype)
+    for output in range(outputs):
+        dense[output, :, output * channels // outputs] = taps[:, output]
+    _convolve(operator, calls, dense.reshape(outputs, -1), bias, window)
+
+
+def fully_connected(operator: Operator, calls: Calls) -> None:
+    """FULLY_CONNECTED: a convolution of 1x1 over as many places as there are rows."""
+    given, weights, bias = _operands(operator)
+    matrix = _constant(weights)
+    outputs, inputs = matrix.shape
+    rows = int(np.prod(given.shape, dtype=np.int64)) // inputs
+    ones = ("batch", "input_width", "output_width", "kernel_height", "kernel_width")
+    strides = ("stride_height", "stride_width", "dilation_height", "dilation_width")
+    window = dict.fromkeys((*ones, *strides), 1) | {"pad_top": 0, "pad_left": 0}
+    window |= {"input_height": rows, "output_height": rows, "input_channels": inputs, "output_channels": outputs}
+    _convolve(operator, calls, matrix, bias, window, is_connected=True)
+
+
+def average_pool(operator: Operator, calls: Calls) -> None:
+    """AVERAGE_POOL_2D."""
+    _pool(operator, calls, "average_pool")
+
+
+def max_pool(operator: Operator, calls: Calls) -> None:
+    """MAX_POOL_2D."""
+    _pool(operator, calls, "max_pool")
+
+
+def mean(operator: Operator, calls: Calls) -> None:
+    """MEAN over axes that lie beside each other."""
+    given, places = operator.inputs[0], operator.inputs[1]
+    if given is None or places is None or places.data is None:
+        raise UnsupportedModel("MEAN needs constant axes")
+    axes = sorted({int(axis) % given.rank for axis in places.data.reshape(-1)})
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)):
+        raise UnsupportedModel(f"MEAN over the axes {axes} of {given.rank} is not supported")
+    outer, reduced, inner = (
+        int(np.prod(part, dtype=np.int64))
+        for part in (given.shape[: axes[0]], given.shape[axes[0] : axes[-1] + 1], given.shape[axes[-1] + 1 :])
+    )
+    sizes = {"outer": outer, "reduced": reduced, "inner": inner}
+    tensors = {"input": calls.of(given), "output": calls.of(operator.outputs[0])}
+    if given.dtype == np.float32:
+        calls.add("mean_float", tensors, sizes)
+        return
+    source, target = scale_of(given), scale_of(operator.outputs[0])
+    zeros = {"input_zero": source.zero, "output_zero": target.zero}
+    if calls.rounding == "litert":
+        multiplier = float(np.float32(source.step / target.step) / np.float32(reduced))
+        calls.add("mean_int8", tensors, sizes | zeros, {"multiplier": multiplier})
+        return
+    whole, shift = fixed_point(float(source.step) / float(target.step))
+    # TFLite folds the count into the multiplier (reduce.cc, as integer_ops/mean.h has it).
+    extra = min(63 - _leading_zeros(reduced), 32, 31 + shift)
+    calls.add(
+        "mean_int8_fixed",
+        tensors,
+        sizes | zeros | {"multiplier": (whole << extra) // reduced, "shift": shift - extra},
+    )
+
+
+def multiply_accumulates(kernel: str, integers: dict[str, int]) -> int:
+    """Return the multiply-accumulate operations of a call; 0 for kernels that are not convolutions."""
+    if not kernel.startswith(("convolution", "depthwise")):
+        return 0
+    places = integers["batch"] * integers["output_height"] * integers["output_width"]
+    taps = integers["kernel_height"] * integers["kernel_width"] * integers["output_channels"]
+    return places * taps * (integers["input_channels"] if kernel.startswith("convolution") else 1)
+
+
+def _leading_zeros(value: int) -> int:
+    return 64 - value.bit_length()
+
+
+def _operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor | None]:
+    given, weights = operator.inputs[:2]
+    if given is None or weights is None:
+        raise UnsupportedModel(f"{operator.code} lacks an input")
+    bias = operator.inputs[2] if len(operator.inputs) > 2 else None
+    if (given.dtype == np.float32) != (weights.dtype == np.float32):
+        raise UnsupportedModel(
+            f"{operator.code} has weights of {weights.dtype} and values of {given.dtype}",
+            hint="convert with --precision int8 --calibration DATA, or fp32",
+        )
+    if weights.data is None or (bias is not None and bias.data is None):
+        raise UnsupportedModel(f"The weights of {operator.code} are computed, expected constants")
+    return given, weights, bias
+
+
+def _constant(weights: Tensor) -> np.ndarray:
+    found = weights.quantization
+    if found is not None and found.bits == 4:
+        raise UnsupportedModel("weights of 4 bits are not supported", hint="convert with --precision int8")
+    zero = 0 if found is None else int(found.zero_point) - (128 if weights.dtype == np.uint8 else 0)
+    if zero:
+        raise UnsupportedModel(
+            f"its weights have the zero point {found.zero_point if found else 0}, expected the middle of their range",
+            hint="convert the model that it was made of",
+        )
+    return signed(weights)
+
+
+def _window(operator: Operator, given: Tensor, kernel: tuple[int, ...]) -> dict[str, int]:
+    options: Any = operator.options
+    batch, height, width, channels = given.shape
+    _, output_height, output_width, output_channels = operator.outputs[0].shape
+    found = {
+        "batch": batch,
+        "input_height": height,
+        "input_width": width,
+        "input_channels": channels,
+        "output_height": output_height,
+        "output_width": output_width,
+        "output_channels": output_channels,
+        "kernel_height": kernel[0],
+        "kernel_width": kernel[1],
+        "stride_height": options.strideH,
+        "stride_width": options.strideW,
+        "dilation_height": getattr(options, "dilationHFactor", 1),
+        "dilation_width": getattr(options, "dilationWFactor", 1),
+    }
+    for pad, side in (("pad_top", "height"), ("pad_left", "width")):
+        span = (found[f"kernel_{side}"] - 1) * found[f"dilation_{side}"] + 1
+        missing = (found[f"output_{side}"] - 1) * found[f"stride_{side}"] + span - found[f"input_{side}"]
+        found[pad] = max(missing, 0) // 2 if options.padding == _SAME else 0
+    return found
+
+
+def _rows_of_eight(array: np.ndarray, fill: float = 0) -> np.ndarray:
+    """Pad the first axis to a multiple of 8."""
+    missing = -len(array) % 8
+    return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=fill) if missing else array
+
+
+def _quantized(
+    operator: Operator, calls: Calls, bias: Tensor | None, outputs: int, *, is_connected: bool = False
+) -> tuple[str, dict[str, Value], dict[str, int]]:
+    """Return the suffix of the kernel, its tables and its integers."""
+    given, weights, output = operator.inputs[0], operator.inputs[1], operator.outputs[0]
+    if given is None or weights is None or weights.quantization is None:
+        raise UnsupportedModel(f"{operator.code} has integers without a scale")
+    source, target = scale_of(given), scale_of(output)
+    options: Any = operator.options
+    integers = {"input_zero": source.zero, "output_zero": target.zero}
+    integers |= activation_integers(options.fusedActivationFunction, target)
+    steps = np.asarray(weights.quantization.scales, np.float32)
+    values = np.zeros(outputs, np.int32) if bias is None or bias.data is None else bias.data.astype(np.int32)
+    tables = {"bias": calls.constant(_rows_of_eight(values))}
+    if calls.rounding == "litert":
+        multipliers = np.broadcast_to(source.step * steps / target.step, outputs).astype(np.float32)
+        return "", tables | {"multipliers": calls.constant(_rows_of_eight(multipliers))}, integers
+    single = is_connected and len(steps) == 1
+    if single:
+        ratios = [float(source.step * steps[0]) / float(target.step)] * outputs
+    else:
+        ratios = [float(source.step) * float(step) / float(target.step) for step in np.broadcast_to(steps, outputs)]
+    pairs = np.array([fixed_point(ratio) for ratio in ratios], np.int32)
+    tables |= {
+        "multipliers": calls.constant(_rows_of_eight(pairs[:, 0])),
+        "shifts": calls.constant(_rows_of_eight(pairs[:, 1])),
+    }
+    return "_fixed", tables, integers | {"single": int(single)}
+
+
+def _convolve(
+    operator: Operator,
+    calls: Calls,
+    matrix: np.ndarray,
+    bias: Tensor | None,
+    window: dict[str, int],
+    *,
+    is_connected: bool = False,
+) -> None:
+    given, output, options = operator.inputs[0], operator.outputs[0], operator.options
+    if given is None:
+        raise UnsupportedModel(f"{operator.code} lacks an input")
+    ends = {"input": calls.of(given), "output": calls.of(output)}
+    outputs, taps = matrix.shape
+    rows = _rows_of_eight(matrix).reshape(-1, 8, taps)
+    if matrix.dtype == np.float32:
+        fused: Any = options
+        values = np.zeros(outputs, np.float32) if bias is None or bias.data is None else bias.data
+        tables = {"weights": calls.constant(rows.transpose(0, 2, 1)), "bias": calls.constant(_rows_of_eight(values))}
+        calls.add("convolution_float", ends | tables, window, activation_floats(fused.fusedActivationFunction))
+        return
+    suffix, tables, integers = _quantized(operator, calls, bias, outputs, is_connected=is_connected)
+    even = np.pad(rows, ((0, 0), (0, 0), (0, taps % 2))).reshape(len(rows), 8, -1, 2)
+    weights = calls.constant(even.transpose(0, 2, 1, 3))
+    calls.add(f"convolution_int8{suffix}", ends | tables | {"weights": weights}, window | integers)
+
+
+def _convolve_depthwise(
+    operator: Operator, calls: Calls, taps: np.ndarray, bias: Tensor | None, window: dict[str, int]
+) -> None:
+    given, output, options = operator.inputs[0], operator.outputs[0], operator.options
+    if given is None:
+        raise UnsupportedModel(f"{operator.code} lacks an input")
+    ends = {"input": calls.of(given), "output": calls.of(output)}
+    channels = taps.shape[1]
+    if taps.dtype == np.float32:
+        fused: Any = options
+        values = np.zeros(channels, np.float32) if bias is None or bias.data is None else bias.data
+        tables = {"weights": calls.constant(taps), "bias": calls.constant(values)}
+        calls.add("depthwise_float", ends | tables, window, activation_floats(fused.fusedActivationFunction))
+        return
+    suffix, tables, integers = _quantized(operator, calls, bias, channels)
+    integers.pop("single", None)
+    padded = _rows_of_eight(np.pad(taps, ((0, len(taps) % 2), (0, 0))).T)  # [channels, taps]
+    weights = calls.constant(padded.reshape(-1, 8, padded.shape[1] // 2, 2).transpose(0, 2, 1, 3))
+    calls.add(f"depthwise_int8{suffix}", ends | tables | {"weights": weights}, window | integers)
+
+
+def _pool(operator: Operator, calls: Calls, kind: str) -> None:
+    given, output, options = operator.inputs[0], operator.outputs[0], operator.options
+    fused: Any = options
+    if given is None:
+        raise UnsupportedModel(f"{operator.code} lacks an input")
+    window = _window(operator, given, (fused.filterHeight, fused.filterWidth))
+    ends = {"input": calls.of(given), "output": calls.of(output)}
+    if given.dtype == np.float32:
+        calls.add(f"{kind}_float", ends, window, activation_floats(fused.fusedActivationFunction))
+        return
+    bounds = activation_integers(fused.fusedActivationFunction, scale_of(output))
+    is_unsigned = given.dtype == np.uint8 and kind == "average_pool"
+    calls.add(f"{kind}_{'uint8' if is_unsigned else 'int8'}", ends, window | bounds)

@@ -1,0 +1,182 @@
+"""Write a TFLite graph as one WebAssembly file."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer.errors import ConversionError
+from edge_infer.formats.program import ALIGNMENT, Program, ProgramTensor
+from edge_infer.kernels.declarations import ABI, KERNELS
+from edge_infer.kernels.library import wasm_bytes
+from edge_infer_converters.writers.compiled import arena
+from edge_infer_converters.writers.compiled.linker import link
+from edge_infer_converters.writers.compiled.lowering import lower
+from edge_infer_converters.writers.compiled.windows import multiply_accumulates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer_converters.writers.compiled.calls import Call, Value
+    from edge_infer_converters.writers.tflite.graph import Graph, Tensor
+
+#: Beyond this an engine is the better choice: it has threads, and the download is no longer most of the wait.
+MAX_MULTIPLY_ACCUMULATES = 50_000_000
+ROUNDINGS = ("litert", "reference")
+
+
+class Layer(NamedTuple):
+    """One call, for the report.
+
+    Attributes:
+        operator: The operator of the model.
+        kernel: What computes it.
+        output: The name of its output.
+        multiply_accumulates: The multiplications of its convolution; 0 for others.
+        arena_bytes: The memory in use while it runs.
+    """
+
+    operator: str
+    kernel: str
+    output: str
+    multiply_accumulates: int
+    arena_bytes: int
+
+
+class Compiled(NamedTuple):
+    """A compiled model.
+
+    Attributes:
+        wasm: The file.
+        program: Its calls.
+        constants: The start of its image.
+        layers: What it computes, in order.
+        arena_bytes: The memory of its tensors.
+    """
+
+    wasm: bytes
+    program: Program
+    constants: bytes
+    layers: tuple[Layer, ...]
+    arena_bytes: int
+
+    @property
+    def multiply_accumulates(self) -> int:
+        """The multiplications of all convolutions of a run."""
+        return sum(layer.multiply_accumulates for layer in self.layers)
+
+
+def write(graph: Graph, rounding: str = "litert", arena_max: int | None = None) -> Compiled:
+    """Compile a graph.
+
+    Args:
+        graph: The model; free batches become 1.
+        rounding: How integers are rounded: `litert` as LiteRT with XNNPACK does, `reference` as LiteRT's reference
+            kernels do.
+        arena_max: The most bytes that its tensors may take, or None.
+
+    Raises:
+        UnsupportedOperator: No kernel computes some operators; all of them are named.
+        UnsupportedModel: Its interface cannot be compiled.
+        ConversionError: It is too large, or its tensors take more than `arena_max`.
+    """
+    calls, inputs, outputs = lower(graph, rounding)
+    values = _values(calls.calls, (*inputs, *outputs))
+    plan = arena.place([one for one in values if one.data is None], ALIGNMENT)
+    if arena_max is not None and plan.nbytes > arena_max:
+        raise _too_large(calls.calls, values, plan.nbytes, arena_max)
+    total = sum(multiply_accumulates(call.kernel, call.integers) for call in calls.calls)
+    if total > MAX_MULTIPLY_ACCUMULATES:
+        raise ConversionError(
+            f"The model takes {total / 1e6:.0f} million multiplications a run, a compiled one at most "
+            f"{MAX_MULTIPLY_ACCUMULATES / 1e6:.0f}",
+            hint="`edge-infer convert` writes a bundle for an engine, which has threads",
+        )
+    constants = bytearray()
+    places = dict(plan.places)
+    weights: dict[int, int] = {}
+    for value in values:
+        if value.data is not None:
+            constants += bytes(-len(constants) % ALIGNMENT)
+            weights[id(value)] = len(constants)
+            constants += value.data
+    constants += bytes(-len(constants) % 4)
+    rows = len(constants)
+    row_bytes = sum(4 * KERNELS[call.kernel].words for call in calls.calls)
+    start = -(-(rows + row_bytes) // ALIGNMENT) * ALIGNMENT
+    for identity, place in plan.places.items():
+        places[identity] = start + place
+    places |= weights
+    listed = []
+    for call in calls.calls:
+        listed.append((call.kernel, len(constants)))
+        constants += _row(call, places)
+    constants += bytes(-len(constants) % ALIGNMENT)
+    program = Program(
+        rounding,
+        start + plan.nbytes,
+        len(constants),
+        tuple(_end(one, places[id(value.root)]) for one, value in zip(graph.inputs, inputs, strict=True)),
+        tuple(_end(one, places[id(value.root)]) for one, value in zip(graph.outputs, outputs, strict=True)),
+        tuple(listed),
+        abi=ABI,
+    )
+    layers = tuple(
+        Layer(
+            call.operator,
+            call.kernel,
+            _output(call).name,
+            multiply_accumulates(call.kernel, call.integers),
+            _in_use(values, place),
+        )
+        for place, call in enumerate(calls.calls)
+    )
+    return Compiled(link(wasm_bytes(), program, bytes(constants)), program, bytes(constants), layers, plan.nbytes)
+
+
+def _values(calls: Sequence[Call], ends: Sequence[Value]) -> list[Value]:
+    """Return the owners of all memory, each once, in the order of their first use."""
+    found: dict[int, Value] = {id(one.root): one.root for one in ends}
+    for call in calls:
+        for part in call.tensors.values():
+            if part is not None:
+                found[id(part.value.root)] = part.value.root
+    return list(found.values())
+
+
+def _row(call: Call, places: dict[int, int]) -> bytes:
+    """Return the arguments of a call as 32-bit words."""
+    tensors = [-1 if part is None else places[id(part.value.root)] + part.offset for part in call.tensors.values()]
+    numbers = [*tensors, *call.integers.values()]
+    return struct.pack(f"<{len(numbers)}i{len(call.floats)}f", *numbers, *call.floats.values())
+
+
+def _end(tensor: Tensor, place: int) -> ProgramTensor:
+    found = tensor.quantization
+    scale, zero = (float(found.scales[0]), int(found.zero_point)) if found and len(found.scales) == 1 else (0.0, 0)
+    return ProgramTensor(tensor.name, str(tensor.dtype), tensor.shape, place, scale, zero)
+
+
+def _output(call: Call) -> Value:
+    part = call.tensors["output"]
+    if part is None:
+        raise AssertionError("each kernel has an output")
+    return part.value
+
+
+def _in_use(values: Sequence[Value], place: int) -> int:
+    return sum(one.nbytes for one in values if one.data is None and one.first <= place <= one.last)
+
+
+def _too_large(calls: Sequence[Call], values: Sequence[Value], nbytes: int, most: int) -> ConversionError:
+    """Name the call that needs the most memory."""
+    needs = [_in_use(values, place) for place in range(len(calls))]
+    worst = max(range(len(calls)), key=lambda place: needs[place])
+    call = calls[worst]
+    return ConversionError(
+        f"The tensors take {nbytes} bytes, expected at most {most}; operator {call.layer}, {call.operator}, "
+        f"alone needs {needs[worst]}",
+        hint=f"--arena-max {nbytes}, a smaller input, or fewer channels there",
+        layer=call.layer,
+        needed=nbytes,
+    )

@@ -1,0 +1,140 @@
+"""The kernels that a program calls, and the arguments of each.
+
+A program computes inside one block of memory, the *image*: constants first, then the arena of tensors. A kernel takes
+the image and a row of 32-bit arguments: places of tensors (bytes from the start of the image, -1 for an absent one),
+then integers, then floats. `kernels/build.py` writes the same rows as C structs.
+
+Layouts, with `round_up(n, m)` for the next multiple of `m`:
+
+- Tensors are dense, the last dimension first in memory; images are batch, height, width, channels.
+- Channels of outputs come in groups of 8: `padded = round_up(output_channels, 8)`; the rest is zero. `bias` is int32 or
+  float32 `[padded]`, `multipliers` float32 (or int32 in fixed point) `[padded]`, `shifts` int32 `[padded]`, positive
+  to the left.
+- A convolution's int8 weights are `[padded/8, pairs, 8, 2]`, where `pairs = (kernel_height * kernel_width *
+  input_channels + 1) // 2`; its float weights are `[padded/8, kernel_height * kernel_width * input_channels, 8]`.
+- A depthwise convolution's int8 weights are `[padded/8, (taps + 1) // 2, 8, 2]` with `taps = kernel_height *
+  kernel_width`; its float weights are `[taps, channels]`. Its output has as many channels as its input.
+- A fully connected layer is a convolution of 1x1 over an image of `rows` by 1.
+
+`scratch` is memory that only the kernel uses, `scratch_bytes` says how much.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kernel(NamedTuple):
+    """The arguments of a kernel by kind, in their order: tensors, integers, floats."""
+
+    tensors: tuple[str, ...]
+    integers: tuple[str, ...]
+    floats: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> int:
+        """The number of 32-bit words of a call's arguments."""
+        return len(self.tensors) + len(self.integers) + len(self.floats)
+
+
+def _kernel(tensors: str, integers: str, floats: str = "") -> Kernel:
+    return Kernel((*tensors.split(),), (*integers.split(),), (*floats.split(),))
+
+
+_WINDOW = """batch input_height input_width input_channels output_height output_width output_channels
+kernel_height kernel_width stride_height stride_width dilation_height dilation_width pad_top pad_left """
+#: Two operands against one output of four dimensions: strides in elements, 0 where an operand is repeated.
+_BROADCAST = """size_0 size_1 size_2 size_3 first_0 first_1 first_2 first_3 second_0 second_1 second_2 second_3 """
+_RESIZE = "batch input_height input_width channels output_height output_width align_corners half_pixel_centers"
+
+#: Operations of `unary_float`, by their number.
+UNARY = ("clamp", "logistic", "tanh", "exp", "hard_swish", "leaky_relu", "abs", "neg", "sqrt", "rsqrt", "square", "elu")
+#: Operations of `binary_float`, by their number.
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "prelu", "squared_difference")
+
+#: Every kernel by its name. Without a suffix the rounding is XNNPACK's (float multiplier, half to even); `_fixed` is
+#: TFLite's fixed point: twice rounded, or once where `single` is 1 (LiteRT's reference FULLY_CONNECTED with one scale).
+KERNELS: dict[str, Kernel] = {
+    "convolution_int8": _kernel(
+        "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high"
+    ),
+    "convolution_int8_fixed": _kernel(
+        "input weights bias multipliers shifts output scratch", _WINDOW + "input_zero output_zero low high single"
+    ),
+    "depthwise_int8": _kernel(
+        "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high"
+    ),
+    "depthwise_int8_fixed": _kernel(
+        "input weights bias multipliers shifts output scratch", _WINDOW + "input_zero output_zero low high"
+    ),
+    "convolution_float": _kernel("input weights bias output scratch", _WINDOW, "low high"),
+    "depthwise_float": _kernel("input weights bias output", _WINDOW, "low high"),
+    "average_pool_int8": _kernel("input output", _WINDOW + "low high"),
+    "average_pool_uint8": _kernel("input output", _WINDOW + "low high"),
+    "max_pool_int8": _kernel("input output", _WINDOW + "low high"),
+    "average_pool_float": _kernel("input output", _WINDOW, "low high"),
+    "max_pool_float": _kernel("input output", _WINDOW, "low high"),
+    "mean_int8": _kernel("input output", "outer reduced inner input_zero output_zero", "multiplier"),
+    "mean_int8_fixed": _kernel("input output", "outer reduced inner input_zero output_zero multiplier shift"),
+    "mean_float": _kernel("input output", "outer reduced inner"),
+    "add_int8": _kernel(
+        "first second output",
+        _BROADCAST + "first_multiplier second_multiplier bias shift output_zero low high",
+    ),
+    "add_int8_fixed": _kernel(
+        "first second output",
+        _BROADCAST
+        + """first_zero second_zero output_zero first_multiplier first_shift second_multiplier second_shift
+        output_multiplier output_shift subtract low high""",
+    ),
+    "multiply_int8": _kernel(
+        "first second output", _BROADCAST + "first_zero second_zero output_zero low high", "multiplier"
+    ),
+    "multiply_int8_fixed": _kernel(
+        "first second output", _BROADCAST + "first_zero second_zero output_zero multiplier shift low high"
+    ),
+    "binary_float": _kernel("first second output", _BROADCAST + "operation", "low high"),
+    "unary_float": _kernel("input output", "count operation", "alpha low high"),
+    "table_int8": _kernel("input output table", "count"),
+    "softmax_int8": _kernel("input output table", "rows columns output_zero", "output_scale"),
+    "softmax_float": _kernel("input output", "rows columns", "beta"),
+    "copy": _kernel(
+        "input output",
+        """size_0 size_1 size_2 size_3 size_4 input_0 input_1 input_2 input_3 input_4
+        output_0 output_1 output_2 output_3 output_4 block""",
+    ),
+    "fill": _kernel("output", "count value bytes"),
+    "flip_sign": _kernel("input output", "count"),
+    "quantize_float": _kernel("input output", "count zero low high", "scale"),
+    "quantize_float_fixed": _kernel("input output", "count zero low high", "scale"),
+    "dequantize_int8": _kernel("input output", "count zero", "scale"),
+    "resize_nearest": _kernel("input output", _RESIZE + " element_bytes"),
+    "resize_bilinear_float": _kernel("input output", _RESIZE),
+    "resize_bilinear_int8": _kernel("input output", _RESIZE),
+}
+
+#: Raised where a kernel's arguments or layouts change: a program and a library of other numbers do not fit.
+ABI = 1
+
+
+def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
+    """Return how much scratch memory a call needs, in bytes.
+
+    Args:
+        kernel: The kernel's name.
+        arguments: Its integers by name.
+    """
+    if "scratch" not in KERNELS[kernel].tensors:
+        return 0
+    height, width = arguments["kernel_height"], arguments["kernel_width"]
+    padded = -(-arguments["output_channels"] // 8) * 8
+    taps = height * width * arguments["input_channels"]
+    if kernel == "convolution_float":
+        return 4 * taps * 4  # four rows of a matrix
+    tables = 3 * 4 * padded if kernel.endswith("_fixed") else 0
+    if kernel.startswith("convolution"):
+        return 4 * 2 * ((taps + 1) // 2) * 2 + 64 + tables
+    rows = (height - 1) * arguments["dilation_height"] + 1
+    columns = (arguments["output_width"] - 1) * arguments["stride_width"]
+    columns += (width - 1) * arguments["dilation_width"] + 1
+    return rows * columns * padded * 2 + 64 + tables  # a ring of widened rows

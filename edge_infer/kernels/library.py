@@ -1,0 +1,84 @@
+"""The built kernels: the module for pages, and the shared library for this CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import BackendUnavailable
+from edge_infer.kernels.declarations import ABI
+from edge_infer.platform.cpu import read_processor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BUILT = Path(__file__).parent / "built"
+_MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "armv7l": "armv7"}
+
+
+def wasm_bytes() -> bytes:
+    """Return the WebAssembly module that holds every kernel and imports nothing."""
+    return (_BUILT / "kernels.wasm").read_bytes()
+
+
+class Library:
+    """A shared library of kernels.
+
+    Args:
+        path: Its file.
+
+    Raises:
+        BackendUnavailable: It does not load, or is of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._library = ctypes.CDLL(str(path))
+            abi = int(self._library.edge_infer_kernels_abi())
+        except (OSError, AttributeError) as error:
+            raise BackendUnavailable(f"The kernels `{path.name}` do not load: {error}", hint="make kernels") from error
+        if abi != ABI:
+            raise BackendUnavailable(
+                f"The kernels `{path.name}` are of version {abi}, expected {ABI}", hint="make kernels"
+            )
+        self._run = self._library.edge_infer_run
+        self._run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+        self._run.restype = None
+
+    def run(self, image: int, calls: Sequence[tuple[str, int]]) -> None:
+        """Run kernels one after the other.
+
+        Nothing is checked: arguments of a program that is not this process's own may write anywhere.
+
+        Args:
+            image: The address of the image, a multiple of 16.
+            calls: Each kernel's name, and where its arguments lie in the image, in bytes.
+        """
+        rows = (ctypes.c_void_p * (2 * len(calls)))()
+        for i, (name, place) in enumerate(calls):
+            rows[2 * i] = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+            rows[2 * i + 1] = image + place
+        self._run(image, ctypes.addressof(rows), len(calls))
+
+
+@cache
+def native_library() -> Library:
+    """Return the shared library for this CPU.
+
+    Raises:
+        BackendUnavailable: There is none for this system or CPU.
+    """
+    machine = _MACHINES.get(platform.machine().lower(), "")
+    if sys.platform != "linux" or not machine:
+        raise BackendUnavailable(
+            f"There are no kernels for {sys.platform} on {platform.machine() or 'this CPU'}",
+            hint="use Linux on x86_64, aarch64 or armv7",
+        )
+    if machine == "x86_64" and "avx2" in read_processor().features:
+        machine = "x86_64_v3"
+    return Library(_BUILT / f"linux_{machine}.so")

@@ -1,0 +1,145 @@
+/* Eight lanes at once, by Clang's vector extensions; the product of int16 pairs by each processor's own instruction. */
+#pragma once
+#include <stdint.h>
+#include "arguments.h"
+
+#if defined(__wasm_simd128__)
+#include <wasm_simd128.h>
+#elif defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+typedef int32_t int32x8 __attribute__((vector_size(32), aligned(4)));
+typedef int16_t int16x16 __attribute__((vector_size(32), aligned(2)));
+typedef int16_t int16x8 __attribute__((vector_size(16), aligned(2)));
+typedef int8_t int8x16 __attribute__((vector_size(16), aligned(1)));
+typedef float float32x8 __attribute__((vector_size(32), aligned(4)));
+
+#define KERNEL(name) __attribute__((visibility("default"))) void name(uint8_t *image, const struct name##_arguments *a)
+#define INLINE __attribute__((always_inline)) static inline
+/* The address of a tensor; an absent one is not read. */
+#define AT(type, place) ((type *)(image + (a->place)))
+
+INLINE int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+INLINE int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
+INLINE float least_float(float a, float b) { return b < a ? b : a; }
+INLINE float most_float(float a, float b) { return b > a ? b : a; }
+
+/* sums[i] += weights[2i] * first + weights[2i+1] * second, in each lane */
+INLINE int32x8 add_pairs(int32x8 sums, int16x16 weights, int16x16 values) {
+#if defined(__wasm_simd128__)
+  union { int16x16 v; v128_t h[2]; } w = {weights}, x = {values};
+  union { int32x8 v; v128_t h[2]; } s = {sums};
+  s.h[0] = wasm_i32x4_add(s.h[0], wasm_i32x4_dot_i16x8(w.h[0], x.h[0]));
+  s.h[1] = wasm_i32x4_add(s.h[1], wasm_i32x4_dot_i16x8(w.h[1], x.h[1]));
+  return s.v;
+#elif defined(__AVX2__)
+  return sums + (int32x8)_mm256_madd_epi16((__m256i)weights, (__m256i)values);
+#elif defined(__SSE2__)
+  union { int16x16 v; __m128i h[2]; } w = {weights}, x = {values};
+  union { int32x8 v; __m128i h[2]; } s = {sums};
+  s.h[0] = _mm_add_epi32(s.h[0], _mm_madd_epi16(w.h[0], x.h[0]));
+  s.h[1] = _mm_add_epi32(s.h[1], _mm_madd_epi16(w.h[1], x.h[1]));
+  return s.v;
+#else
+  int16x8 w0 = __builtin_shufflevector(weights, weights, 0, 2, 4, 6, 8, 10, 12, 14);
+  int16x8 w1 = __builtin_shufflevector(weights, weights, 1, 3, 5, 7, 9, 11, 13, 15);
+  int16x8 x0 = __builtin_shufflevector(values, values, 0, 2, 4, 6, 8, 10, 12, 14);
+  int16x8 x1 = __builtin_shufflevector(values, values, 1, 3, 5, 7, 9, 11, 13, 15);
+  return sums + __builtin_convertvector(w0, int32x8) * __builtin_convertvector(x0, int32x8) +
+         __builtin_convertvector(w1, int32x8) * __builtin_convertvector(x1, int32x8);
+#endif
+}
+
+INLINE int16x16 wide(const int8_t *weights) {
+  return __builtin_convertvector(*(const int8x16 *)weights, int16x16);
+}
+
+/* One pair of int16 in all lanes. */
+INLINE int16x16 pair(const int16_t *values) {
+  int32_t two;
+  __builtin_memcpy(&two, values, 4);
+  int32x8 all = {two, two, two, two, two, two, two, two};
+  return (int16x16)all;
+}
+
+INLINE float32x8 all_float(float value) {
+  return (float32x8){value, value, value, value, value, value, value, value};
+}
+
+INLINE int32x8 all_int(int32_t value) {
+  return (int32x8){value, value, value, value, value, value, value, value};
+}
+
+INLINE float32x8 clamped(float32x8 value, float low, float high) {
+  float32x8 lows = all_float(low), highs = all_float(high);
+  int32x8 under = value < lows, over = highs < value;
+  value = (float32x8)((under & (int32x8)lows) | (~under & (int32x8)value));
+  return (float32x8)((over & (int32x8)highs) | (~over & (int32x8)value));
+}
+
+/* XNNPACK's rounding (qs8-requantization, fp32): to the nearest, ties to even. Adding 1.5 * 2^23 rounds what is less
+   than 2^22, as the clamped value is. */
+INLINE int32x8 rounded(int32x8 sums, const float *multipliers, int32_t zero, int32_t low, int32_t high) {
+  float32x8 value = __builtin_convertvector(sums, float32x8) * *(const float32x8 *)multipliers;
+  value = clamped(value, (float)(low - zero), (float)(high - zero));
+  return (int32x8)(value + all_float(12582912.0f)) - all_int(0x4B400000) + all_int(zero);
+}
+
+/* The same of one value. */
+INLINE int32_t rounded_one(float value, int32_t zero, int32_t low, int32_t high) {
+  value = least_float(most_float(value, (float)(low - zero)), (float)(high - zero));
+  union { float value; int32_t bits; } sum = {value + 12582912.0f};
+  return sum.bits - 0x4B400000 + zero;
+}
+
+/* gemmlowp's SaturatingRoundingDoublingHighMul and RoundingDivideByPOT, as TFLite's MultiplyByQuantizedMultiplier uses
+   them (tensorflow/lite/kernels/internal/common.cc); the shift is positive to the left. */
+INLINE int32_t scaled_twice(int32_t value, int32_t multiplier, int32_t shift) {
+  int64_t product = (int64_t)(int32_t)((uint32_t)value << (shift > 0 ? shift : 0)) * multiplier;
+  int64_t nudge = product >= 0 ? (1 << 30) : (1 - (1 << 30));
+  int32_t high = (int32_t)((product + nudge) / ((int64_t)1 << 31));
+  int32_t right = shift > 0 ? 0 : -shift;
+  int32_t mask = (int32_t)(((int64_t)1 << right) - 1), rest = high & mask;
+  return (high >> right) + (rest > (mask >> 1) + (high < 0) ? 1 : 0);
+}
+
+/* The same by one rounding, as LiteRT's reference FULLY_CONNECTED does. */
+INLINE int32_t scaled_once(int32_t value, int32_t multiplier, int32_t shift) {
+  int32_t total = 31 - shift;
+  return (int32_t)(((int64_t)value * multiplier + ((int64_t)1 << (total - 1))) >> total);
+}
+
+INLINE void store_int8(int8_t *output, int32x8 values, int32_t count) {
+  if (count >= 8) {
+    for (int i = 0; i < 8; i++) output[i] = (int8_t)values[i];
+    return;
+  }
+  for (int i = 0; i < count; i++) output[i] = (int8_t)values[i];
+}
+
+INLINE void store_float(float *output, float32x8 values, int32_t count) {
+  if (count >= 8) {
+    *(float32x8 *)output = values;
+    return;
+  }
+  for (int i = 0; i < count; i++) output[i] = values[i];
+}
+
+/* e^x by the polynomial and the split of ln 2 of Cephes' expf (Moshier), within 1e-7 of the true value. */
+INLINE float exponential(float x) {
+  if (x < -87.0f) return 0.0f;
+  x = least_float(x, 88.0f);
+  float scaled = x * 1.44269504f;
+  int32_t power = (int32_t)(scaled < 0 ? scaled - 0.5f : scaled + 0.5f);
+  float r = x - (float)power * 0.693359375f + (float)power * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  union { int32_t bits; float value; } two = {(power + 127) << 23};
+  return p * two.value;
+}

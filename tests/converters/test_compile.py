@@ -1,0 +1,306 @@
+"""Compiled models compute what LiteRT computes: natively, and in WebAssembly by the module that pages load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge_infer.errors import ConversionError, InputError, UnsupportedModel, UnsupportedOperator
+from edge_infer_converters import convert
+from edge_infer_converters.compile_command import compile_
+from edge_infer_converters.measure import compiled_check
+from edge_infer_converters.writers.compiled import arena, writer
+from edge_infer_converters.writers.compiled.calls import Value
+from edge_infer_converters.writers.tflite import flatbuffer, reading
+from edge_infer_converters.writers.tflite.graph import Graph, Quantization, Tensor
+from tests.support import real_models
+from tests.support.converters import small_models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NETS: dict[str, Callable[[], bytes]] = {
+    "mobilenet_v2": small_models.mobilenet_v2,
+    "resnet": small_models.resnet,
+    "ds_cnn": small_models.ds_cnn,
+}
+ZOO = real_models.folder()
+#: The real models that compile; the others are refused with what no kernel computes.
+COMPILED = (
+    *("ad01_f32", "ad01_int8", "blazeface", "blazeface_int8", "kws_int8", "micro_speech", "microflow_sine"),
+    *("person_detect", "planestrike", "resnet8_f32", "resnet8_int8", "split_concat", "str_ww"),
+    *("vad_nonstream", "vww_f32", "vww_int8"),
+)
+
+
+@pytest.fixture(scope="module", params=[*NETS])
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with a float and an int8 TFLite variant."""
+    folder = tmp_path_factory.mktemp("nets")
+    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(NETS[request.param]())).SerializeToString()
+    (folder / "model.onnx").write_bytes(model)
+    calls = small_models.calls_of(model, 4)
+    (name,) = calls[0]
+    np.save(folder / "data.npy", np.concatenate([call[name] for call in calls]))
+    target = folder / "out.bundle"
+    options: dict[str, Any] = {"precision": ("fp32", "int8"), "format": "tflite", "keep_all": True}
+    convert(folder / "model.onnx", target, calibration=folder / "data.npy", **options)
+    return target
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("rounding", writer.ROUNDINGS)
+def test_a_network_computes_what_litert_does(bundle: Path, precision: str, rounding: str) -> None:
+    content = (bundle / ("tflite/model.tflite" if precision == "fp32" else "tflite/model_int8.tflite")).read_bytes()
+
+    compiled = writer.write(reading.read(content, "net").graph, rounding)
+
+    assert compiled_check.check(compiled, content) == "equal to LiteRT on 4 random inputs"
+
+
+def test_the_page_module_gives_the_same_bits_as_the_native_kernels(bundle: Path, tmp_path: Path) -> None:
+    for precision in ("", "_int8"):
+        content = (bundle / f"tflite/model{precision}.tflite").read_bytes()
+        compiled = writer.write(reading.read(content, "net").graph)
+        (tensor,) = compiled.program.inputs
+        values = np.random.default_rng(3).integers(-100, 100, tensor.shape).astype(tensor.dtype)
+        if tensor.dtype == "float32":
+            values /= 64  # exact, and the sums of the page and of this CPU, which may fuse them, are compared loosely
+
+        results = in_node(compiled.wasm, {tensor.name: values.reshape(-1).tolist()}, tensor.dtype, tmp_path)
+
+        for name, want in compiled_check.run(compiled, {tensor.name: values}).items():
+            got = np.array(results[name], np.float64)
+            tolerance = 1e-5 * float(np.abs(want).max()) if want.dtype == np.float32 else 0.0
+            assert np.abs(got - want.reshape(-1)).max() <= tolerance, name
+
+
+def test_floats_are_quantized_and_back_as_litert_does(tmp_path: Path) -> None:
+    graph = connected(np.full((2, 3), 7, np.int8))
+    compiled = writer.write(graph)
+    given = [0.24, -0.26, 0.75]  # by the scale of 0.5: 0.48, -0.52 and 1.5, whose half goes to the even 2
+
+    results = in_node(compiled.wasm, {"x": given}, "Array", tmp_path)
+
+    integers = compiled_check.run(compiled, {"x": np.array([[0, -1, 2]], np.int8) + np.int8(3)})["y"]
+    assert results["y"] == pytest.approx(((integers.astype(np.float32) + 5) * 0.25).reshape(-1).tolist())
+
+
+def test_the_file_imports_nothing_and_exports_two_things(tmp_path: Path) -> None:
+    compiled = writer.write(connected(np.ones((4, 3), np.int8)))
+    (tmp_path / "model.wasm").write_bytes(compiled.wasm)
+    script = (
+        "const m = new WebAssembly.Module(require('fs').readFileSync('model.wasm'));"
+        "console.log(JSON.stringify([WebAssembly.Module.imports(m), WebAssembly.Module.exports(m).map((e) => e.name)]))"
+    )
+
+    done = subprocess.run(["node", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout) == [[], ["memory", "run"]]
+    assert len(compiled.wasm) < 8_000
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    weights = np.arange(-6, 6, dtype=np.int8).reshape(4, 3)
+
+    assert writer.write(connected(weights)).wasm == writer.write(connected(weights)).wasm
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), rounding=st.sampled_from(writer.ROUNDINGS), depthwise=st.booleans())
+def test_any_int8_convolution_is_equal_bit_for_bit(data: st.DataObject, rounding: str, depthwise: bool) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    kernel = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    stride, dilation = data.draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 2)]))
+    padding = data.draw(st.sampled_from([0, 1]))
+    spans = [(size - 1) * dilation + 1 for size in kernel]
+    height, width = (data.draw(st.integers(span, span + 7)) for span in spans)
+    channels = data.draw(st.integers(1, 19))
+    outputs = channels if depthwise else data.draw(st.integers(1, 19))
+    sizes = [
+        (size + stride - 1) // stride if padding == 0 else (size - span + stride) // stride
+        for size, span in zip((height, width), spans, strict=True)
+    ]
+    shape = (1, *kernel, channels) if depthwise else (outputs, *kernel, channels)
+    scales = rng.uniform(1e-3, 0.5, outputs).astype(np.float32)
+    weights = rng.integers(-127, 128, shape).astype(np.int8)
+    zero, target = data.draw(st.tuples(st.integers(-128, 127), st.integers(-128, 127)))
+    x = quantized("x", (1, height, width, channels), 0.03, zero)
+    y = quantized("y", (1, *sizes, outputs), data.draw(st.sampled_from([0.01, 0.3, 20.0])), target)
+    w = Tensor("w", shape, shape, np.dtype(np.int8), weights, Quantization(scales, 0, 3 if depthwise else 0))
+    bias = rng.integers(-2000, 2000, outputs).astype(np.int32)
+    b = Tensor("b", (outputs,), (outputs,), np.dtype(np.int32), bias, Quantization(scales * np.float32(0.03)))
+    options: Any = schema.DepthwiseConv2DOptionsT() if depthwise else schema.Conv2DOptionsT()
+    options.padding, options.strideH, options.strideW = padding, stride, stride
+    options.dilationHFactor = options.dilationWFactor = dilation
+    options.fusedActivationFunction = data.draw(st.sampled_from([0, 1, 3]))
+    if depthwise:
+        options.depthMultiplier = 1
+    graph = Graph([x], [y])
+    graph.add("DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", [x, w, b], [y], options, 3)
+
+    assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    code=st.sampled_from(["ADD", "SUB", "MUL"]),
+    scales=st.tuples(*[st.sampled_from([0.004, 0.03, 0.5, 1.7])] * 3),
+    zeros=st.tuples(*[st.integers(-128, 127)] * 3),
+    shapes=st.sampled_from([((1, 5, 3), (1, 5, 3)), ((2, 5, 3), (1, 1, 3)), ((1, 4, 1), (1, 1, 7)), ((1, 9), (1, 1))]),
+    activation=st.sampled_from([0, 1, 3]),
+    rounding=st.sampled_from(writer.ROUNDINGS),
+)
+def test_int8_sums_and_products_are_equal_bit_for_bit(
+    code: str, scales: Any, zeros: Any, shapes: Any, activation: int, rounding: str
+) -> None:
+    first, second = (quantized(name, *of) for name, *of in zip("ab", shapes, scales, zeros, strict=False))
+    y = quantized("y", tuple(np.broadcast_shapes(*shapes)), scales[2], zeros[2])
+    options: Any = {"ADD": schema.AddOptionsT, "SUB": schema.SubOptionsT, "MUL": schema.MulOptionsT}[code]()
+    options.fusedActivationFunction = activation
+    graph = Graph([first, second], [y])
+    graph.add(code, [first, second], [y], options, 2)
+
+    assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(-1, 20), st.integers(0, 8)), min_size=1, max_size=30))
+def test_values_that_live_at_one_time_do_not_overlap(lives: list[tuple[int, int, int]]) -> None:
+    values = [Value("v", size, None, first, first + length) for size, first, length in lives]
+
+    plan = arena.place(values, 16)
+
+    for i, one in enumerate(values):
+        start = plan.places[id(one)]
+        assert start % 16 == 0
+        assert start + one.nbytes <= plan.nbytes
+        for other in values[:i]:
+            place = plan.places[id(other)]
+            if one.first <= other.last and other.first <= one.last:
+                assert start + one.nbytes <= place or place + other.nbytes <= start
+
+
+def test_all_that_is_missing_is_said_at_once() -> None:
+    x, y = plain("x", (1, 4)), plain("y", (1, 4))
+    between = [plain(name, (1, 4)) for name in "ab"]
+    graph = Graph([x], [y])
+    graph.add("SIN", [x], [between[0]])
+    graph.add("COS", [between[0]], [between[1]])
+    graph.add("EXP", [between[1]], [y])
+
+    with pytest.raises(UnsupportedOperator, match="`SIN`, `COS`") as caught:
+        writer.write(graph)
+    assert "EXP" not in caught.value.message
+
+
+def test_a_free_size_and_a_type_without_kernels_are_refused() -> None:
+    free = Tensor("x", (1, 4), (-1, -1), np.dtype(np.float32))
+    with pytest.raises(UnsupportedModel, match="fixed sizes"):
+        writer.write(Graph([free], [free]))
+    wide = Tensor("x", (1, 4), (1, 4), np.dtype(np.int16))
+    with pytest.raises(UnsupportedModel, match="int16"):
+        writer.write(Graph([wide], [wide]))
+
+
+def test_a_limit_on_the_memory_names_the_operator_in_the_way() -> None:
+    graph = connected(np.ones((40, 3), np.int8))
+    needed = writer.write(graph).arena_bytes
+
+    assert writer.write(graph, arena_max=needed).arena_bytes == needed
+    with pytest.raises(ConversionError, match="operator 0, FULLY_CONNECTED") as caught:
+        writer.write(graph, arena_max=needed - 1)
+    assert f"--arena-max {needed}" in caught.value.hint
+
+
+def test_the_command_writes_a_page_and_says_what_it_made(bundle: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(compile_, [str(bundle), "-o", str(tmp_path / "site"), "--to", "page", "--json"])
+
+    assert done.exit_code == 0, done.output
+    written = {path.name: path.stat().st_size for path in (tmp_path / "site").iterdir()}
+    document = json.loads(done.stdout)
+    assert document["files"] == written
+    assert {*written} == {"model.wasm", "model.js", "model.d.ts"}
+    assert document["checked"] == "equal to LiteRT on 4 random inputs"
+    assert document["multiply_accumulates"] == sum(one["multiply_accumulates"] for one in document["layers"]) > 0
+
+
+def test_the_command_refuses_and_leaves_nothing(bundle: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    (tmp_path / "x.onnx").write_bytes(b"")
+    for words, message in (
+        ([str(tmp_path / "missing.tflite")], "There is no file"),
+        ([str(tmp_path / "x.onnx")], "cannot be compiled"),
+        ([str(bundle), "--variant", "tflite/int4"], "has no TFLite variant `tflite/int4`"),
+    ):
+        done = CliRunner().invoke(compile_, [*words, "-o", str(target)])
+        assert isinstance(done.exception, InputError)
+        assert message in str(done.exception)
+    assert not target.exists()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(ZOO is None, reason="EDGE_INFER_ZOO names no folder of real models")
+def test_real_models_compile_or_say_why_not() -> None:
+    assert ZOO is not None
+    found = []
+    for path in sorted(ZOO.glob("*.tflite")):
+        content = path.read_bytes()
+        try:
+            graph = reading.read(content, path.name).graph
+            for rounding in writer.ROUNDINGS:
+                assert "equal" in compiled_check.check(writer.write(graph, rounding), content), path.name
+        except (UnsupportedModel, UnsupportedOperator, ConversionError) as error:
+            assert error.hint, path.name
+            continue
+        found.append(path.stem)
+    assert found == sorted(COMPILED)
+
+
+def quantized(name: str, shape: tuple[int, ...], scale: float, zero: int) -> Tensor:
+    return Tensor(name, shape, shape, np.dtype(np.int8), None, Quantization(np.array([scale], np.float32), zero))
+
+
+def plain(name: str, shape: tuple[int, ...]) -> Tensor:
+    return Tensor(name, shape, shape, np.dtype(np.float32))
+
+
+def connected(weights: np.ndarray) -> Graph:
+    """A fully connected layer of int8 from `x` to `y`."""
+    outputs, inputs = weights.shape
+    x, y = quantized("x", (1, inputs), 0.5, 3), quantized("y", (1, outputs), 0.25, -5)
+    w = Tensor("w", weights.shape, weights.shape, weights.dtype, weights, Quantization(np.array([0.01], np.float32)))
+    graph = Graph([x], [y])
+    graph.add("FULLY_CONNECTED", [x, w], [y], schema.FullyConnectedOptionsT(), 4)
+    return graph
+
+
+def in_node(wasm: bytes, inputs: dict[str, list[float]], kind: str, folder: Path) -> dict[str, list[float]]:
+    """Run a model by the page's module in Node; integers stay integers unless the inputs are plain arrays."""
+    from edge_infer_converters.writers.compiled import page_files
+
+    (folder / "model.mjs").write_bytes(page_files()["model.js"])
+    (folder / "model.wasm").write_bytes(wasm)
+    types = {"float32": "Float32Array", "int8": "Int8Array", "Array": "Array"}
+    script = f"""
+        import {{ load }} from "./model.mjs";
+        import {{ readFileSync }} from "node:fs";
+        const model = await load(readFileSync("model.wasm"));
+        const given = Object.entries({json.dumps(inputs)}).map(([name, values]) => [name, {types[kind]}.from(values)]);
+        const found = model.run(Object.fromEntries(given), {{ quantized: {json.dumps(kind != "Array")} }});
+        console.log(JSON.stringify(Object.fromEntries(Object.entries(found).map(([name, one]) => [name, [...one]]))));
+    """
+    (folder / "run.mjs").write_text(script)
+    done = subprocess.run(["node", "run.mjs"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    results: dict[str, list[float]] = json.loads(done.stdout)
+    return results

@@ -1,0 +1,66 @@
+"""The built kernels are those of the sources, and a library that does not fit is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge_infer.errors import BackendUnavailable
+from edge_infer.kernels import build, library
+from edge_infer.kernels.declarations import KERNELS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_structs_are_those_of_the_declarations() -> None:
+    assert (build.SOURCE / "arguments.h").read_text("utf-8") == build.arguments_header()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_built_files_are_made_again_byte_for_byte(tmp_path: Path) -> None:
+    build.build(tmp_path)
+
+    assert {path.name for path in build.BUILT.iterdir()} == {*build.TARGETS}
+    changed = [name for name in build.TARGETS if (tmp_path / name).read_bytes() != (build.BUILT / name).read_bytes()]
+    assert changed == []
+
+
+@pytest.mark.parametrize("name", ["linux_x86_64.so", "linux_x86_64_v3.so"])
+def test_a_library_runs_calls_in_their_order(name: str) -> None:
+    kernels = library.Library(build.BUILT / name)
+    memory = ctypes.create_string_buffer(256 + 16)
+    image = -(-ctypes.addressof(memory) // 16) * 16
+    rows = struct.pack("<4i", 128, 9, 7, 1) + struct.pack("<3i", 128, 160, 9)
+    ctypes.memmove(image, rows, len(rows))
+
+    kernels.run(image, [("fill", 0), ("flip_sign", 16)])
+
+    assert ctypes.string_at(image + 128, 11) == b"\x07" * 9 + b"\0\0"
+    assert ctypes.string_at(image + 160, 11) == b"\x87" * 9 + b"\0\0"
+
+
+def test_every_kernel_is_in_every_file() -> None:
+    for name in build.TARGETS:
+        content = (build.BUILT / name).read_bytes()
+        assert [kernel for kernel in KERNELS if kernel.encode() not in content] == [], name
+
+
+def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
+    broken = tmp_path / "linux_x86_64.so"
+    broken.write_bytes(b"\x7fELF")
+
+    with pytest.raises(BackendUnavailable, match="do not load"):
+        library.Library(broken)
+
+
+def test_a_system_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "s390x")
+    library.native_library.cache_clear()
+
+    with pytest.raises(BackendUnavailable, match="on s390x"):
+        library.native_library()

@@ -29,6 +29,7 @@ JOBS = {
     "sync": "signed weights and deltas",
     "bundle": "manifest and files",
     "formats": "ONNX, TFLite, safetensors",
+    "kernels": "C for compiled models",
     "tensors": "dtypes, Tensor, arrays",
     "platform": "page, device or desktop",
     "errors": "one tree of errors",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -246,6 +247,53 @@ def test_the_command_refuses_and_leaves_nothing(bundle: Path, tmp_path: Path) ->
         assert isinstance(done.exception, InputError)
         assert message in str(done.exception)
     assert not target.exists()
+
+
+def test_sizes_that_contradict_each_other_are_refused() -> None:
+    graph = connected(np.ones((4, 3), np.int8))
+    weights = graph.operators[0].inputs[1]
+    assert weights is not None
+    weights.data = np.ones((9, 3), np.int8)
+
+    with pytest.raises(UnsupportedOperator, match="its sizes contradict each other"):
+        writer.write(graph)
+
+
+@pytest.mark.timeout(120)
+def test_damaged_files_are_compiled_or_refused_and_crash_nothing(bundle: Path, tmp_path: Path) -> None:
+    """In a process of its own, as a kernel that leaves its memory would end it."""
+    script = tmp_path / "damage.py"
+    script.write_text(
+        "import sys, random\n"
+        "from pathlib import Path\n"
+        "from edge_infer.errors import EdgeInferError\n"
+        "from edge_infer_converters.measure import compiled_check\n"
+        "from edge_infer_converters.writers.compiled import writer\n"
+        "from edge_infer_converters.writers.tflite import reading\n"
+        "import numpy as np\n"
+        "whole, random_ = Path(sys.argv[1]).read_bytes(), random.Random(7)\n"
+        "ends = {'compiled': 0, 'refused': 0}\n"
+        "for _ in range(150):\n"
+        "    content = bytearray(whole)\n"
+        "    for _ in range(random_.randint(1, 12)):\n"
+        "        place = random_.choice([random_.randrange(len(content)), -random_.randrange(1, min(12000, len(content)))])\n"
+        "        content[place] = random_.choice([0, 1, 2, 3, 127, 128, 255, content[place] ^ 1])\n"
+        "    try:\n"
+        "        compiled = writer.write(reading.read(bytes(content), 'damaged').graph)\n"
+        "        feeds = {one.name: np.zeros(one.shape, one.dtype) for one in compiled.program.inputs}\n"
+        "        compiled_check.run(compiled, feeds)\n"
+        "        ends['compiled'] += 1\n"
+        "    except EdgeInferError:\n"
+        "        ends['refused'] += 1\n"
+        "print(ends['compiled'], ends['refused'])\n"
+    )
+    for name in ("model.tflite", "model_int8.tflite"):
+        words = [sys.executable, str(script), str(bundle / "tflite" / name)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        compiled, refused = map(int, done.stdout.split())
+        assert compiled > 5
+        assert refused > 5
 
 
 @pytest.mark.long

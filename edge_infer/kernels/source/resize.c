@@ -39,7 +39,8 @@ struct between { int32_t lower, upper; float share; };
 INLINE struct between place_of(int32_t place, int32_t input, float scale, int32_t half_pixel) {
   float value = half_pixel ? ((float)place + 0.5f) * scale - 0.5f : (float)place * scale;
   int32_t whole = floor_of(value);
-  return (struct between){most(whole, 0), least(whole + 1, input - 1), value - (float)most(whole, 0)};
+  int32_t lower = least(most(whole, 0), input - 1);
+  return (struct between){lower, least(whole + 1, input - 1), value - (float)lower};
 }
 
 KERNEL(resize_bilinear_float) {
@@ -68,7 +69,7 @@ struct between_fixed { int32_t lower, upper, share; };
 /* Places and shares with 10 bits behind the point. */
 INLINE struct between_fixed place_fixed(int32_t place, int32_t input, int32_t scale, int32_t half_pixel) {
   int32_t value = half_pixel ? place * scale + scale / 2 - (1 << 9) : place * scale;
-  int32_t lower = most(value / (1 << 10), 0), upper = least((value + (1 << 10) - 1) / (1 << 10), input - 1);
+  int32_t lower = least(most(value / (1 << 10), 0), input - 1), upper = least((value + (1 << 10) - 1) / (1 << 10), input - 1);
   return (struct between_fixed){lower, upper, value - (1 << 10) * lower};
 }
 

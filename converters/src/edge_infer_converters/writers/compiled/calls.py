@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edge_infer.errors import ConversionError
+from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.kernels.declarations import KERNELS, scratch_bytes
+from edge_infer.kernels.extents import extents
 from edge_infer_converters.writers.compiled.numbers import signed
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class Calls:
     def share(self, output: Tensor, given: Tensor) -> None:
         """Let an output be its input's memory: the same bytes in another shape."""
         value = self.of(given)
+        if value.nbytes != nbytes(output):
+            raise UnsupportedModel(f"{value.nbytes} bytes become {nbytes(output)} by another shape alone")
         if value.data is not None:
             self._values[id(output)] = value
         else:
@@ -151,7 +154,24 @@ class Calls:
                 f"{self.operator} has a size of 2^31 or more, which no argument of a kernel holds",
                 hint="a smaller input: --shape NAME=1,224,224,3",
             )
+        self._check(call)
         self.calls.append(call)
+
+    def _check(self, call: Call) -> None:
+        """Refuse a call that would leave the memory of its tensors: the sizes of the model contradict each other."""
+        try:
+            touched = extents(call.kernel, call.integers)
+        except ValueError as error:
+            raise UnsupportedModel(f"its sizes contradict each other: {error}") from error
+        for name, part in call.tensors.items():
+            if part is None:
+                continue
+            low, high = touched[name]
+            if part.offset + low < 0 or part.offset + high > part.value.root.nbytes:
+                raise UnsupportedModel(
+                    f"its {name} has {part.value.root.nbytes} bytes, and {part.offset + low} to {part.offset + high} "
+                    "are used: its sizes contradict each other"
+                )
 
     def settle(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """Find out how long each value lives, and let outputs overwrite inputs where they may.

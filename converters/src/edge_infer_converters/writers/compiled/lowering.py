@@ -74,6 +74,9 @@ def lower(graph: Graph, rounding: str) -> tuple[Calls, list[Value], list[Value]]
             rule(operator, calls)
         except UnsupportedModel as error:
             faults[f"{operator.code} ({error.message})"] = None
+        except (ValueError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
+            # Options or shapes that no converter writes: numpy and Python name what does not fit.
+            faults[f"{operator.code} (its sizes contradict each other: {error})"] = None
     if faults:
         raise UnsupportedOperator(
             f"No kernel computes {listed([*faults])}",

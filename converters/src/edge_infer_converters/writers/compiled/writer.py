@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Beyond this an engine is the better choice: it has threads, and the download is no longer most of the wait.
 MAX_MULTIPLY_ACCUMULATES = 50_000_000
+#: The arguments of kernels are places in 32 bits, with a sign.
+MAX_IMAGE_BYTES = 2**31
 ROUNDINGS = ("litert", "reference")
 
 
@@ -121,6 +123,11 @@ def write(graph: Graph, rounding: str = "litert", arena_max: int | None = None) 
         tuple(listed),
         abi=ABI,
     )
+    if program.image_bytes >= MAX_IMAGE_BYTES:
+        raise ConversionError(
+            f"The model takes {program.image_bytes} bytes of memory, a compiled one less than {MAX_IMAGE_BYTES}",
+            hint="a smaller input, or `edge-infer convert` for an engine",
+        )
     layers = tuple(
         Layer(
             call.operator,

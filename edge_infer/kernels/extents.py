@@ -1,0 +1,142 @@
+"""What a call of a kernel reads and writes: known from its integers, before it runs.
+
+A kernel checks nothing. So whoever makes or takes a call compares these extents with the memory of its tensors.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from edge_infer.kernels.declarations import KERNELS, scratch_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Kernels, strides, dilations and pads: no product of one with a place leaves 32 bits.
+_MAX_STEP = 2**12
+#: Heights, widths, and counts along an axis of a window.
+_MAX_SIDE = 2**18
+_TABLE = 256
+
+
+def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Return the bytes of each tensor that a call touches.
+
+    Args:
+        kernel: The kernel's name.
+        integers: Its integers by name.
+
+    Returns:
+        By tensor the first byte, and the byte behind the last, from the tensor's place on. The first is negative where
+        a move goes backwards.
+
+    Raises:
+        ValueError: No tensors of any size fit: a size is negative, or a window lies outside of its image.
+    """
+    if kernel.startswith(("convolution", "depthwise", "average_pool", "max_pool")):
+        return _window(kernel, integers)
+    if "size_4" in integers:
+        return _copy(integers)
+    if "size_3" in integers:
+        return _broadcast(kernel, integers)
+    if kernel.startswith("mean"):
+        outer, reduced, inner = (_size(integers[name]) for name in ("outer", "reduced", "inner"))
+        if not reduced:
+            raise ValueError("a mean of no elements")
+        size = _element(kernel)
+        return {"input": (0, outer * reduced * inner * size), "output": (0, outer * inner * size)}
+    if kernel.startswith("resize"):
+        return _resize(kernel, integers)
+    if kernel.startswith("softmax"):
+        if integers["columns"] < 1:
+            raise ValueError("a softmax of no columns")
+        count = _size(integers["rows"]) * integers["columns"] * _element(kernel)
+        return {"input": (0, count), "output": (0, count), "table": (0, 4 * _TABLE)}
+    count = _size(integers["count"])
+    if kernel == "fill":
+        return {"output": (0, count * (4 if integers["bytes"] == 4 else 1))}
+    source = 4 if kernel in ("unary_float", "quantize_float", "quantize_float_fixed") else 1
+    target = 4 if kernel in ("unary_float", "dequantize_int8") else 1
+    return {"input": (0, count * source), "output": (0, count * target), "table": (0, _TABLE)}
+
+
+def _element(kernel: str) -> int:
+    return 4 if kernel.endswith("_float") else 1
+
+
+def _size(value: int, most: int = 2**31) -> int:
+    if not 0 <= value < most:
+        raise ValueError(f"a size of {value}")
+    return value
+
+
+def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    outputs, inputs = _size(integers["output_channels"]), _size(integers["input_channels"])
+    is_dense = kernel.startswith("convolution")
+    if not is_dense and inputs != outputs:
+        raise ValueError(f"{inputs} channels become {outputs}")
+    for side, pad in (("height", "pad_top"), ("width", "pad_left")):
+        for name in ("kernel", "stride", "dilation"):
+            if not 1 <= integers[f"{name}_{side}"] <= _MAX_STEP:
+                raise ValueError(f"a {name} of {integers[f'{name}_{side}']}")
+        given, made = (_size(integers[f"{name}_{side}"], _MAX_SIDE) for name in ("input", "output"))
+        before, span = integers[pad], integers[f"kernel_{side}"]
+        is_inside = not made or (before < span and (made - 1) * integers[f"stride_{side}"] - before < given)
+        if not 0 <= before <= _MAX_STEP * _MAX_STEP or ("pool" in kernel and not is_inside):
+            raise ValueError("a window lies outside of its image")
+    size, batch = _element(kernel), _size(integers["batch"])
+    places = integers["output_height"] * integers["output_width"]
+    found = {
+        "input": (0, batch * integers["input_height"] * integers["input_width"] * inputs * size),
+        "output": (0, batch * places * outputs * size),
+    }
+    if "pool" in kernel:
+        return found
+    padded, taps = -(-outputs // 8) * 8, integers["kernel_height"] * integers["kernel_width"]
+    if is_dense:
+        taps *= inputs
+    weights = padded * (taps if size == 4 else 2 * -(-taps // 2)) * size
+    if kernel == "depthwise_float":
+        padded, weights = outputs, outputs * taps * size
+    scratch = scratch_bytes(kernel, dict(integers))
+    return {
+        **found,
+        "weights": (0, weights),
+        **dict.fromkeys(("bias", "multipliers", "shifts"), (0, 4 * padded)),
+        "scratch": (0, scratch),
+    }
+
+
+def _copy(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    sizes = [_size(integers[f"size_{i}"]) for i in range(5)]
+    block = _size(integers["block"])
+    if not prod(sizes):
+        return {"input": (0, 0), "output": (0, 0)}
+    found = {}
+    for side in ("input", "output"):
+        ends = [(size - 1) * integers[f"{side}_{i}"] for i, size in enumerate(sizes)]
+        found[side] = (sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends) + block)
+    return found
+
+
+def _broadcast(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    sizes = [_size(integers[f"size_{i}"]) for i in range(4)]
+    size = _element(kernel)
+    if not prod(sizes):
+        return dict.fromkeys(KERNELS[kernel].tensors, (0, 0))
+    found = {"output": (0, prod(sizes) * size)}
+    for side in ("first", "second"):
+        steps = [_size(integers[f"{side}_{i}"]) for i in range(4)]
+        last = sum((count - 1) * step for count, step in zip(sizes, steps, strict=True))
+        found[side] = (0, (last + 1) * size)
+    return found
+
+
+def _resize(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    size = _size(integers["element_bytes"]) if "element_bytes" in integers else _element(kernel)
+    sides = [_size(integers[f"{end}_{side}"], _MAX_SIDE) for end in ("input", "output") for side in ("height", "width")]
+    if not all(sides):
+        raise ValueError("a resize of no pixels")
+    each = _size(integers["batch"]) * _size(integers["channels"]) * size
+    return {"input": (0, sides[0] * sides[1] * each), "output": (0, sides[2] * sides[3] * each)}

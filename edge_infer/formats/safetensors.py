@@ -89,6 +89,9 @@ def _write(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> bytes:
 def read_tensors(data: bytes | memoryview) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file; they share the bytes that were given.
 
+    It is as strict as the reference implementation (safetensors 0.6, `SafeTensors::deserialize`): each byte of the data
+    belongs to one tensor, and the header says each thing once.
+
     Raises:
         BundleError: It is not such a file: a length, an offset or a dtype is wrong.
     """
@@ -101,19 +104,60 @@ def _read(data: bytes | memoryview, read_one: _ReadOne) -> dict[str, Tensor]:
     if len(view) < 8 or length > min(_MAX_HEADER_BYTES, len(view) - 8):
         raise BundleError(f"Not a safetensors file: {len(view)} bytes, header of {length}", got=len(view))
     try:
-        header = json.loads(bytes(view[8 : 8 + length]))
-        metadata = header.pop("__metadata__", {})
+        header, metadata = _header(str(view[8 : 8 + length], "utf-8"))
         body = view[8 + length :]
+        _check_spans(header, len(body))
         return {name: read_one(name, entry, metadata.get(name), body) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BundleError(f"Not a safetensors file: {error}") from error
 
 
+def _header(text: str) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Read the entries of the tensors, and the metadata."""
+    if not text.startswith("{"):
+        raise ValueError(f"the header begins with {text[:1]!r}, expected '{{'")
+    header = json.loads(text, object_pairs_hook=_once, parse_constant=_refused)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(note, str) for note in metadata.values()):
+        raise ValueError("`__metadata__` holds something else than texts")
+    for name, entry in header.items():
+        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"the entry of `{name}` is not a dtype, a shape and data_offsets")
+        numbers = [*entry["shape"], *entry["data_offsets"]]
+        is_list = isinstance(entry["shape"], list) and isinstance(entry["data_offsets"], list)
+        # A bool is an int to Python.
+        if not is_list or len(entry["data_offsets"]) != 2 or any(type(one) is not int or one < 0 for one in numbers):
+            raise ValueError(f"the shape or the data_offsets of `{name}` are not whole numbers from 0 on")
+    return header, metadata
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("the header says a key twice")
+    return found
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"the header holds {name}")
+
+
+def _check_spans(header: Mapping[str, dict[str, Any]], size: int) -> None:
+    """Refuse tensors that overlap, and bytes that belong to none."""
+    reached = 0
+    for (start, end), name in sorted((tuple(entry["data_offsets"]), name) for name, entry in header.items()):
+        if start != reached or end < start:
+            raise ValueError(f"tensor `{name}` spans bytes {start} to {end}, expected {reached} on")
+        reached = end
+    if reached != size:
+        raise ValueError(f"the tensors take {reached} of {size} bytes")
+
+
 def _read_one(name: str, entry: dict[str, Any], note: str | None, body: memoryview) -> Tensor:
     start, end = entry["data_offsets"]
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"tensor `{name}` is of {entry['dtype']!r}")
     dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
-    if not all(isinstance(n, int) and n >= 0 for n in (start, end, *shape)) or not start <= end <= len(body):
-        raise ValueError(f"tensor `{name}` spans bytes {start} to {end} of {len(body)}")
     part = body[start:end]
     if note is None:
         return Tensor(part, dtype, shape)

@@ -202,8 +202,10 @@ def test_json_that_curl_calls_a_form_is_read_unless_a_page_sends_it(send: Client
 
     as_json = send(path, "POST", body, content_type="application/json")
     assert send(path, "POST", body, content_type=FORM).body == as_json.body
-    page = send(path, "POST", body, content_type=FORM, origin="https://shop.example")
-    assert_refused(page, 415, f"The body is `{FORM}`")
+    for said in ({"origin": "https://shop.example"}, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
+        assert_refused(send(path, "POST", body, content_type=FORM, **said), 415, f"The body is `{FORM}`")
+    for own in ("same-origin", "none"):
+        assert send(path, "POST", body, content_type=FORM, sec_fetch_site=own).body == as_json.body
     for other in (b"a=1&b=2", b"", b"\0" * 12):
         assert_refused(send(path, "POST", other, content_type=FORM), 415, f"The body is `{FORM}`")
     raw = send(path, "POST", b"{" * 12, content_type=FORM, inference_header_content_length="0")

@@ -309,6 +309,8 @@ def test_who_asks_about_a_model_takes_no_turn_of_the_canary(tmp_path: Path) -> N
             bodies.append(ask(server).body)
             config = json.loads(Client(server.url)("/v2/models/tiny/config").body)
             assert config["version_policy"] == {"specific": {"versions": ["1"]}}
+            assert [one["format"] for one in config["input"]] == ["FORMAT_NONE"]
+            assert not any("format" in one for one in config["output"])
     assert bodies == [row(1.0), row(-1.0)] * 2
 
 

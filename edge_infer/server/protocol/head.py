@@ -16,6 +16,8 @@ OCTETS = "application/octet-stream"
 #: What `curl -d` says of any body. A page of another server may send it without being asked, so it counts as JSON only
 #: where no page sends it.
 FORM = "application/x-www-form-urlencoded"
+#: What a browser says of a page of this server, and of an address that somebody typed (Fetch Metadata, W3C).
+_OWN_SITE = (b"same-origin", b"none")
 #: More digits than any length, priority or timeout has.
 _MAX_DIGITS = 12
 
@@ -82,6 +84,8 @@ class RequestHead:
                 self.request_id = value[:128]
             elif name == b"origin":
                 self.has_origin = True
+            elif name == b"sec-fetch-site":  # a browser says it also where it leaves Origin out
+                self.has_origin = self.has_origin or value not in _OWN_SITE
             elif name == b"traceparent":
                 self.traceparent = value[:128]
             elif (

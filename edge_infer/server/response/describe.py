@@ -32,11 +32,13 @@ def configuration(model: LoadedModel) -> dict[str, Any]:
     report = model.session.report()
     skip = 1 if size > 1 else 0
 
-    def tensors(specs: Any) -> list[dict[str, Any]]:
+    def tensors(specs: Any, *, are_inputs: bool = False) -> list[dict[str, Any]]:
         return [
             {
                 "name": entry["name"],
                 "data_type": "TYPE_STRING" if entry["datatype"] == "BYTES" else f"TYPE_{entry['datatype']}",
+                # Manifests do not say which axis is which.
+                **({"format": "FORMAT_NONE"} if are_inputs else {}),
                 "dims": entry["shape"][skip:],
             }
             for entry in describe(specs)
@@ -48,7 +50,7 @@ def configuration(model: LoadedModel) -> dict[str, Any]:
         "backend": report.engine,
         "version_policy": {"specific": {"versions": [model.version]}},
         "max_batch_size": size if size > 1 else 0,
-        "input": tensors(model.inputs),
+        "input": tensors(model.inputs, are_inputs=True),
         "output": tensors(model.outputs),
         "parameters": {
             "device": {"string_value": report.device},

@@ -131,10 +131,10 @@ def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
     taps = height * width * arguments["input_channels"]
     if kernel == "convolution_float":
         return 4 * taps * 4  # four rows of a matrix
-    tables = 3 * 4 * padded if kernel.endswith("_fixed") else 0
     if kernel.startswith("convolution"):
-        return 4 * 2 * ((taps + 1) // 2) * 2 + 64 + tables
+        return 4 * 2 * ((taps + 1) // 2) * 2  # four rows of int16
     rows = (height - 1) * arguments["dilation_height"] + 1
     columns = (arguments["output_width"] - 1) * arguments["stride_width"]
     columns += (width - 1) * arguments["dilation_width"] + 1
-    return rows * columns * padded * 2 + 64 + tables  # a ring of widened rows
+    places = 4 * 2 * ((height * width + 1) // 2)  # where each tap lies
+    return places + rows * columns * padded * 2  # and a ring of rows of int16

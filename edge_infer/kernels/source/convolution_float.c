@@ -13,7 +13,9 @@ INLINE void gather(const struct convolution_float_arguments *a, const float *inp
       int32_t x = left + kx * a->dilation_width;
       int32_t inside = y >= 0 && y < a->input_height && x >= 0 && x < a->input_width;
       const float *from = input + (y * a->input_width + x) * channels;
-      for (int32_t i = 0; i < channels; i++) row[i] = inside ? from[i] : 0.0f;
+      int32_t i = 0;
+      for (; i + 8 <= channels; i += 8) *(float32x8 *)(row + i) = inside ? *(const float32x8 *)(from + i) : all_float(0);
+      for (; i < channels; i++) row[i] = inside ? from[i] : 0.0f;
     }
   }
 }

@@ -16,11 +16,11 @@
       for (int32_t kx = 0; kx < a->kernel_width;) {                                                                   \
         int32_t x = left + kx * a->dilation_width, run = 1;                                                           \
         if (y < 0 || y >= a->input_height || x < 0 || x >= a->input_width) {                                          \
-          for (int32_t i = 0; i < channels; i++) row[i] = 0;                                                          \
+          clear(row, channels);                                                                                       \
         } else {                                                                                                      \
           if (a->dilation_width == 1) run = least(a->kernel_width - kx, a->input_width - x);                          \
           const int8_t *from = input + (y * a->input_width + x) * channels;                                           \
-          for (int32_t i = 0; i < run * channels; i++) row[i] = (int16_t)(from[i] - a->input_zero);                   \
+          widen(row, from, run * channels, a->input_zero);                                                            \
         }                                                                                                             \
         row += run * channels;                                                                                        \
         kx += run;                                                                                                    \

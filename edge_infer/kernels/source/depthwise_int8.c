@@ -1,13 +1,35 @@
 /* Depthwise convolution of int8: eight channels at once over a ring of widened rows. */
 #include "vectors.h"
 
+/* Where the values of each tap lie, from the first one on; an odd number of taps has a last one whose weight is 0. */
+INLINE void find_taps(int32_t *places, int32_t taps, int32_t top, int32_t ring, int32_t width, int32_t dilation_height,
+                      int32_t dilation_width, int32_t row, int32_t padded) {
+  for (int32_t k = 0; k < taps; k++) {
+    int32_t ky = k / width, kx = k % width;
+    places[k] = (top + ky * dilation_height) % ring * row + kx * dilation_width * padded;
+  }
+  if (taps & 1) places[taps] = places[0];
+}
+
+/* Add the taps of one output. */
+INLINE int32x8 add_taps(int32x8 sums, const int16_t *line, const int32_t *places, const int8_t *weights,
+                        int32_t pairs) {
+  for (int32_t k = 0; k < pairs; k++) {
+    int16x8 first = *(const int16x8 *)(line + places[2 * k]), second = *(const int16x8 *)(line + places[2 * k + 1]);
+    int16x16 both = __builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    sums = add_pairs(sums, wide(weights + 16 * k), both);
+  }
+  return sums;
+}
+
 #define DEPTHWISE(name, STORE)                                                                                        \
   KERNEL(name) {                                                                                                      \
     int32_t channels = a->output_channels, padded = (channels + 7) & ~7;                                              \
     int32_t taps = a->kernel_height * a->kernel_width, pairs = (taps + 1) / 2;                                        \
     int32_t ring = (a->kernel_height - 1) * a->dilation_height + 1;                                                   \
     int32_t columns = (a->output_width - 1) * a->stride_width + (a->kernel_width - 1) * a->dilation_width + 1;        \
-    int16_t *rows = AT(int16_t, scratch);                                                                             \
+    int32_t *places = AT(int32_t, scratch);                                                                           \
+    int16_t *rows = (int16_t *)(places + 2 * pairs);                                                                  \
     for (int32_t b = 0; b < a->batch; b++) {                                                                          \
       const int8_t *input = AT(const int8_t, input) + b * a->input_height * a->input_width * channels;                \
       int8_t *output = AT(int8_t, output) + b * a->output_height * a->output_width * channels;                        \
@@ -20,39 +42,24 @@
           int32_t y = ready - a->pad_top;                                                                             \
           for (int32_t x = 0; x < columns; x++, row += padded) {                                                      \
             int32_t from = x - a->pad_left;                                                                           \
-            int32_t inside = y >= 0 && y < a->input_height && from >= 0 && from < a->input_width;                     \
-            const int8_t *values = input + (y * a->input_width + from) * channels;                                    \
-            for (int32_t i = 0; i < channels; i++) row[i] = inside ? (int16_t)(values[i] - a->input_zero) : 0;        \
-            for (int32_t i = channels; i < padded; i++) row[i] = 0;                                                   \
+            if (y >= 0 && y < a->input_height && from >= 0 && from < a->input_width)                                  \
+              widen(row, input + (y * a->input_width + from) * channels, channels, a->input_zero);                    \
+            else                                                                                                      \
+              clear(row, channels);                                                                                   \
+            clear(row + channels, padded - channels);                                                                 \
           }                                                                                                           \
         }                                                                                                             \
+        find_taps(places, taps, top, ring, a->kernel_width, a->dilation_height, a->dilation_width, columns * padded,  \
+                  padded);                                                                                            \
         for (int32_t channel = 0; channel < channels; channel += 8) {                                                 \
           const int8_t *weights = AT(const int8_t, weights) + channel * 2 * pairs;                                    \
           int32x8 bias = *(const int32x8 *)(AT(const int32_t, bias) + channel);                                       \
-          for (int32_t ox = 0; ox < a->output_width; ox++) {                                                          \
-            int32x8 sums = bias;                                                                                      \
-            const int8_t *w = weights;                                                                                \
-            int32_t ky = 0, kx = 0;                                                                                   \
-            const int16_t *line = rows + top % ring * columns * padded + ox * a->stride_width * padded + channel;     \
-            for (int32_t k = 0; k < taps; k += 2, w += 16) {                                                          \
-              int16x8 first = *(const int16x8 *)(line + kx * a->dilation_width * padded), second = first;             \
-              if (++kx == a->kernel_width) {                                                                          \
-                kx = 0, ky++;                                                                                         \
-                line = rows + (top + ky * a->dilation_height) % ring * columns * padded +                             \
-                       ox * a->stride_width * padded + channel;                                                       \
-              }                                                                                                       \
-              if (k + 1 < taps) {                                                                                     \
-                second = *(const int16x8 *)(line + kx * a->dilation_width * padded);                                  \
-                if (++kx == a->kernel_width) {                                                                        \
-                  kx = 0, ky++;                                                                                       \
-                  line = rows + (top + ky * a->dilation_height) % ring * columns * padded +                           \
-                         ox * a->stride_width * padded + channel;                                                     \
-                }                                                                                                     \
-              }                                                                                                       \
-              sums = add_pairs(sums, wide(w), __builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, \
-                                                                      5, 13, 6, 14, 7, 15));                          \
-            }                                                                                                         \
-            store_int8(output + (oy * a->output_width + ox) * channels + channel, STORE(sums), channels - channel);   \
+          const int16_t *line = rows + channel;                                                                       \
+          int8_t *to = output + oy * a->output_width * channels + channel;                                            \
+          for (int32_t ox = 0; ox < a->output_width; ox++, line += a->stride_width * padded, to += channels) {        \
+            int32x8 sums = pairs == 5 ? add_taps(bias, line, places, weights, 5)                                      \
+                                      : add_taps(bias, line, places, weights, pairs);                                 \
+            store_int8(to, STORE(sums), channels - channel);                                                          \
           }                                                                                                           \
         }                                                                                                             \
       }                                                                                                               \

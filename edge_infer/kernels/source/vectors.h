@@ -13,6 +13,7 @@ typedef int32_t int32x8 __attribute__((vector_size(32), aligned(4)));
 typedef int16_t int16x16 __attribute__((vector_size(32), aligned(2)));
 typedef int16_t int16x8 __attribute__((vector_size(16), aligned(2)));
 typedef int8_t int8x16 __attribute__((vector_size(16), aligned(1)));
+typedef int8_t int8x8 __attribute__((vector_size(8), aligned(1)));
 typedef float float32x8 __attribute__((vector_size(32), aligned(4)));
 
 #define KERNEL(name) __attribute__((visibility("default"))) void name(uint8_t *image, const struct name##_arguments *a)
@@ -110,12 +111,43 @@ INLINE int32_t scaled_once(int32_t value, int32_t multiplier, int32_t shift) {
   return (int32_t)(((int64_t)value * multiplier + ((int64_t)1 << (total - 1))) >> total);
 }
 
+/* Store eight values that fit into int8, or the first of them. */
 INLINE void store_int8(int8_t *output, int32x8 values, int32_t count) {
+#if defined(__wasm_simd128__)
+  union { int32x8 v; v128_t h[2]; } both = {values};
+  v128_t narrow = wasm_i16x8_narrow_i32x4(both.h[0], both.h[1]);
+  union { v128_t v; int8x8 first; } bytes = {wasm_i8x16_narrow_i16x8(narrow, narrow)};
+  int8x8 packed = bytes.first;
+#elif defined(__SSE2__)
+  union { int32x8 v; __m128i h[2]; } both = {values};
+  __m128i narrow = _mm_packs_epi32(both.h[0], both.h[1]);
+  union { __m128i v; int8x8 first; } bytes = {_mm_packs_epi16(narrow, narrow)};
+  int8x8 packed = bytes.first;
+#else
+  int8x8 packed = __builtin_convertvector(values, int8x8);
+#endif
   if (count >= 8) {
-    for (int i = 0; i < 8; i++) output[i] = (int8_t)values[i];
+    *(int8x8 *)output = packed;
     return;
   }
-  for (int i = 0; i < count; i++) output[i] = (int8_t)values[i];
+  for (int i = 0; i < count; i++) output[i] = packed[i];
+}
+
+/* Widen int8 to int16, less a zero point. */
+INLINE void widen(int16_t *output, const int8_t *input, int32_t count, int32_t zero) {
+  int16_t z = (int16_t)zero;
+  int16x8 zeros = {z, z, z, z, z, z, z, z};
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    *(int16x8 *)(output + i) = __builtin_convertvector(*(const int8x8 *)(input + i), int16x8) - zeros;
+  for (; i < count; i++) output[i] = (int16_t)(input[i] - z);
+}
+
+INLINE void clear(int16_t *output, int32_t count) {
+  int16x8 none = {0};
+  int32_t i = 0;
+  for (; i + 8 <= count; i += 8) *(int16x8 *)(output + i) = none;
+  for (; i < count; i++) output[i] = 0;
 }
 
 INLINE void store_float(float *output, float32x8 values, int32_t count) {

@@ -89,8 +89,8 @@ def _write(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> bytes:
 def read_tensors(data: bytes | memoryview) -> dict[str, Tensor]:
     """Read the tensors of a safetensors file; they share the bytes that were given.
 
-    It is as strict as the reference implementation (safetensors 0.6, `SafeTensors::deserialize`): each byte of the data
-    belongs to one tensor, and the header says each thing once.
+    It refuses what the reference implementation refuses (safetensors 0.8, `SafeTensors::deserialize`): each byte of the
+    data belongs to one tensor. It also refuses a header that says a key twice, or does not begin with `{`.
 
     Raises:
         BundleError: It is not such a file: a length, an offset or a dtype is wrong.
@@ -121,8 +121,8 @@ def _header(text: str) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     if not isinstance(metadata, dict) or not all(isinstance(note, str) for note in metadata.values()):
         raise ValueError("`__metadata__` holds something else than texts")
     for name, entry in header.items():
-        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ValueError(f"the entry of `{name}` is not a dtype, a shape and data_offsets")
+        if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"the entry of `{name}` lacks a dtype, a shape or data_offsets")
         numbers = [*entry["shape"], *entry["data_offsets"]]
         is_list = isinstance(entry["shape"], list) and isinstance(entry["data_offsets"], list)
         # A bool is an int to Python.

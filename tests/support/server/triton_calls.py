@@ -48,7 +48,7 @@ def control(client: Any) -> None:
     metadata = client.get_model_metadata("tiny")
     assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}], metadata
     config = client.get_model_config("tiny", model_version="1")
-    assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}], config
+    assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "format": "FORMAT_NONE", "dims": [3]}], config
     assert config["max_batch_size"] > 1
     index = {entry["name"]: entry["state"] for entry in client.get_model_repository_index()}
     assert index["tiny"] == "READY", index

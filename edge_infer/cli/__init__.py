@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The sections of the help. A command `name` is `name` in the module `edge_infer.cli.name`, unless `_ELSEWHERE` has it.
 _SECTIONS = {
-    "Convert": ("convert", "info", "slim"),
+    "Convert": ("convert", "compile", "info", "slim"),
     "Run": ("run", "tune", "bench", "device"),
     "Serve": ("serve",),
     "Sync": ("publish", "store", "pull", "watch"),
@@ -25,9 +25,9 @@ _SECTIONS = {
 }
 _NAMES = {name for names in _SECTIONS.values() for name in names}
 _ELSEWHERE = {"watch": "edge_infer.cli.pull"}
-_FROM_DISTRIBUTIONS = {"convert": "edge-infer-converters"}
+_FROM_DISTRIBUTIONS = dict.fromkeys(("convert", "compile"), "edge-infer-converters")
 # The commands that load models of which nobody knows whether an engine can stand them.
-_GUARDED = ("bench", "convert", "info", "run", "slim", "tune", "verify")
+_GUARDED = ("bench", "compile", "convert", "info", "run", "slim", "tune", "verify")
 
 
 class Commands(click.Group):

@@ -53,7 +53,7 @@ UNARY = ("clamp", "logistic", "tanh", "exp", "hard_swish", "leaky_relu", "abs", 
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "prelu", "squared_difference")
 
 #: Every kernel by its name. Without a suffix the rounding is XNNPACK's (float multiplier, half to even); `_fixed` is
-#: TFLite's fixed point: twice rounded, or once where `single` is 1 (LiteRT's reference FULLY_CONNECTED with one scale).
+#: TFLite's fixed point: twice rounded, or once where `single` is 1 (LiteRT's reference FULLY_CONNECTED).
 KERNELS: dict[str, Kernel] = {
     "convolution_int8": _kernel(
         "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high"

@@ -175,6 +175,46 @@ def test_int8_sums_and_products_are_equal_bit_for_bit(
     assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
 
 
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), rounding=st.sampled_from(writer.ROUNDINGS), per_channel=st.booleans())
+def test_any_int8_layer_is_equal_bit_for_bit(data: st.DataObject, rounding: str, per_channel: bool) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    outputs, inputs, rows = (data.draw(st.integers(1, most)) for most in (33, 40, 6))
+    scales = rng.uniform(1e-3, 0.05, outputs if per_channel else 1).astype(np.float32)
+    weights = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
+    x = quantized("x", (rows, inputs), 0.04, data.draw(st.integers(-128, 127)))
+    y = quantized("y", (rows, outputs), data.draw(st.sampled_from([0.02, 0.3])), data.draw(st.integers(-128, 127)))
+    w = Tensor("w", weights.shape, weights.shape, weights.dtype, weights, Quantization(scales))
+    graph = Graph([x], [y])
+    graph.add("FULLY_CONNECTED", [x, w], [y], schema.FullyConnectedOptionsT(), 5)
+
+    assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    code=st.sampled_from(["RELU", "RELU6", "LOGISTIC", "TANH", "QUANTIZE", "SOFTMAX"]),
+    scales=st.tuples(st.sampled_from([0.02, 0.05, 0.11]), st.sampled_from([0.03, 0.047, 0.2])),
+    zeros=st.tuples(st.integers(-128, 127), st.integers(-128, 127)),
+    rounding=st.sampled_from(writer.ROUNDINGS),
+)
+def test_int8_functions_are_equal_bit_for_bit(
+    code: str, scales: tuple[float, float], zeros: tuple[int, int], rounding: str
+) -> None:
+    fixed = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0), "SOFTMAX": (1 / 256, -128)}  # TFLite wants these
+    x, y = (
+        quantized("x", (1, 300), scales[0], zeros[0]),
+        quantized("y", (1, 300), *fixed.get(code, (scales[1], zeros[1]))),
+    )
+    options: Any = schema.SoftmaxOptionsT() if code == "SOFTMAX" else None
+    if options is not None:
+        options.beta = 1.0
+    graph = Graph([x], [y])
+    graph.add(code, [x], [y], options, 2)
+
+    assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
+
+
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(-1, 20), st.integers(0, 8)), min_size=1, max_size=30))
 def test_values_that_live_at_one_time_do_not_overlap(lives: list[tuple[int, int, int]]) -> None:
     values = [Value("v", size, None, first, first + length) for size, first, length in lives]

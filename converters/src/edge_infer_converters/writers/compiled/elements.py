@@ -119,15 +119,12 @@ def unary(operator: Operator, calls: Calls) -> None:
 
 def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor) -> None:
     source, target = scale_of(given), scale_of(output)
-    options: Any = operator.options
     if operator.code in _TABLES:
         table = table_of(_TABLES[operator.code], source, target)
     elif operator.code in _CLAMPS:
         bounds = activation_integers(_CLAMPS[operator.code], target)
-        table = np.clip(rescaling_table(source, target, calls.rounding), bounds["low"], bounds["high"]).astype(np.int8)
-    elif operator.code == "LEAKY_RELU":
-        alpha = float(options.alpha)
-        table = table_of(lambda values: np.where(values < 0, values * np.float32(alpha), values), source, target)
+        # LiteRT computes these in fixed point, with XNNPACK too.
+        table = np.clip(rescaling_table(source, target, "reference"), bounds["low"], bounds["high"]).astype(np.int8)
     else:
         raise UnsupportedModel(f"{operator.code} of {given.dtype} is not supported")
     _look_up(calls, given, output, table)

@@ -151,6 +151,10 @@ def resize_bilinear(operator: Operator, calls: Calls) -> None:
     if output.dtype not in (np.dtype(np.float32), np.dtype(np.int8)):
         raise UnsupportedModel(f"RESIZE_BILINEAR of {output.dtype} is not supported")
     kind = "float" if output.dtype == np.float32 else "int8"
+    if kind == "int8" and calls.rounding == "litert":
+        raise UnsupportedModel(
+            "RESIZE_BILINEAR of int8 is rounded as the reference does only", hint="--rounding reference"
+        )
     ends = {"input": calls.of(given), "output": calls.of(output)}
     calls.add(f"resize_bilinear_{kind}", ends, _resize(operator))
 

@@ -142,7 +142,7 @@ def _constant(weights: Tensor) -> np.ndarray:
     zero = 0 if found is None else int(found.zero_point) - (128 if weights.dtype == np.uint8 else 0)
     if zero:
         raise UnsupportedModel(
-            f"its weights have the zero point {found.zero_point if found else 0}, expected the middle of their range",
+            "its weights have a zero point beside the middle of their range",
             hint="convert the model that it was made of",
         )
     return signed(weights)
@@ -197,8 +197,7 @@ def _quantized(
     if calls.rounding == "litert":
         multipliers = np.broadcast_to(source.step * steps / target.step, outputs).astype(np.float32)
         return "", tables | {"multipliers": calls.constant(_rows_of_eight(multipliers))}, integers
-    single = is_connected and len(steps) == 1
-    if single:
+    if is_connected and len(steps) == 1:
         ratios = [float(source.step * steps[0]) / float(target.step)] * outputs
     else:
         ratios = [float(source.step) * float(step) / float(target.step) for step in np.broadcast_to(steps, outputs)]
@@ -207,7 +206,7 @@ def _quantized(
         "multipliers": calls.constant(_rows_of_eight(pairs[:, 0])),
         "shifts": calls.constant(_rows_of_eight(pairs[:, 1])),
     }
-    return "_fixed", tables, integers | {"single": int(single)}
+    return "_fixed", tables, integers | {"single": int(is_connected)}
 
 
 def _convolve(

@@ -12,6 +12,7 @@ from edge_infer_converters.writers.compiled.numbers import (
     activation_floats,
     activation_integers,
     added,
+    clamping_table,
     fixed_point,
     joining_table,
     rescaling_table,
@@ -78,14 +79,17 @@ def binary(operator: Operator, calls: Calls) -> None:
     integers |= strides | activation_integers(fused, target)
     if operator.code == "MUL":
         ratio = float(one.step) * float(two.step) / float(target.step)
-        if calls.rounding == "litert":
+        if calls.rounding == "litert" and 2**-16 <= ratio < 2**8:  # XNNPACK takes no others
             calls.add("multiply_int8", values, integers, {"multiplier": float(np.float32(ratio))}, in_place)
             return
         multiplier, shift = fixed_point(ratio)
         calls.add("multiply_int8_fixed", values, integers | {"multiplier": multiplier, "shift": shift}, {}, in_place)
         return
     is_less = operator.code == "SUB"
+    ratios = [float(scale.step) / float(target.step) for scale in (one, two)]
     if calls.rounding == "litert":
+        if not all(2**-10 <= ratio < 2**8 for ratio in ratios):  # XNNPACK takes no others
+            raise UnsupportedModel(f"{operator.code} of scales that are {max(ratios):.3g} times the output's")
         sums = added(one, two, target, subtract=is_less)
         bounds = {name: number for name, number in integers.items() if not name.endswith(("first_zero", "second_zero"))}
         calls.add("add_int8", values, bounds | sums, {}, in_place)
@@ -123,8 +127,7 @@ def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor)
         table = table_of(_TABLES[operator.code], source, target)
     elif operator.code in _CLAMPS:
         bounds = activation_integers(_CLAMPS[operator.code], target)
-        # LiteRT computes these in fixed point, with XNNPACK too.
-        table = np.clip(rescaling_table(source, target, "reference"), bounds["low"], bounds["high"]).astype(np.int8)
+        table = clamping_table(source, target, bounds)
     else:
         raise UnsupportedModel(f"{operator.code} of {given.dtype} is not supported")
     _look_up(calls, given, output, table)

@@ -128,13 +128,26 @@ def rescaling_table(given: Scale, output: Scale, rounding: str) -> np.ndarray:
     Requantize in fixed point.
     """
     ratio = given.step / output.step
-    if rounding == "litert":
+    if rounding == "litert" and 2**-8 <= ratio <= 2**7:  # XNNPACK takes no others
         factor = round(256 * float(ratio))
         values = [(((i - given.zero) * factor + 128) >> 8) + output.zero for i in range(-128, 128)]
     else:
-        multiplier, shift = fixed_point(float(given.step) / float(output.step))
-        values = [rescaled(i - given.zero, multiplier, shift) + output.zero for i in range(-128, 128)]
+        values = _in_fixed_point(given, output, float(given.step) / float(output.step))
     return np.clip(values, -128, 127).astype(np.int8)
+
+
+def clamping_table(given: Scale, output: Scale, bounds: dict[str, int]) -> np.ndarray:
+    """Return what each int8 becomes by a RELU or its like, int8 [256].
+
+    In fixed point, with XNNPACK too; TFLite divides the scales as floats (activations.cc, ReluPrepare).
+    """
+    values = _in_fixed_point(given, output, float(given.step / output.step))
+    return np.clip(values, bounds["low"], bounds["high"]).astype(np.int8)
+
+
+def _in_fixed_point(given: Scale, output: Scale, ratio: float) -> list[int]:
+    multiplier, shift = fixed_point(ratio)
+    return [rescaled(i - given.zero, multiplier, shift) + output.zero for i in range(-128, 128)]
 
 
 def joining_table(given: Scale, output: Scale) -> np.ndarray:

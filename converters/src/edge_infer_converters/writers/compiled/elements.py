@@ -55,7 +55,6 @@ _TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "LOGISTIC": lambda values: 1 / (1 + np.exp(-values)),
     "TANH": np.tanh,
 }
-_UNIT = 1.0
 _INT8_FLOATS = (np.dtype(np.int8), np.dtype(np.uint8))
 
 

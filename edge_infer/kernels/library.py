@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import BackendUnavailable
+from edge_infer.errors import BackendUnavailable, listed
 from edge_infer.kernels.declarations import ABI
 from edge_infer.platform.cpu import read_processor
 
@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BUILT = Path(__file__).parent / "built"
-_MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "armv7l": "armv7"}
+#: By the kernel's word for the CPU and the bits of this Python: a 64-bit kernel runs 32-bit programs too.
+_MACHINES = {
+    ("x86_64", 64): "x86_64",
+    ("aarch64", 64): "aarch64",
+    ("aarch64", 32): "armv7",
+    ("armv8l", 32): "armv7",
+    ("armv7l", 32): "armv7",
+}
+#: Instructions of Cortex-A7 and later, for which the 32-bit library is built; Cortex-A8 and A9 have no division.
+_ARMV7_FEATURES = ("idiva", "neon", "vfpv4")
 
 
 def wasm_bytes() -> bytes:
@@ -73,12 +82,27 @@ def native_library() -> Library:
     Raises:
         BackendUnavailable: There is none for this system or CPU.
     """
-    machine = _MACHINES.get(platform.machine().lower(), "")
-    if sys.platform != "linux" or not machine:
+    name, bits = platform.machine(), 8 * ctypes.sizeof(ctypes.c_void_p)
+    machine = _MACHINES.get((name.lower(), bits), "") if sys.platform == "linux" else ""
+    if not machine:
         raise BackendUnavailable(
-            f"There are no kernels for {sys.platform} on {platform.machine() or 'this CPU'}",
+            f"There are no kernels for {sys.platform} on {name or 'this CPU'} with a {bits}-bit Python",
             hint="use Linux on x86_64, aarch64 or armv7",
         )
     if machine == "x86_64" and "avx2" in read_processor().features:
         machine = "x86_64_v3"
+    missing = _missing_on_armv7() if name.lower() == "armv7l" else []
+    if missing:
+        raise BackendUnavailable(
+            f"This CPU lacks {listed(missing)}, which the kernels for armv7 need",
+            hint="use a Raspberry Pi 2 or later, or any Cortex-A7",
+        )
     return Library(_BUILT / f"linux_{machine}.so")
+
+
+def _missing_on_armv7() -> list[str]:
+    try:
+        words = Path("/proc/cpuinfo").read_text("utf-8", "replace").split()
+    except OSError:
+        return []
+    return [feature for feature in _ARMV7_FEATURES if feature not in words]

@@ -64,3 +64,28 @@ def test_a_system_without_kernels_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(BackendUnavailable, match="on s390x"):
         library.native_library()
+
+
+def test_a_32_bit_python_on_a_64_bit_arm_kernel_takes_the_32_bit_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
+    monkeypatch.setattr(library, "Library", lambda path: taken.append(path.name))
+    library.native_library.cache_clear()
+
+    library.native_library()
+    library.native_library.cache_clear()
+
+    assert taken == ["linux_armv7.so"]
+
+
+def test_an_armv7_cpu_without_division_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("Features : half thumb fastmult vfp edsp neon vfpv3 tls vfpd32\n")
+    monkeypatch.setattr("platform.machine", lambda: "armv7l")
+    monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
+    monkeypatch.setattr(library, "Path", lambda _: cpuinfo)
+    library.native_library.cache_clear()
+
+    with pytest.raises(BackendUnavailable, match="lacks `idiva`, `vfpv4`"):
+        library.native_library()

@@ -24,7 +24,8 @@ KERNEL(convolution_float) {
   int32_t places = a->output_height * a->output_width, channels = a->output_channels;
   int32_t taps = a->kernel_height * a->kernel_width * a->input_channels;
   int32_t is_plain = a->kernel_height == 1 && a->kernel_width == 1 && a->stride_height == 1 && a->stride_width == 1 &&
-                     a->pad_top == 0 && a->pad_left == 0 && a->output_width == a->input_width;
+                     a->pad_top == 0 && a->pad_left == 0 && a->output_width == a->input_width &&
+                     a->output_height <= a->input_height;
   const float *weights = AT(const float, weights), *bias = AT(const float, bias);
   for (int32_t b = 0; b < a->batch; b++) {
     const float *input = AT(const float, input) + b * a->input_height * a->input_width * a->input_channels;

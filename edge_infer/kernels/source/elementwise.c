@@ -99,6 +99,7 @@ INLINE float of_one(int32_t operation, float x, float alpha, float low, float hi
     case LOGISTIC: return 1.0f / (1.0f + exponential(-x));
     case TANH: {
       float size = x < 0 ? -x : x;
+      if (size < 1e-4f) return x; /* -0 stays -0 */
       /* Near 0 the quotient loses digits: Cephes' tanhf takes a polynomial there. */
       if (size < 0.625f) {
         float s = x * x;
@@ -116,7 +117,10 @@ INLINE float of_one(int32_t operation, float x, float alpha, float low, float hi
     case SQRT: return root(x);
     case RSQRT: return 1.0f / root(x);
     case SQUARE: return x * x;
-    default: return x < 0.0f ? exponential(x) - 1.0f : x;
+    default:
+      if (x >= 0.0f) return x;
+      /* Near 0 the difference loses digits. */
+      return x > -0.34f ? small_exponential_less_one(x) : exponential(x) - 1.0f;
   }
 }
 
@@ -153,7 +157,7 @@ KERNEL(quantize_float_fixed) {
   int8_t *output = AT(int8_t, output);
   for (int32_t i = 0; i < a->count; i++) {
     float value = input[i] / a->scale;
-    value = least_float(most_float(value, -1e6f), 1e6f);
+    value = value > -1e6f ? least_float(value, 1e6f) : -1e6f; /* NaN becomes the lowest, as in TFLite on x86 */
     int32_t whole = (int32_t)value; /* towards zero */
     float rest = value - (float)whole;
     whole += rest >= 0.5f ? 1 : rest <= -0.5f ? -1 : 0;

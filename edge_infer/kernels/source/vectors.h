@@ -158,20 +158,30 @@ INLINE void store_float(float *output, float32x8 values, int32_t count) {
   for (int i = 0; i < count; i++) output[i] = values[i];
 }
 
-/* e^x by the polynomial and the split of ln 2 of Cephes' expf (Moshier), within 1e-7 of the true value. */
-INLINE float exponential(float x) {
-  if (x < -87.0f) return 0.0f;
-  x = least_float(x, 88.0f);
-  float scaled = x * 1.44269504f;
-  int32_t power = (int32_t)(scaled < 0 ? scaled - 0.5f : scaled + 0.5f);
-  float r = x - (float)power * 0.693359375f + (float)power * 2.12194440e-4f;
+/* e^r - 1 where |r| <= ln 2 / 2, by the polynomial of Cephes' expf (Moshier). */
+INLINE float small_exponential_less_one(float r) {
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
+  return p * r * r + r;
+}
+
+/* e^x by Cephes' split of ln 2, within 2e-7 of the true value. Results below 1.6e-38 become 0. */
+INLINE float exponential(float x) {
+  if (x < -87.0f) return 0.0f;
+  if (x > 88.72283f) return __builtin_inff();
+  float scaled = x * 1.44269504f;
+  int32_t power = x == x ? (int32_t)(scaled < 0 ? scaled - 0.5f : scaled + 0.5f) : 0;
+  float r = x - (float)power * 0.693359375f + (float)power * 2.12194440e-4f;
+  float value = small_exponential_less_one(r) + 1.0f;
+  /* 2^128 is no float: twice 2^127 then. */
+  if (power > 127) {
+    value += value;
+    power = 127;
+  }
   union { int32_t bits; float value; } two = {(power + 127) << 23};
-  return p * two.value;
+  return value * two.value;
 }

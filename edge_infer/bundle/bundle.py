@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: Model files that are loaded without a bundle, by their suffix.
-MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite"}
+MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite", ".wasm": "compiled"}
 #: A zip entry that unpacks to more than this and to more than 100 times its packed size is taken for a bomb.
 _BOMB_BYTES = 16 * 2**20
 _BOMB_RATIO = 100
@@ -80,7 +80,7 @@ class Bundle:
 
     @classmethod
     def open(cls, source: str | os.PathLike[str]) -> Bundle:
-        """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort` or `.tflite` file.
+        """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort`, `.tflite` or `.wasm` file.
 
         Raises:
             BundleError: There is nothing, or nothing that is a bundle or a model.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.cli import options, output, pipeline_info, tflite_info
+from edge_infer.cli import options, output, pipeline_info, program_info, tflite_info
+from edge_infer.errors import InputError
 from edge_infer.formats.onnx import read_contents
 from edge_infer.runtime.load import load
 
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source")
+@click.option("--program", "with_calls", is_flag=True, help="Of a compiled model: each call with its arguments.")
 @options.as_json
-def info(source: str, as_json: bool) -> None:
+def info(source: str, with_calls: bool, as_json: bool) -> None:
     """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality, pipeline.
 
-    SOURCE is a bundle (folder, .zip or URL), a .onnx or .tflite file, or a folder of the Hugging Face Hub. The steps
-    before and after the model are those of its manifest, or what its metadata and the files beside it say. Of a .onnx
-    file it shows the opsets and the operators, of a .tflite file also what the weights are stored in, and an estimate
-    of the memory that it needs beside them.
+    SOURCE is a bundle (folder, .zip or URL), a .onnx, .tflite or .wasm file, or a folder of the Hugging Face Hub. The
+    steps before and after the model are those of its manifest, or what its metadata and the files beside it say. Of a
+    .onnx file it shows the opsets and the operators, of a .tflite file also what the weights are stored in, and an
+    estimate of the memory that it needs beside them; of a compiled model, .wasm, the kernels that it calls.
     """
+    if source.endswith(".wasm") and Path(source).is_file():
+        program_info.show(Path(source), with_calls=with_calls, as_json=as_json)
+        return
+    if with_calls:
+        raise InputError(f"`{source}` is not a compiled model", hint="edge-infer compile MODEL.tflite -o FOLDER")
     if source.endswith(".tflite") and Path(source).is_file():
         tflite_info.show(Path(source), as_json=as_json)
         return

@@ -2,12 +2,23 @@
 
 The custom section `edge_infer.program` is JSON: the tensors, the calls and where the image lies. The image's constants
 are the module's last data segment. A page runs the module's `run`; natively the kernel library runs the same calls.
+
+The kernels check nothing. So a file is read strictly: every byte that a call touches lies inside the image, and none
+that it writes inside the constants.
 """
 
 from __future__ import annotations
 
 import json
+from math import prod
+from struct import unpack_from
 from typing import Any, NamedTuple
+
+from edge_infer.errors import UnsupportedModel
+from edge_infer.formats import wasm
+from edge_infer.kernels.declarations import ABI, BINARY, KERNELS, UNARY
+from edge_infer.kernels.extents import extents
+from edge_infer.tensors.dtypes import DType
 
 #: The name of the custom section.
 SECTION = "edge_infer.program"
@@ -15,6 +26,15 @@ SECTION = "edge_infer.program"
 VERSION = 1
 #: The image starts at a multiple of this, and so does each tensor in it.
 ALIGNMENT = 16
+#: Images are smaller: places in them are 32-bit integers with a sign.
+MAX_IMAGE_BYTES = 2**31
+_MAX_TEXT_BYTES = 2**22
+_MAX_RANK = 8
+_WORD = 4
+#: The arguments that a kernel writes.
+_WRITTEN = ("output", "scratch")
+#: By kernel the integers that name one of several operations, and how many there are.
+_ENUMERATED = {"unary_float": ("operation", len(UNARY)), "binary_float": ("operation", len(BINARY))}
 
 
 class ProgramTensor(NamedTuple):
@@ -80,3 +100,176 @@ def to_json(program: Program) -> str:
 def _tensor(tensor: ProgramTensor) -> dict[str, Any]:
     found: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "offset": tensor.offset}
     return {**found, "scale": tensor.scale, "zero": tensor.zero} if tensor.scale else found
+
+
+class CompiledModel(NamedTuple):
+    """What a compiled model's file holds beside its code.
+
+    Attributes:
+        program: The calls, each of which was checked.
+        constants: The start of the image: `program.constant_bytes` bytes.
+    """
+
+    program: Program
+    constants: bytes
+
+
+class CallArguments(NamedTuple):
+    """The arguments of one call: places of tensors in bytes, integers, floats, each by name."""
+
+    tensors: dict[str, int]
+    integers: dict[str, int]
+    floats: dict[str, float]
+
+
+def read_compiled(content: bytes, name: str = "the file") -> CompiledModel:
+    """Read a compiled model, and check that its calls stay inside its image.
+
+    Args:
+        content: A file of `edge-infer compile`.
+        name: What messages call it.
+
+    Raises:
+        UnsupportedModel: It is no compiled model, is damaged, or is of another version.
+    """
+    try:
+        text, data = _parts(content)
+        document = json.loads(text)
+        program = _program(document)
+        base, constants = _segment(data)
+        if base != program.base or len(constants) != program.constant_bytes:
+            raise ValueError("its constants are not those of its program")
+        for call in program.calls:
+            _check_call(program, constants, *call)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedModel(
+            f"`{name}` is not a compiled model that can run here: {error}",
+            hint="edge-infer compile MODEL.tflite -o FOLDER",
+        ) from error
+    return CompiledModel(program, constants)
+
+
+def call_arguments(constants: bytes, kernel: str, place: int) -> CallArguments:
+    """Return the arguments of a call of a checked program.
+
+    Args:
+        constants: The start of its image.
+        kernel: The kernel's name.
+        place: Where its arguments lie, in bytes.
+    """
+    declared = KERNELS[kernel]
+    whole, floats = len(declared.tensors) + len(declared.integers), len(declared.floats)
+    words = unpack_from(f"<{whole}i{floats}f", constants, place)
+    return CallArguments(
+        dict(zip(declared.tensors, words, strict=False)),
+        dict(zip(declared.integers, words[len(declared.tensors) :], strict=False)),
+        dict(zip(declared.floats, words[whole:], strict=False)),
+    )
+
+
+def _parts(content: bytes) -> tuple[str, bytes]:
+    """Return the text of the custom section and the section of data."""
+    text = data = None
+    for kind, section in wasm.sections(content):
+        if kind == wasm.DATA:
+            data = section
+        elif kind == wasm.CUSTOM and text is None:
+            title, place = wasm.name(section)
+            if title == SECTION:
+                if len(section) - place > _MAX_TEXT_BYTES:
+                    raise ValueError(f"its program takes more than {_MAX_TEXT_BYTES} bytes")
+                text = section[place:].decode()
+    if text is None or data is None:
+        raise ValueError(f"it has no section `{SECTION}`" if text is None else "it has no constants")
+    return text, data
+
+
+def _segment(section: bytes) -> tuple[int, bytes]:
+    """Return the address and the bytes of the one data segment: `i32.const ADDRESS end`, then the bytes."""
+    count, place = wasm.unsigned(section, 0)
+    if count != 1 or section[place : place + 2] != b"\x00\x41":
+        raise ValueError("its constants are not one segment at a fixed address")
+    base, place = wasm.signed(section, place + 2)
+    size, start = wasm.unsigned(section, place + 1)
+    if section[place] != 0x0B or start + size != len(section):
+        raise ValueError("its constants are cut short")
+    return base, section[start:]
+
+
+def _program(document: Any) -> Program:
+    if not isinstance(document, dict):
+        raise ValueError("its program is not a JSON object")
+    for key, known in (("version", VERSION), ("abi", ABI)):
+        if document.get(key) != known:
+            raise ValueError(f"its {key} is {document.get(key)!r}, expected {known}: compile it again")
+    image = _whole(document, "image_bytes", MAX_IMAGE_BYTES - 1)
+    constants = _whole(document, "constant_bytes", image)
+    inputs, outputs = (_tensors(document, side, image) for side in ("inputs", "outputs"))
+    for tensor in inputs:
+        if tensor.offset < constants:
+            raise ValueError(f"its input `{tensor.name}` lies in the constants")
+    calls = document.get("calls")
+    if not isinstance(calls, list):
+        raise ValueError("its calls are not a list")
+    for call in calls:
+        if not isinstance(call, list) or len(call) != len(("kernel", "place")) or call[0] not in KERNELS:
+            raise ValueError(f"{json.dumps(call)[:80]} is not a call of a kernel")
+    base = _whole(document, "base", MAX_IMAGE_BYTES - 1 - image)
+    rounding = document.get("rounding")
+    if not isinstance(rounding, str):
+        raise ValueError("its rounding is not a text")
+    listed = tuple((call[0], _whole({"place": call[1]}, "place", constants)) for call in calls)
+    return Program(rounding, image, constants, inputs, outputs, listed, base, ABI)
+
+
+def _tensors(document: dict[str, Any], side: str, image: int) -> tuple[ProgramTensor, ...]:
+    entries = document.get(side)
+    if not isinstance(entries, list):
+        raise ValueError(f"its {side} are not a list")
+    found = []
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ValueError(f"one of its {side} has no name")
+        name, shape = entry["name"], entry.get("shape")
+        if not isinstance(shape, list) or len(shape) > _MAX_RANK:
+            raise ValueError(f"the shape of `{name}` is not a list of at most {_MAX_RANK} sizes")
+        sizes = tuple(_whole({"size": size}, "size", MAX_IMAGE_BYTES) for size in shape)
+        dtype = DType(str(entry.get("dtype")))
+        if dtype is DType.STRING or dtype.bits < 8:
+            raise ValueError(f"`{name}` is {dtype}")
+        offset = _whole(entry, "offset", image)
+        if offset + prod(sizes) * dtype.bits // 8 > image or offset % (dtype.bits // 8):
+            raise ValueError(f"`{name}` lies outside of the image")
+        scale, zero = entry.get("scale", 0.0), entry.get("zero", 0)
+        if not isinstance(scale, (int, float)) or not 0 <= scale < float("inf") or type(zero) is not int:
+            raise ValueError(f"the scale of `{name}` is not a positive number with a whole zero point")
+        found.append(ProgramTensor(name, str(dtype), sizes, offset, float(scale), zero))
+    names = {tensor.name for tensor in found}
+    if len(names) < len(found):
+        raise ValueError(f"two of its {side} have one name")
+    return tuple(found)
+
+
+def _whole(document: dict[str, Any], key: str, most: int) -> int:
+    value = document.get(key)
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"its {key} is {str(value)[:20]}, expected a whole number up to {most}")
+    return value
+
+
+def _check_call(program: Program, constants: bytes, kernel: str, place: int) -> None:
+    """Refuse a call that would leave the image, or write into the constants."""
+    if place % _WORD or place + _WORD * KERNELS[kernel].words > len(constants):
+        raise ValueError(f"the arguments of `{kernel}` lie outside of the constants")
+    tensors, integers, _ = call_arguments(constants, kernel, place)
+    key, choices = _ENUMERATED.get(kernel, ("", 0))
+    if key and not 0 <= integers[key] < choices:
+        raise ValueError(f"`{kernel}` has no operation {integers[key]}")
+    touched = extents(kernel, integers)
+    for name, start in tensors.items():
+        low, high = touched[name]
+        if low == high:
+            continue
+        least = len(constants) if name in _WRITTEN else 0
+        if start + low < least or start + high > program.image_bytes:
+            raise ValueError(f"the {name} of `{kernel}` lies outside of its memory")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _MAX_STEP = 2**12
 #: Heights, widths, and counts along an axis of a window.
 _MAX_SIDE = 2**18
+_MAX_BYTES = 2**31
 _TABLE = 256
 
 
@@ -65,7 +66,7 @@ def _element(kernel: str) -> int:
     return 4 if kernel.endswith("_float") else 1
 
 
-def _size(value: int, most: int = 2**31) -> int:
+def _size(value: int, most: int = _MAX_BYTES) -> int:
     if not 0 <= value < most:
         raise ValueError(f"a size of {value}")
     return value
@@ -111,8 +112,10 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
 def _copy(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     sizes = [_size(integers[f"size_{i}"]) for i in range(5)]
     block = _size(integers["block"])
-    if not prod(sizes):
+    if not prod(sizes) or not block:
         return {"input": (0, 0), "output": (0, 0)}
+    if prod(sizes) * block >= _MAX_BYTES:
+        raise ValueError(f"a copy of {prod(sizes) * block} bytes")
     found = {}
     for side in ("input", "output"):
         ends = [(size - 1) * integers[f"{side}_{i}"] for i, size in enumerate(sizes)]

@@ -14,7 +14,7 @@ from edge_infer.kernels.declarations import ABI
 from edge_infer.platform.cpu import read_processor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _BUILT = Path(__file__).parent / "built"
 #: By the kernel's word for the CPU and the bits of this Python: a 64-bit kernel runs 32-bit programs too.
@@ -60,19 +60,23 @@ class Library:
         self._run.restype = None
 
     def run(self, image: int, calls: Sequence[tuple[str, int]]) -> None:
-        """Run kernels one after the other.
+        """Run kernels one after the other; see `bind`."""
+        self.bind(image, calls)()
 
-        Nothing is checked: arguments of a program that is not this process's own may write anywhere.
+    def bind(self, image: int, calls: Sequence[tuple[str, int]]) -> Callable[[], None]:
+        """Return what runs kernels one after the other, as often as it is called.
+
+        Nothing is checked: `formats.program.read_compiled` refuses calls that would leave the image.
 
         Args:
-            image: The address of the image, a multiple of 16.
+            image: The address of the image, a multiple of 16, which stays where it is.
             calls: Each kernel's name, and where its arguments lie in the image, in bytes.
         """
         rows = (ctypes.c_void_p * (2 * len(calls)))()
         for i, (name, place) in enumerate(calls):
             rows[2 * i] = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
             rows[2 * i + 1] = image + place
-        self._run(image, ctypes.addressof(rows), len(calls))
+        return lambda: self._run(image, rows, len(calls))
 
 
 @cache

@@ -33,7 +33,12 @@ def test_the_commands_and_the_page_of_the_guide_work(tmp_path: Path) -> None:
         words = [sys.executable, "-m", *command.replace("edge-infer", "edge_infer", 1).split()]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ})
         assert done.returncode == 0, done.stderr
-        said = done.stdout + done.stderr
+        said += done.stdout + done.stderr
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    printed = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.strip() in code
     (page_text,) = re.findall(r"^```html\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "site/index.html").write_text(page_text)
 

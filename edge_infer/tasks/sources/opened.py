@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from edge_infer.bundle.bundle import MODEL_FORMATS, Bundle
+from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edge_infer.errors import BundleError, UnsupportedError
 from edge_infer.platform import fetch
@@ -23,6 +23,8 @@ MODEL_FILES = tuple(
     for suffix in ("", "_quantized", "_int8", "_uint8", "_fp16", "_q4", "_q4f16", "_bnb4")
     for folder in ("onnx/", "")
 )
+#: Model files whose metadata, or the files beside them, may say what they are for.
+_DESCRIBED = (".onnx", ".ort", ".tflite")
 #: The largest file that is read beside a model: a tokenizer.
 _MAX_BYTES = 128 * 2**20
 
@@ -47,13 +49,13 @@ def described(source: str | os.PathLike[str] | Bundle, task: str | None = None) 
     path = os.fspath(source)
     if fetch.is_url(path):
         name = path.partition("?")[0].rpartition("/")[2]
-        is_file = os.path.splitext(name)[1] in MODEL_FORMATS
+        is_file = os.path.splitext(name)[1] in _DESCRIBED
         return (_with_definition(Bundle.open(path), "", task) or source) if is_file else source
     if os.path.isdir(path) and not os.path.isfile(os.path.join(path, MANIFEST_NAME)):
         if not os.path.isfile(os.path.join(path, "config.json")):
             return source
         file, name = model_file(path), os.path.basename(os.path.abspath(path))
-    elif os.path.isfile(path) and os.path.splitext(path)[1] in MODEL_FORMATS:
+    elif os.path.isfile(path) and os.path.splitext(path)[1] in _DESCRIBED:
         file, name = path, ""
     else:
         return source

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
+from edge_infer.formats import wasm
 from edge_infer.formats.program import SECTION, to_json
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 
     from edge_infer.formats.program import Program
 
-_MAGIC = b"\0asm\1\0\0\0"
-_CUSTOM, _TYPES, _FUNCTIONS, _TABLES, _MEMORY, _GLOBALS, _EXPORTS, _CODE, _DATA = 0, 1, 3, 4, 5, 6, 7, 10, 11
+_TYPES, _FUNCTIONS, _TABLES, _MEMORY, _GLOBALS, _EXPORTS, _CODE = 1, 3, 4, 5, 6, 7, 10
 _FUNCTION, _MEMORY_KIND = 0, 2
 _PAGE = 65536
 _ALIGNMENT = 64
@@ -65,7 +65,7 @@ def link(library: bytes, program: Program, constants: bytes) -> bytes:
     )
     memory = exports["memory"].number
     new = {
-        _CUSTOM: _name(SECTION) + to_json(program._replace(base=base)).encode(),
+        wasm.CUSTOM: _name(SECTION) + to_json(program._replace(base=base)).encode(),
         _TYPES: _vector([*types, _NO_RESULT]),
         _FUNCTIONS: _vector([*functions, _unsigned(len(types))]),
         _TABLES: sections.get(_TABLES, b""),
@@ -78,42 +78,34 @@ def link(library: bytes, program: Program, constants: bytes) -> bytes:
             ]
         ),
         _CODE: _vector([_unsigned(len(body)) + body for body in [*bodies, b"\x00" + run + b"\x0b"]]),
-        _DATA: _vector([b"\x00\x41" + _signed(base) + b"\x0b" + _unsigned(len(constants)) + constants]),
+        wasm.DATA: _vector([b"\x00\x41" + _signed(base) + b"\x0b" + _unsigned(len(constants)) + constants]),
     }
-    return _MAGIC + b"".join(bytes([kind]) + _unsigned(len(data)) + data for kind, data in new.items() if data)
+    return wasm.MAGIC + b"".join(bytes([kind]) + _unsigned(len(data)) + data for kind, data in new.items() if data)
 
 
 def _sections(module: bytes) -> dict[int, bytes]:
-    if not module.startswith(_MAGIC):
-        raise ValueError("it does not begin as a WebAssembly module does")
-    place, found = len(_MAGIC), {}
-    while place < len(module):
-        kind = module[place]
-        size, place = _read(module, place + 1)
-        if kind == _DATA:
-            raise ValueError("it has data of its own")
-        found[kind] = module[place : place + size]
-        place += size
+    found = dict(wasm.sections(module))
+    if wasm.DATA in found:
+        raise ValueError("it has data of its own")
     return found
 
 
 def _exports(section: bytes) -> Iterable[_Export]:
-    count, place = _read(section, 0)
+    count, place = wasm.unsigned(section, 0)
     for _ in range(count):
-        size, place = _read(section, place)
-        name = section[place : place + size].decode()
-        kind = section[place + size]
-        index, place = _read(section, place + size + 1)
+        name, place = wasm.name(section, place)
+        kind = section[place]
+        index, place = wasm.unsigned(section, place + 1)
         yield _Export(name, kind, index)
 
 
 def _global_value(section: bytes, index: int) -> int:
     """Return the value of a global: each is a type, whether it changes, and `i32.const N end`."""
-    count, place = _read(section, 0)
+    count, place = wasm.unsigned(section, 0)
     for i in range(count):
         if section[place + 2] != 0x41:
             raise ValueError("a global is not an i32")
-        value, place = _read_signed(section, place + 3)
+        value, place = wasm.signed(section, place + 3)
         place += 1
         if i == index:
             return value
@@ -122,10 +114,10 @@ def _global_value(section: bytes, index: int) -> int:
 
 def _bodies(section: bytes) -> list[bytes]:
     """Cut the section of functions' code into bodies, each after its size."""
-    count, place = _read(section, 0)
+    count, place = wasm.unsigned(section, 0)
     found = []
     for _ in range(count):
-        size, place = _read(section, place)
+        size, place = wasm.unsigned(section, place)
         found.append(section[place : place + size])
         place += size
     return found
@@ -133,10 +125,10 @@ def _bodies(section: bytes) -> list[bytes]:
 
 def _numbers(section: bytes) -> list[bytes]:
     """Cut a section of numbers, each of which it keeps as it is written."""
-    count, place = _read(section, 0)
+    count, place = wasm.unsigned(section, 0)
     found = []
     for _ in range(count):
-        _, end = _read(section, place)
+        _, end = wasm.unsigned(section, place)
         found.append(section[place:end])
         place = end
     return found
@@ -144,12 +136,12 @@ def _numbers(section: bytes) -> list[bytes]:
 
 def _function_types(section: bytes) -> list[bytes]:
     """Cut the section of types: each is 0x60, the types of the arguments, those of the results."""
-    count, place = _read(section, 0)
+    count, place = wasm.unsigned(section, 0)
     found = []
     for _ in range(count):
         end = place + 1
         for _ in range(2):
-            size, end = _read(section, end)
+            size, end = wasm.unsigned(section, end)
             end += size
         found.append(section[place:end])
         place = end
@@ -162,25 +154,6 @@ def _vector(items: list[bytes]) -> bytes:
 
 def _name(text: str) -> bytes:
     return _unsigned(len(text.encode())) + text.encode()
-
-
-def _read(data: bytes, place: int) -> tuple[int, int]:
-    """Read an unsigned LEB128 number; return it and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[place]
-        place += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, place
-
-
-def _read_signed(data: bytes, place: int) -> tuple[int, int]:
-    start = place
-    value, place = _read(data, place)
-    bits = 7 * (place - start)
-    return (value - (1 << bits) if data[place - 1] & 64 else value), place
 
 
 def _unsigned(value: int) -> bytes:

@@ -1,0 +1,201 @@
+"""Compiled models that are not what they should be: refused before a kernel runs, or run inside their memory."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edge_infer
+from edge_infer.errors import UnsupportedModel
+from edge_infer.formats import wasm
+from edge_infer.formats.program import SECTION, read_compiled
+from edge_infer.kernels.declarations import KERNELS
+from edge_infer_converters.writers import tflite
+from edge_infer_converters.writers.compiled import writer
+from edge_infer_converters.writers.compiled.linker import link
+from edge_infer_converters.writers.tflite import reading
+from tests.support.converters import small_models
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_MODEL = onnx.shape_inference.infer_shapes(onnx.load_from_string(small_models.ds_cnn()))
+COMPILED = writer.write(reading.read(tflite.write(_MODEL).data, "net").graph)
+CONTENT = COMPILED.wasm
+CONVOLUTION = [kernel for kernel, _ in COMPILED.program.calls].index("convolution_float")
+
+
+def _number(value: int) -> bytes:
+    found = bytearray()
+    while True:
+        value, byte = value >> 7, value & 127
+        found.append(byte | (128 if value else 0))
+        if not value:
+            return bytes(found)
+
+
+def with_document(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Change the program and write the module again."""
+    found = bytearray(wasm.MAGIC)
+    for kind, section in wasm.sections(CONTENT):
+        written = section
+        if kind == wasm.CUSTOM:
+            title, place = wasm.name(section)
+            document = json.loads(section[place:])
+            change(document)
+            written = section[:place] + json.dumps(document).encode()
+            assert title == SECTION
+        found += bytes([kind]) + _number(len(written)) + written
+    return bytes(found)
+
+
+def with_row(call: int, changes: dict[int, int]) -> bytes:
+    """Change words of a call's arguments."""
+    constants = bytearray(COMPILED.constants)
+    place = COMPILED.program.calls[call][1]
+    for word, value in changes.items():
+        struct.pack_into("<i", constants, place + 4 * word, value)
+    from edge_infer.kernels.library import wasm_bytes
+
+    return link(wasm_bytes(), COMPILED.program, bytes(constants))
+
+
+def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
+    *keys, last, value = path
+
+    def change(document: Any) -> None:
+        for key in keys:
+            document = document[key]
+        document[last] = value
+
+    return change
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a later version": _set("version", 2),
+    "another abi": _set("abi", 99),
+    "no calls": lambda document: document.pop("calls"),
+    "calls of a number": _set("calls", 3),
+    "an unknown kernel": _set("calls", 0, ["system", 0]),
+    "a call without a place": _set("calls", 0, ["fill"]),
+    "a place that is a text": _set("calls", 0, 1, "0"),
+    "a place behind the constants": _set("calls", 0, 1, COMPILED.program.constant_bytes - 4),
+    "a place before the image": _set("calls", 0, 1, -16),
+    "a place between words": lambda document: _set("calls", 0, 1, document["calls"][0][1] + 1)(document),
+    "an image of 2^31": _set("image_bytes", 2**31),
+    "an image smaller than its constants": _set("image_bytes", 16),
+    "an image of a fraction": _set("image_bytes", 1e5),
+    "fewer constants": _set("constant_bytes", 16),
+    "a base of another module": _set("base", 0),
+    "a base that is true": _set("base", True),
+    "an input in the constants": _set("inputs", 0, "offset", 0),
+    "an input outside of the image": _set("inputs", 0, "offset", COMPILED.program.image_bytes),
+    "an input between elements": lambda document: _set("inputs", 0, "offset", document["inputs"][0]["offset"] + 1)(
+        document
+    ),
+    "an output of 2^62 elements": _set("outputs", 0, "shape", [2**31, 2**31]),
+    "a negative size": _set("outputs", 0, "shape", [-1]),
+    "a size that is true": _set("outputs", 0, "shape", [True]),
+    "a shape of 100 dimensions": _set("outputs", 0, "shape", [1] * 100),
+    "an unknown dtype": _set("outputs", 0, "dtype", "object"),
+    "an output of texts": _set("outputs", 0, "dtype", "string"),
+    "an output without a name": _set("outputs", 0, "name", None),
+    "two outputs of one name": lambda document: document["outputs"].append(document["outputs"][0]),
+    "a scale of infinity": _set("inputs", 0, "scale", float("inf")),
+    "a zero point of a fraction": _set("inputs", 0, "zero", 0.5),
+    "a rounding of a list": _set("rounding", []),
+}
+
+
+@pytest.mark.parametrize("fault", [*WRONG])
+def test_a_wrong_program_is_refused(fault: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.wasm"
+    file.write_bytes(with_document(WRONG[fault]))
+
+    with pytest.raises(UnsupportedModel, match="is not a compiled model that can run here") as refused:
+        edge_infer.load(file)
+
+    assert "edge-infer compile" in refused.value.hint
+
+
+def test_a_wrong_call_is_refused() -> None:
+    declared = KERNELS["convolution_float"]
+    output = declared.tensors.index("output")
+    count = len(declared.tensors)
+    for changes in ({0: -1}, {0: 2**31 - 1}, {output: 0}, {output: -5}, {count: -1}, {count + 1: 2**30}):
+        with pytest.raises(UnsupportedModel, match=r"outside|size|image"):
+            read_compiled(with_row(CONVOLUTION, changes))
+
+
+def test_an_unknown_operation_is_refused() -> None:
+    # The fourth word of the convolution, a place, is the operation of the other kernel.
+    content = with_document(lambda found: found["calls"][CONVOLUTION].__setitem__(0, "unary_float"))
+
+    with pytest.raises(UnsupportedModel, match="`unary_float` has no operation"):
+        read_compiled(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0asm", CONTENT[:8], CONTENT[8:], b"\0asm\1\0\0\0" + b"\xff" * 9])
+def test_what_is_no_module_is_refused(content: bytes) -> None:
+    with pytest.raises(UnsupportedModel):
+        read_compiled(content)
+
+
+def test_a_module_that_is_cut_short_is_refused() -> None:
+    for size in range(0, len(CONTENT) - 1, 997):
+        with pytest.raises(UnsupportedModel):
+            read_compiled(CONTENT[:size])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read(rest: bytes) -> None:
+    with pytest.raises(UnsupportedModel):
+        read_compiled(wasm.MAGIC + rest)
+
+
+_RUN = """
+import random, struct, sys
+from edge_infer.backends.compiled import ProgramModel
+from edge_infer.errors import UnsupportedModel
+from edge_infer.formats.program import read_compiled
+from edge_infer.kernels.declarations import KERNELS
+from edge_infer.tensors.tensor import Tensor
+from tests.hostile.test_compiled_files import COMPILED, with_row
+
+seed, ran = int(sys.argv[1]), 0
+chance = random.Random(seed)
+edges = [-1, 0, 1, 2, 3, 7, 8, 16, 17, 255, 1000, 2**15, 2**31 - 1, -(2**31)]
+for _ in range(150):
+    call = chance.randrange(len(COMPILED.program.calls))
+    declared = KERNELS[COMPILED.program.calls[call][0]]
+    words = range(len(declared.tensors) + len(declared.integers))
+    changes = {chance.choice(words): chance.choice(edges) for _ in range(chance.randint(1, 2))}
+    try:
+        model = ProgramModel(read_compiled(with_row(call, changes)))
+    except UnsupportedModel:
+        continue
+    feeds = {s.name: Tensor(bytes(s.dtype.nbytes(s.shape)), s.dtype, s.shape) for s in model.inputs}
+    model.run(feeds, [s.name for s in model.outputs], {}, ())
+    ran += 1
+print(ran)
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_damaged_calls_do_not_leave_their_memory(seed: int) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _RUN, str(seed)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) > 0

@@ -6,8 +6,11 @@ own by the entry-point group `edge_infer.backends`.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 
+from edge_infer import backends
 from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.platform.host import in_browser
 
@@ -62,7 +65,19 @@ def _built_in() -> list[str]:
     """Return the names of our own that may run here; natively also those of a page, which commands start there."""
     if in_browser():
         return [name for name, (place, _) in _BUILT_IN.items() if place != "native"]
-    return sorted(_BUILT_IN, key=lambda name: _BUILT_IN[name][0] == "page")
+    return _native()
+
+
+@cache
+def _native() -> list[str]:
+    """Return the names of the backends whose files are here: a slim folder has some of them."""
+    found = [name for name, (_, place) in _BUILT_IN.items() if _is_here(place)]
+    return sorted(found, key=lambda name: _BUILT_IN[name][0] == "page")
+
+
+def _is_here(place: str) -> bool:
+    part = place.removeprefix(f"{__package__}.").partition(":")[0].partition(".")[0]
+    return PathFinder.find_spec(f"{__package__}.{part}", backends.__path__) is not None
 
 
 def _from_other_distributions() -> dict[str, str]:

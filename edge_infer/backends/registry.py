@@ -6,7 +6,6 @@ own by the entry-point group `edge_infer.backends`.
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 
@@ -33,6 +32,7 @@ _BUILT_IN = {
 }
 _ENTRY_POINTS = "edge_infer.backends"
 _MADE: dict[str, Backend] = {}
+_HERE: dict[str, bool] = {}
 _FROM_OTHERS: dict[str, str] | None = None
 
 
@@ -65,19 +65,17 @@ def _built_in() -> list[str]:
     """Return the names of our own that may run here; natively also those of a page, which commands start there."""
     if in_browser():
         return [name for name, (place, _) in _BUILT_IN.items() if place != "native"]
-    return _native()
-
-
-@cache
-def _native() -> list[str]:
-    """Return the names of the backends whose files are here: a slim folder has some of them."""
     found = [name for name, (_, place) in _BUILT_IN.items() if _is_here(place)]
     return sorted(found, key=lambda name: _BUILT_IN[name][0] == "page")
 
 
 def _is_here(place: str) -> bool:
-    part = place.removeprefix(f"{__package__}.").partition(":")[0].partition(".")[0]
-    return PathFinder.find_spec(f"{__package__}.{part}", backends.__path__) is not None
+    """Tell whether the file of a backend is here: a slim folder has some of them."""
+    if place not in _HERE:
+        folder, _, file = place.partition(":")[0].removeprefix(f"{__package__}.").rpartition(".")
+        name = f"{__package__}.{folder or file}"
+        _HERE[place] = not place.startswith(name) or PathFinder.find_spec(name, backends.__path__) is not None
+    return _HERE[place]
 
 
 def _from_other_distributions() -> dict[str, str]:

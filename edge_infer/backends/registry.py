@@ -25,6 +25,7 @@ _BUILT_IN = {
     "onnxruntime": ("native", "edge_infer.backends.onnxruntime.backend:OnnxRuntimeBackend"),
     "litert": ("native", "edge_infer.backends.litert:LiteRTBackend"),
     "compiled": ("native", "edge_infer.backends.compiled:CompiledBackend"),
+    "compiled-web": ("page", "edge_infer.backends.web.compiled:CompiledWebBackend"),
     "ort-web": ("page", "edge_infer.backends.web.ort:OrtWebBackend"),
     "litert-web": ("page", "edge_infer.backends.web.litert:LiteRTWebBackend"),
     "remote": ("both", "edge_infer.backends.remote.http:RemoteBackend"),

@@ -129,7 +129,7 @@ def choices(
                     is_found = True
                     if _has_failed(choice, measured):
                         wrong.append(choice._replace(why="last: its golden examples fail here", has_failed=True))
-                    elif candidate.precision in _EMULATED[place.partition(":")[0]]:
+                    elif not _is_for(candidate, place) or candidate.precision in _EMULATED[place.partition(":")[0]]:
                         later.append(choice)
                     else:
                         yield choice
@@ -294,10 +294,15 @@ def _rank(candidate: Variant, place: str) -> str:
 
 
 def _ordered(variants: list[Variant], device: str, is_asked_for: bool) -> list[Variant]:
-    kind = device.partition(":")[0]
-    order, targets = _PRECISIONS[kind], _TARGETS[kind]
-    fitting = [one for one in variants if is_asked_for or any(target in targets for target in one.targets)]
+    order = _PRECISIONS[device.partition(":")[0]]
+    fitting = [one for one in variants if is_asked_for or _is_for(one, device)]
     return sorted(fitting or variants, key=lambda one: order.index(one.precision))
+
+
+def _is_for(variant: Variant, device: str) -> bool:
+    """Tell whether a variant was made for a device, or for all."""
+    targets = _TARGETS[device.partition(":")[0]]
+    return any(target in targets for target in variant.targets)
 
 
 def _no_choice(

@@ -87,7 +87,7 @@ def test_one_version_everywhere() -> None:
     for path in (
         "edge_infer/__init__.py",
         "converters/src/edge_infer_converters/__init__.py",
-        "web/src/index.js",
+        "web/src/version.js",
     ):
         (found,) = re.findall(r'(?:__version__|VERSION) = "([^"]+)"', (ROOT / path).read_text("utf-8"))
         versions[path] = found

@@ -12,8 +12,9 @@ import { InferError } from "./errors.js";
 import { WorkerClient } from "./page/client.js";
 import { PythonWorker } from "./page/python.js";
 import { Session, buffersOf, enter, leave, withUpdate } from "./page/session.js";
+import { VERSION } from "./version.js";
 
-export { InferError, Session };
+export { InferError, Session, VERSION };
 
 /** @typedef {import("./page/protocol.js").Opened} Opened */
 /** @typedef {import("./page/protocol.js").Report} Report */
@@ -21,17 +22,15 @@ export { InferError, Session };
 /** @typedef {import("./tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./fetch/download.js").OnProgress} OnProgress */
 
-/** The version of this package, and of the wheel that `loadPython` installs. */
-export const VERSION = "0.1.0";
-
+/** @typedef {import("./bundle/bundle.js").EngineName} EngineName */
 /** @typedef {import("./page/live.js").Update} Update */
 /** @typedef {import("./page/live.js").LiveModel} LiveModel */
 
 /**
  * @typedef {object} OwnOptions
  * @property {string} [variant] The id of the variant to load; chosen unless given.
- * @property {"ort" | "litert"} [backend] The engine: onnxruntime-web for ONNX variants, LiteRT.js for TFLite ones. By
- *   the variant unless given; ONNX comes first.
+ * @property {EngineName} [backend] The engine: `ort` is onnxruntime-web for ONNX variants, `litert` is LiteRT.js for TFLite
+ *   ones, `compiled` runs compiled ones, which need no engine. By the variant unless given; compiled comes first, then ONNX.
  * @property {"auto" | "wasm" | "webgpu"} [device] What to run on; `auto` is `wasm`. Where `webgpu` is not to be had, or
  *   fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
@@ -53,7 +52,7 @@ const IMAGE_DELAY_MS = 5000;
 /**
  * Load a model.
  *
- * @param {URL | string} url The address of a bundle, of a bare `.onnx` or `.tflite` file, or, as
+ * @param {URL | string} url The address of a bundle, of a bare `.onnx`, `.tflite` or compiled `.wasm` file, or, as
  *   `edge+https://HOST/STORE/MODEL` or `edge+/store/MODEL`, of a model of a signed store, whose newest version is loaded
  *   and can be followed.
  * @param {SessionOptions} [options]
@@ -194,8 +193,9 @@ export async function forgetOffline() {
 /**
  * @typedef {object} PythonOptions
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`.
- * @property {("ort" | "litert")[]} [engines] The engines to start before any code runs: `ort`, for ONNX, unless given;
- *   `litert` is for TFLite. The first one is told by `report()`.
+ * @property {EngineName[]} [engines] The engines to start before any code runs: `ort`, for ONNX, unless given;
+ *   `litert` is for TFLite. `compiled` needs no start; alone it says that no engine is fetched. The first one is told by
+ *   `report()`.
  * @property {URL | string} [root] The URL under which `src/`, `vendor/` and `wheels/` lie.
  * @property {URL | string | null} [wheel] The address of edge-infer's wheel, or of the part of it that a
  *   page needs, which is taken unless given; null to install none.

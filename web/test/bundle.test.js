@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
 
-import { bundleOfFiles, chooseVariant, fetchBundle, parseManifest } from "../src/bundle/bundle.js";
+import { bundleOfFiles, chooseVariant, engineOf, fetchBundle, parseManifest } from "../src/bundle/bundle.js";
 
 const model = new TextEncoder().encode("the bytes of a model");
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
@@ -79,6 +79,21 @@ test("a page takes int8 first, of those made for it", () => {
   assert.throws(() => chosen([fp32], "onnx/int4"), { code: "input_error" });
 });
 
+test("a compiled variant that is made for pages comes first, but for a GPU", () => {
+  const [fp32, int8] = manifest().variants;
+  const compiled = { ...fp32, id: "compiled/fp32", format: "compiled" };
+  const variants = manifest({ variants: [fp32, int8, compiled] });
+  const slower = manifest({ variants: [fp32, { ...compiled, targets: ["pi"] }] });
+
+  assert.equal(chooseVariant(variants).id, "compiled/fp32");
+  assert.equal(chooseVariant(variants, undefined, "ort").id, "onnx/int8");
+  assert.equal(chooseVariant(variants, undefined, undefined, { formats: ["onnx", "compiled"] }).id, "onnx/int8");
+  assert.equal(chooseVariant(slower).id, "onnx/fp32");
+  assert.equal(chooseVariant(slower, undefined, "compiled").id, "compiled/fp32");
+  assert.equal(engineOf("compiled"), "compiled");
+  assert.throws(() => engineOf("mlmodel"), { code: "unsupported_model" });
+});
+
 test("an engine or a GPU that is asked for decides on the format and the precision", () => {
   const [fp32, int8] = manifest().variants;
   const fp16 = { ...fp32, id: "onnx/fp16", precision: "fp16", targets: ["web"] };
@@ -86,7 +101,7 @@ test("an engine or a GPU that is asked for decides on the format and the precisi
   const variants = manifest({ variants: [fp32, int8, fp16, tflite] });
 
   assert.equal(chooseVariant(variants, undefined, "litert").id, "tflite/fp32");
-  assert.equal(chooseVariant(variants, undefined, undefined, ["fp16", "fp32", "int8"]).id, "onnx/fp16");
+  assert.equal(chooseVariant(variants, undefined, undefined, { precisions: ["fp16", "fp32", "int8"] }).id, "onnx/fp16");
   assert.throws(() => chooseVariant(variants, "tflite/fp32", "ort"), { code: "input_error" });
   assert.throws(() => chooseVariant(manifest(), undefined, "litert"), { code: "input_error" });
 });

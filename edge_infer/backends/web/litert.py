@@ -8,21 +8,19 @@ each set of shapes that it runs on; an input cannot be empty.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edge_infer.backends.base import Backend
 from edge_infer.backends.web.call import to_bytes, translated
 from edge_infer.backends.web.engine import PageEngine
-from edge_infer.backends.web.model import PageModel
+from edge_infer.backends.web.model import HostPageModel
 from edge_infer.errors import InputError, UnsupportedError
-from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping
 
     from edge_infer.backends.base import Availability
     from edge_infer.bundle.manifest import Variant
-    from edge_infer.tensors.tensor import Array
 
 _ENGINE = PageEngine("litert-web", "litert", "edgeInferLiteRtEngine")
 
@@ -74,8 +72,8 @@ class LiteRTWebBackend(Backend):
             return LiteRTWebModel(engine.createSession(to_bytes(model)), int(engine.threads), ("LiteRT",))
 
 
-class LiteRTWebModel(PageModel):
-    """A model in the engine's memory. Tensors cannot stay there: kept ones are host tensors."""
+class LiteRTWebModel(HostPageModel):
+    """A model in the engine's memory."""
 
     # Each set of shapes is a compiled model, with a copy of the weights.
     max_calls = 2
@@ -84,17 +82,3 @@ class LiteRTWebModel(PageModel):
         """Make a second model whose state stays from run to run; see `Runnable.keeping_state`."""
         with translated:
             return LiteRTWebModel(self._js_session.keepingState(), self.placement.threads, self.placement.providers)
-
-    def run(
-        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
-    ) -> dict[str, Any]:
-        """Run the model; see `Runnable.run`."""
-        del keep
-        for name, target in into.items():
-            if isinstance(target, Tensor) and target.location != "host":
-                raise UnsupportedError(
-                    f"Output `{name}` cannot be written into a tensor on the {target.location}: LiteRT.js keeps none",
-                    hint="give a buffer of Python",
-                )
-        feeds = {name: value.to_host() if isinstance(value, Tensor) else value for name, value in feeds.items()}
-        return super().run(feeds, outputs, into, ())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.backends.base import Placement, Runnable
 from edge_infer.backends.web.call import Crossing, PageTensor, Plan, flat_bytes, translated
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
@@ -71,6 +71,24 @@ class PageModel(Runnable):
             call.close()
         self._calls.clear()
         self._js_session.close()
+
+
+class HostPageModel(PageModel):
+    """A model of an engine that keeps no tensors in its memory: kept outputs are host tensors."""
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
+    ) -> dict[str, Array]:
+        """Run the model; see `Runnable.run`."""
+        del keep
+        for name, target in into.items():
+            if isinstance(target, Tensor) and target.location != "host":
+                raise UnsupportedError(
+                    f"Output `{name}` cannot be written into a tensor on the {target.location}: this engine keeps none",
+                    hint="give a buffer of Python",
+                )
+        feeds = {name: value.to_host() if isinstance(value, Tensor) else value for name, value in feeds.items()}
+        return super().run(feeds, outputs, into, ())
 
 
 class PageCall:

@@ -89,17 +89,23 @@ class BrowserPage:
 
 
 class PagePython:
-    """Python in a page whose browser has no JSPI, as Safari has none."""
+    """Python in a page whose browser has no JSPI, as Safari has none.
 
-    def __init__(self, page: BrowserPage) -> None:
+    Args:
+        page: The page.
+        **options: More options of `loadPython`.
+    """
+
+    def __init__(self, page: BrowserPage, **options: Any) -> None:
         self.page = page
         page.do(lambda page: page.route("**/src/page/python-worker.js", without_jspi))
         self.report = page.evaluate(
-            """async () => {
+            """async (options) => {
                 const { loadPython } = await import("/src/index.js");
-                globalThis.python = await loadPython({ keepImage: false });
+                globalThis.python = await loadPython({ keepImage: false, ...options });
                 return python.report();
-            }"""
+            }""",
+            options,
         )
 
     def run(self, code: str, **names: Any) -> Any:

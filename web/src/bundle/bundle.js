@@ -50,12 +50,14 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {string} why What decided on the variant.
  * @property {Reader} read Reads further files of the bundle.
  */
+/** @typedef {import("./measured.js").EngineName} EngineName */
 /** @typedef {(path: string, signal?: AbortSignal) => Promise<Uint8Array<ArrayBuffer>>} Reader Gives a file of the bundle, checked; `manifest.json` too. */
 /** @typedef {import("./measured.js").Measurement & {why: string}} Measured */
 /**
  * @typedef {object} FetchOptions
  * @property {string} [variant] The id of the variant to take; chosen unless given.
- * @property {"ort" | "litert"} [backend] The engine that must read the variant; ONNX is preferred unless given.
+ * @property {EngineName} [backend] The engine that must read the variant; by the formats unless given.
+ * @property {string[]} [formats] Which format to take first; a compiled one, then ONNX unless given.
  * @property {string[]} [precisions] Which precision to take first; int8 unless given.
  * @property {(variant: Variant, measured?: Measured) => void} [onChosen] Told the variant before its file is fetched.
  * @property {(revision: string) => Promise<{best?: Measured, wrong: string[]}>} [measured] Asked for what a measurement says:
@@ -75,26 +77,28 @@ const RESERVED_IN_VARIANT = ["generate", "stream"];
 // `edge_infer.runtime.selection`: which precision to take first on wasm, and what a variant must be made for.
 const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
 const TARGETS = ["any", "web"];
-/** What each engine reads, the preferred first. @type {Record<"ort" | "litert", string>} */
-const FORMATS = { ort: "onnx", litert: "tflite" };
-const BARE = /\.(onnx|ort|tflite)$/;
+/** What each engine reads, the preferred first: a compiled model needs no engine to be fetched. @type {Record<EngineName, string>} */
+const FORMATS = { compiled: "compiled", ort: "onnx", litert: "tflite" };
+/** The format of a bare model file, by its ending. @type {Record<string, string>} */
+const BARE_FORMATS = { onnx: "onnx", ort: "onnx", tflite: "tflite", wasm: "compiled" };
+const BARE = /\.(onnx|ort|tflite|wasm)$/;
 const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` and serve it with `edge-infer serve`";
 
 /**
  * Fetch what a session needs.
  *
- * @param {string} url The address of a bundle, or of a bare `.onnx`, `.ort` or `.tflite` file, which is not kept.
+ * @param {string} url The address of a bundle, or of a bare `.onnx`, `.ort`, `.tflite` or compiled `.wasm` file, which is not kept.
  * @param {FetchOptions} [options]
  * @returns {Promise<FetchedBundle>}
  * @throws {InferError} `fetch_error`, `manifest_error` or `integrity_error`.
  */
 export async function fetchBundle(url, options = {}) {
-  const { variant, backend, precisions, onChosen, onProgress, signal, apiKey, store, measured, withExamples } = options;
+  const { variant, backend, formats, precisions, onChosen, onProgress, signal, apiKey, store, measured, withExamples } = options;
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
   const ending = BARE.exec(place.pathname)?.[1];
   if (ending) {
-    const format = ending === "tflite" ? "tflite" : "onnx";
+    const format = BARE_FORMATS[ending];
     const bare = { id: `${format}/model`, format, precision: "", file: place.pathname.split("/").pop() ?? "" };
     if (backend !== undefined && FORMATS[backend] !== format) throw unreadable(`\`${bare.file}\``, backend, [format]);
     onChosen?.(bare);
@@ -107,12 +111,12 @@ export async function fetchBundle(url, options = {}) {
   const { best: found, wrong = [] } = (variant === undefined || backend === undefined ? await measured?.(revision) : undefined) ?? {};
   const isThere = manifest.variants.some(({ id }) => id === found?.variant);
   const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
-  const chosen = isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, precisions);
+  const chosen = isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, { formats, precisions });
   const read = (/** @type {string} */ path) =>
     fetchFile(place, manifest, path, { onProgress: path === chosen.file ? onProgress : undefined, signal, apiKey, store });
   const byRule = wrong.includes(chosen.id)
     ? "last: its golden outputs do not come here"
-    : `rule: of ${chosen.format} variants ${chosen.precision} comes first here`;
+    : `rule: ${chosen.format === "compiled" ? "it needs no engine; " : ""}of ${chosen.format} variants ${chosen.precision} comes first here`;
   const rule = variant !== undefined ? "asked for" : byRule;
   const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
   const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, isThere ? found : undefined));
@@ -135,11 +139,11 @@ function readNothing(file) {
  * Open a bundle whose files are in memory already, such as a version that was pulled from a store.
  *
  * @param {Files} files
- * @param {Pick<FetchOptions, "variant" | "backend" | "precisions" | "onChosen">} [choosing]
+ * @param {Pick<FetchOptions, "variant" | "backend" | "formats" | "precisions" | "onChosen">} [choosing]
  * @returns {Promise<FetchedBundle>}
  * @throws {InferError} `manifest_error`, `bundle_error` or `unsupported_model`.
  */
-export async function bundleOfFiles(files, { variant, backend, precisions, onChosen } = {}) {
+export async function bundleOfFiles(files, { variant, backend, formats, precisions, onChosen } = {}) {
   const found = new Map(files);
   const read = async (/** @type {string} */ path) => {
     const bytes = found.get(path);
@@ -148,7 +152,7 @@ export async function bundleOfFiles(files, { variant, backend, precisions, onCho
   };
   const { bytes } = await read(MANIFEST);
   const manifest = parseManifest(bytes);
-  const chosen = chooseVariant(manifest, variant, backend, precisions);
+  const chosen = chooseVariant(manifest, variant, backend, { formats, precisions });
   const models = new Set(manifest.variants.map(({ file }) => file));
   // The models are let go: what is read later are small files, such as a vocabulary.
   const small = new Map(files.filter(([path]) => !models.has(path)));
@@ -208,7 +212,7 @@ export async function openBundle(url, { signal, apiKey, store }) {
  *
  * @param {Manifest} manifest
  * @param {string} [id] The only one to consider.
- * @param {"ort" | "litert"} [backend] The engine that must read it.
+ * @param {EngineName} [backend] The engine that must read it.
  * @returns {Variant[]}
  * @throws {InferError} `unsupported_model`: there is none.
  */
@@ -216,9 +220,7 @@ export function runnable(manifest, id, backend) {
   const one = chooseVariant(manifest, id, backend);
   if (id !== undefined) return [one];
   const formats = backend === undefined ? Object.values(FORMATS) : [FORMATS[backend]];
-  const isFor = (/** @type {Variant} */ { format, targets = ["any"], external }) =>
-    formats.includes(format) && !external?.length && targets.some((kind) => TARGETS.includes(kind));
-  const found = manifest.variants.filter(isFor);
+  const found = manifest.variants.filter((variant) => formats.includes(variant.format) && !variant.external?.length && isForPages(variant));
   return found.length > 0 ? found : [one];
 }
 
@@ -226,7 +228,7 @@ export function runnable(manifest, id, backend) {
  * Leave variants out that are known to give wrong answers here, where others are left.
  *
  * @param {Manifest} manifest
- * @param {"ort" | "litert" | undefined} backend
+ * @param {EngineName | undefined} backend
  * @param {string[]} wrong
  * @returns {Manifest}
  */
@@ -347,42 +349,55 @@ function wrong(what, hint = "make the bundle again with `edge-infer convert`") {
 }
 
 /**
- * Choose the variant for a page: ONNX before TFLite, made for pages or for all, of the preferred precision.
+ * Choose the variant for a page: made for pages or for all, of the preferred format and precision.
  *
  * @param {Manifest} manifest
  * @param {string} [id] The only one to consider.
- * @param {"ort" | "litert"} [backend] The engine that must read it.
- * @param {string[]} [precisions] Which precision to take first.
+ * @param {EngineName} [backend] The engine that must read it.
+ * @param {Pick<FetchOptions, "formats" | "precisions">} [preferred] Which format and precision to take first.
  * @returns {Variant}
  * @throws {InferError} `unsupported_model`: the page can run none of them; `input_error`: not by what was asked for.
  */
-export function chooseVariant(manifest, id, backend, precisions = PRECISIONS) {
+export function chooseVariant(manifest, id, backend, { formats = Object.values(FORMATS), precisions = PRECISIONS } = {}) {
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
     throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error");
   }
-  const order = backend === undefined ? Object.values(FORMATS) : [FORMATS[backend]];
-  const format = order.find((one) => named.some((variant) => variant.format === one));
+  const order = backend === undefined ? formats : [FORMATS[backend]];
+  const firstOf = (/** @type {Variant[]} */ variants) => order.find((one) => variants.some((variant) => variant.format === one));
+  const fitting = named.filter((variant) => id !== undefined || isForPages(variant));
+  const format = firstOf(fitting) ?? firstOf(named);
   if (format === undefined) {
     const found = [...new Set(named.map((variant) => variant.format))];
     throw unreadable(`bundle \`${manifest.name}\``, backend, found);
   }
-  const readable = named.filter((variant) => variant.format === format);
-  const fitting = readable.filter(({ targets = ["any"] }) => id !== undefined || targets.some((one) => TARGETS.includes(one)));
+  const readable = (firstOf(fitting) ? fitting : named).filter((variant) => variant.format === format);
   const rank = (/** @type {Variant} */ variant) => precisions.indexOf(variant.precision);
-  return (fitting.length > 0 ? fitting : readable).toSorted((one, other) => rank(one) - rank(other))[0];
+  return readable.toSorted((one, other) => rank(one) - rank(other))[0];
+}
+
+/** @param {Variant} variant @returns {boolean} Whether it was made for pages, or for all places. */
+function isForPages({ targets = ["any"] }) {
+  return targets.some((one) => TARGETS.includes(one));
+}
+
+/** @param {string} format @returns {EngineName} The engine that reads it. */
+export function engineOf(format) {
+  const found = Object.entries(FORMATS).find(([, one]) => one === format);
+  if (!found) throw unreadable("the variant", undefined, [format]);
+  return /** @type {EngineName} */ (found[0]);
 }
 
 /**
  * @param {string} what
- * @param {"ort" | "litert" | undefined} backend
+ * @param {EngineName | undefined} backend
  * @param {string[]} found
  */
 function unreadable(what, backend, found) {
-  const reads = backend === undefined ? "A page runs ONNX and TFLite" : `Backend \`${backend}\` reads ${FORMATS[backend]}`;
+  const reads = backend === undefined ? "A page runs ONNX, TFLite and compiled models" : `Backend \`${backend}\` reads ${FORMATS[backend]}`;
   return new InferError(`${reads}, and ${what} is ${found.join(" and ")}`, backend === undefined ? "unsupported_model" : "input_error", {
-    hint: backend === undefined ? "convert the model again with `edge-infer convert`" : "leave `backend` out, or choose the other",
+    hint: backend === undefined ? "convert the model again with `edge-infer convert`" : "leave `backend` out, or choose another",
   });
 }
 

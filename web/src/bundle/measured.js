@@ -1,7 +1,8 @@
 /** Remember the speeds that `tune` measured of a bundle in this browser, beside the models, for the next load. */
 
 /** @typedef {import("../cache/store.js").Store} Store */
-/** @typedef {{variant: string, backend: "ort" | "litert", device: "wasm" | "webgpu", threads: number}} Way A way to run a bundle, by its variant's id. */
+/** @typedef {"ort" | "litert" | "compiled"} EngineName An engine of a page. */
+/** @typedef {{variant: string, backend: EngineName, device: "wasm" | "webgpu", threads: number}} Way A way to run a bundle, by its variant's id. */
 /** @typedef {Way & {ms: number, spread: number}} Measurement The median time of a run in the worker in milliseconds, and half the distance of
  *   the quartiles over the median. */
 /** @typedef {Way & {reason: string, isWrong: boolean}} Failure A way that fails; where `isWrong`, it runs and gives other than the golden outputs. */

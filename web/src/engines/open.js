@@ -27,13 +27,14 @@ import { InferError } from "../errors.js";
  * @property {string} root The URL under which `src/` and `vendor/` lie.
  * @property {number} [threads] How many threads an operator may use.
  */
-/** @typedef {{ort: import("./ort.js").OrtEngine, litert: import("./litert.js").LiteRtEngine}} Engines */
+/** @typedef {{ort: import("./ort.js").OrtEngine, litert: import("./litert.js").LiteRtEngine, compiled: import("./compiled.js").CompiledEngine}} Engines */
 /** @typedef {Partial<EngineSettings> & Pick<import("./ort.js").EngineOptions, "onProgress" | "kept">} StartOptions */
 
 /** @type {{[name in keyof Engines]: (root: URL, options: StartOptions) => Promise<Engines[name]>}} */
 const STARTERS = {
   ort: async (root, options) => (await import("./ort.js")).startOrtEngine({ ...options, base: new URL("vendor/onnxruntime-web/", root) }),
   litert: async (root, options) => (await import("./litert.js")).startLiteRtEngine({ ...options, base: new URL("vendor/litert/", root) }),
+  compiled: async () => new (await import("./compiled.js")).CompiledEngine(),
 };
 /** The engines that have started here, or are starting. @type {Map<string, Promise<any>>} */
 const engines = new Map();
@@ -50,7 +51,7 @@ const engines = new Map();
  */
 export async function sharedEngine(name, { root = new URL(/* @vite-ignore */ "../../", import.meta.url).href, ...options } = {}) {
   if (!Object.hasOwn(STARTERS, name)) {
-    throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\``, "input_error");
+    throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\`, \`compiled\``, "input_error");
   }
   const starting = engines.get(name) ?? STARTERS[name](new URL(root, globalThis.location?.href), options);
   engines.set(name, starting);
@@ -75,9 +76,10 @@ export async function startEngine(variant, device, settings, onProgress) {
     throw new InferError(`Device \`${device}\` is not known; choose from \`auto\`, \`wasm\`, \`webgpu\``, "input_error");
   }
   const options = { ...settings, onProgress };
-  if (variant.format === "tflite") {
-    const engine = await sharedEngine("litert", options);
-    const fallbacks = device === "webgpu" ? ["webgpu: LiteRT.js runs on wasm here; WebGPU runs ONNX variants"] : [];
+  if (variant.format !== "onnx") {
+    const engine = await sharedEngine(variant.format === "tflite" ? "litert" : "compiled", options);
+    const who = variant.format === "tflite" ? "LiteRT.js runs" : "compiled models run";
+    const fallbacks = device === "webgpu" ? [`webgpu: ${who} on wasm here; WebGPU runs ONNX variants`] : [];
     for (const said of fallbacks) console.warn(`edge-infer: ${said}`);
     return opener(engine, (model) => engine.createSession(model), fallbacks);
   }

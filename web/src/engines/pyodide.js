@@ -15,6 +15,8 @@ import { sharedEngine } from "./open.js";
 export const PYODIDE_VERSION = "314.0.7";
 
 const NO_PYTHON = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
+// Where Python finds the engine of compiled models, which needs no start: so it is always there.
+const COMPILED_PLACE = "edgeInferCompiledEngine";
 // Sizes of that version's files as they are unpacked, to tell how far a download has come.
 export const FILE_BYTES = { "pyodide.asm.wasm": 9_598_218, "python_stdlib.zip": 2_545_637, "pyodide-lock.json": 0 };
 
@@ -133,7 +135,7 @@ function unwrap(answer) {
  *
  * @param {EngineSettings} settings
  * @param {string} wheel The address of edge-infer's wheel; empty to install none.
- * @param {("ort" | "litert")[]} engines Those that Python finds started.
+ * @param {import("../bundle/bundle.js").EngineName[]} engines Those that Python finds started.
  * @param {object} [options]
  * @param {OnProgress} [options.onProgress]
  * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told each line that Python prints.
@@ -145,15 +147,15 @@ function unwrap(answer) {
 export async function startPython({ root, threads }, wheel, engines, { onProgress, onOutput } = {}) {
   const image = openKept();
   const options = { root, threads, onProgress };
-  if (engines.length === 0) throw new InferError("No engine is named; choose from `ort`, `litert`", "input_error");
+  if (engines.length === 0) throw new InferError("No engine is named; choose from `ort`, `litert`, `compiled`", "input_error");
   const booting = bootPyodide(new URL("vendor/pyodide/", root), image, onProgress, onOutput);
   const [started, { pyodide, isFromImage }, package_] = await Promise.all([
     Promise.all(engines.map((name) => (name === "ort" ? startOrt(options, image, booting) : sharedEngine(name, options)))),
     booting,
     wheel ? downloadBytes(wheel, { phase: "package", onProgress, hint: "edge-infer serve" }) : null,
   ]);
-  const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine" };
-  Object.assign(globalThis, { edgeInferRoot: root, edgeInferThreads: threads });
+  const places = { ort: "edgeInferOrtEngine", litert: "edgeInferLiteRtEngine", compiled: COMPILED_PLACE };
+  Object.assign(globalThis, { edgeInferRoot: root, edgeInferThreads: threads, [COMPILED_PLACE]: await sharedEngine("compiled", options) });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
   if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
   const files = ["pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip", "onnxruntime-web/ort-wasm-simd-threaded.wasm"];

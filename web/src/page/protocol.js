@@ -40,7 +40,7 @@
  * @property {"open"} kind
  * @property {string} url
  * @property {string} [variant]
- * @property {"ort" | "litert"} [backend]
+ * @property {import("../bundle/bundle.js").EngineName} [backend]
  * @property {"auto" | "wasm" | "webgpu"} [device]
  * @property {boolean} keep
  * @property {string} [apiKey] What the server asks for.
@@ -71,7 +71,7 @@
 /** @typedef {{kind: "run", session: number, inputs: Record<string, unknown>, outputs?: string[]}} RunRequest The engine's session checks the inputs. */
 /** @typedef {{kind: "read", session: number, path: string}} ReadRequest Answered by the bytes of a file of the bundle. */
 /** @typedef {{kind: "close", session: number}} CloseRequest */
-/** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: ("ort" | "litert")[]}} PythonRequest */
+/** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: import("../bundle/bundle.js").EngineName[]}} PythonRequest */
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */

@@ -5,6 +5,7 @@
  */
 
 import { WorkerClient } from "./client.js";
+import { engineOf } from "../bundle/bundle.js";
 import { canShareMemory } from "../engines/threads.js";
 import { InferError } from "../errors.js";
 
@@ -14,7 +15,7 @@ import { InferError } from "../errors.js";
 /**
  * @typedef {object} TuneOptions
  * @property {string} [variant] The only variant to measure.
- * @property {"ort" | "litert"} [backend] The only engine to measure.
+ * @property {import("../bundle/bundle.js").EngineName} [backend] The only engine to measure.
  * @property {("wasm" | "webgpu")[]} [devices] What to run on; wasm unless given, as WebGPU's engine is another download.
  * @property {number[]} [threads] The numbers of threads to try; unless given 1, 2, 4 ... up to the processors where the page is
  *   cross-origin isolated, else 1.
@@ -61,11 +62,10 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
     /** @type {(Way & {bytes: number})[]} */
     const ways = [];
     for (const { id, format, bytes } of variants) {
-      const engine = format === "tflite" ? "litert" : "ort";
+      const engine = engineOf(format);
       for (const device of devices) {
         if (device === "webgpu" && engine !== "ort") continue;
-        // The threads are those of wasm.
-        for (const count of device === "webgpu" ? threads.slice(0, 1) : threads) ways.push({ variant: id, backend: engine, device, threads: count, bytes });
+        for (const count of takesThreads(engine, device) ? threads : threads.slice(0, 1)) ways.push({ variant: id, backend: engine, device, threads: count, bytes });
       }
     }
     const isMuch = ways.reduce((sum, { bytes }) => sum + bytes, 0) * LOADED_FACTOR > MAX_LOADED_BYTES;
@@ -124,6 +124,15 @@ export async function measureOnce(worker, url, root, { device = "auto", threads,
   }
 }
 
+/**
+ * @param {Way["backend"]} engine
+ * @param {Way["device"]} device
+ * @returns {boolean} Whether the number of threads makes a difference: the threads are those of wasm, and a compiled model has one.
+ */
+function takesThreads(engine, device) {
+  return device === "wasm" && engine !== "compiled";
+}
+
 /** @returns {number[]} */
 function usableThreads() {
   const most = canShareMemory() ? navigator.hardwareConcurrency : 1;
@@ -146,7 +155,7 @@ async function start(client, way, { url, root, apiKey, signal, onProgress }) {
   /** @type {import("./protocol.js").Opened} */
   const { session, report } = await client.request({ ...request, settings: { root, threads } }, { signal, onProgress });
   try {
-    if (report.device !== device || (device === "wasm" && report.threads !== threads)) {
+    if (report.device !== device || (takesThreads(backend, device) && report.threads !== threads)) {
       const said = report.fallbacks.at(-1) ?? `it runs on ${report.device} with ${report.threads} threads`;
       throw new InferError(said, "unsupported");
     }

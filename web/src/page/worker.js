@@ -164,8 +164,9 @@ async function withEngine({ backend, device = "auto", settings }, variant, bring
     starting.catch(() => {}); // told where it is awaited
   };
   const precisions = device === "webgpu" ? await (await import("../engines/ort-webgpu.js")).preferredPrecisions() : undefined;
+  const formats = device === "webgpu" ? ["onnx", "compiled", "tflite"] : undefined; // the GPU runs ONNX
   try {
-    const bundle = await bring({ variant, backend, precisions, onChosen });
+    const bundle = await bring({ variant, backend, formats, precisions, onChosen });
     const opener = await /** @type {Promise<Opener>} */ (/** @type {unknown} */ (starting));
     signal?.throwIfAborted();
     return { bundle, opener };

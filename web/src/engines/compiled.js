@@ -1,0 +1,283 @@
+/**
+ * Run compiled models: WebAssembly modules of `edge-infer compile`, each with its kernels, its weights and its calls.
+ *
+ * There is no engine to fetch. A model imports nothing, so it cannot reach the page; its description of inputs and
+ * outputs is checked against its memory, as `edge_infer.formats.program` does. The calls are those of `litert-session.js`.
+ */
+
+import { InferError } from "../errors.js";
+import { DTYPES, arrayOver, bytesOver, checkInputs, checkNames, checkShape, nbytesOf } from "../tensors.js";
+import { VERSION } from "../version.js";
+import { StagedBuffer } from "./staged-buffer.js";
+
+/** @typedef {import("../tensors.js").DType} DType */
+/** @typedef {import("../tensors.js").Tensor} Tensor */
+/** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
+/** @typedef {import("../tensors.js").NumberArray} NumberArray */
+/** @typedef {{name: string, dtype: DType, shape: number[], offset: number}} ProgramTensor */
+/** @typedef {{version: number, base: number, inputs: ProgramTensor[], outputs: ProgramTensor[]}} Program */
+
+/** The name of the custom section that describes a model, and the version of its fields. */
+const [SECTION, SECTION_VERSION] = ["edge_infer.program", 1];
+const NOT_COMPILED = "write it with `edge-infer compile MODEL.tflite -o FOLDER`";
+
+/** What makes sessions; there is nothing to start. */
+export class CompiledEngine {
+  name = "compiled-web";
+  version = VERSION;
+  /** A compiled model has one thread. */
+  threads = 1;
+
+  /**
+   * Load a model.
+   *
+   * @param {Uint8Array} model The bytes of a `model.wasm`.
+   * @returns {CompiledSession}
+   * @throws {InferError} `unsupported_model`: it is not a compiled model, is damaged, or this browser cannot compile it.
+   */
+  createSession(model) {
+    return new CompiledSession(model);
+  }
+}
+
+/** A loaded model. Its shapes are fixed, and a run ends before the next one starts: all calls share its memory. */
+export class CompiledSession {
+  /** @param {Uint8Array} model */
+  constructor(model) {
+    const { program, run, memory } = instantiate(model);
+    const specOf = (/** @type {ProgramTensor} */ { name, dtype, shape }) => ({ name, dtype, shape });
+    /** @type {TensorSpec[]} */
+    this.inputs = program.inputs.map(specOf);
+    /** @type {TensorSpec[]} */
+    this.outputs = program.outputs.map(specOf);
+    const [given, made] = [program.inputs, program.outputs].map((side) => side.map((tensor) => partOf(tensor, program.base, memory)));
+    /** The memory of each input and output. @type {{inputs: Uint8Array<ArrayBuffer>[], outputs: Uint8Array<ArrayBuffer>[]} | undefined} */
+    this.memory = { inputs: given, outputs: made };
+    this.start = run;
+    /** @type {CompiledCall | undefined} */
+    this.call = undefined;
+  }
+
+  /** @returns {string} The specs as JSON: one crossing for a caller in another language. */
+  describe() {
+    return JSON.stringify({ inputs: this.inputs, outputs: this.outputs });
+  }
+
+  /**
+   * Run the model once.
+   *
+   * @param {Record<string, unknown>} feeds A value for each input: a typed array, `{data, dtype, shape}`, or nested
+   *   arrays.
+   * @param {{outputs?: string[], into?: Record<string, NumberArray>}} [options] The outputs to read, all unless
+   *   given; and arrays to write outputs into.
+   * @returns {Record<string, Tensor>}
+   * @throws {InferError} `input_error` where a value does not fit, `execution_error` where the model fails.
+   */
+  run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {} } = {}) {
+    checkNames("Output", [...outputs, ...Object.keys(into)], this.outputs);
+    const values = /** @type {import("../tensors.js").Checked[]} */ (checkInputs(this.inputs, feeds));
+    this.call ??= this.bind();
+    this.inputs.forEach(({ name }, i) => this.call?.slot(name).set(/** @type {Uint8Array} */ (values[i].bytes)));
+    this.call.run();
+    return Object.fromEntries(outputs.map((name) => [name, /** @type {CompiledCall} */ (this.call).give(name, into[name])]));
+  }
+
+  /**
+   * Make a call with buffers of its own.
+   *
+   * @param {Record<string, number[]>} [shapes] The shape of each input, which is the model's.
+   * @param {string[]} [outputs] The outputs to read; all unless given.
+   * @returns {CompiledCall} To be closed by the caller.
+   */
+  bind(shapes = {}, outputs = this.outputs.map((spec) => spec.name)) {
+    checkNames("Output", outputs, this.outputs);
+    for (const spec of this.inputs) if (shapes[spec.name]) checkShape(spec, shapes[spec.name]);
+    return new CompiledCall(this, outputs);
+  }
+
+  /** Give back the model's memory. A second call does nothing. */
+  close() {
+    this.call?.close();
+    this.memory = undefined;
+  }
+}
+
+/** A run with buffers of its own; made by `CompiledSession.bind`. What `view` gives is overwritten by its next run. */
+export class CompiledCall {
+  /**
+   * @param {CompiledSession} session
+   * @param {string[]} outputs
+   */
+  constructor(session, outputs) {
+    const bufferOf = (/** @type {TensorSpec} */ { dtype, shape }) => new Uint8Array(nbytesOf(dtype, /** @type {number[]} */ (shape)));
+    this.session = session;
+    this.outputNames = outputs;
+    /** Where the results asked for are among the model's outputs. */
+    this.places = outputs.map((name) => session.outputs.findIndex((spec) => spec.name === name));
+    /** Copied to the model by each run: its memory holds other tensors after it. */
+    this.slots = session.inputs.map(bufferOf);
+    this.results = this.places.map((place) => bufferOf(session.outputs[place]));
+    /** @type {StagedBuffer | undefined} */
+    this.staged = undefined;
+    this.isClosed = false;
+  }
+
+  /**
+   * @param {string} name
+   * @returns {Uint8Array<ArrayBuffer>} The bytes of an input, to be written into before a run.
+   */
+  slot(name) {
+    const found = this.slots[this.session.inputs.findIndex((spec) => spec.name === name)];
+    if (!found || this.isClosed) {
+      throw new InferError(`Input \`${name}\` has no buffer in this call`, "input_error", { details: { input: name } });
+    }
+    return found;
+  }
+
+  /** @returns {Record<string, NumberArray>} The input buffers as typed arrays, by name. */
+  get inputs() {
+    return Object.fromEntries(this.session.inputs.map(({ name, dtype }) => [name, arrayOver(dtype, this.slot(name))]));
+  }
+
+  /**
+   * Run on what was written.
+   *
+   * @returns {undefined} Every output lies in the same buffer after every run.
+   * @throws {InferError} `execution_error` where the model fails.
+   */
+  run() {
+    const { memory, start } = this.session;
+    if (this.isClosed || !memory) throw new InferError("The call is closed", "input_error", { hint: "load the model again" });
+    this.slots.forEach((bytes, i) => memory.inputs[i].set(bytes));
+    try {
+      start();
+    } catch (cause) {
+      throw new InferError(`The compiled model failed: ${cause}`, "execution_error", { hint: "compile the model again", cause });
+    }
+    this.places.forEach((place, i) => this.results[i].set(memory.outputs[place]));
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
+   * @returns {{dtype: DType, shape: number[]}}
+   */
+  description(index) {
+    const { dtype, shape } = this.session.outputs[this.places[index]];
+    return { dtype, shape: /** @type {number[]} */ (shape) };
+  }
+
+  /** @returns {boolean} Whether the output lies in the same buffer after every run: here each does. */
+  isFixed() {
+    return true;
+  }
+
+  /**
+   * @param {number} index Of the outputs asked for.
+   * @returns {Uint8Array<ArrayBuffer>} The output's bytes: overwritten by the next run.
+   */
+  view(index) {
+    return this.results[index];
+  }
+
+  /** @returns {Record<string, Tensor>} The outputs: views, overwritten by the next run. */
+  get outputs() {
+    return Object.fromEntries(
+      this.outputNames.map((name, i) => [name, { data: arrayOver(this.description(i).dtype, this.results[i]), ...this.description(i) }]),
+    );
+  }
+
+  /**
+   * Give an output away: the next run writes into another buffer.
+   *
+   * @param {string} name
+   * @param {NumberArray | undefined} target Where to copy it instead.
+   * @returns {Tensor}
+   */
+  give(name, target) {
+    const index = this.outputNames.indexOf(name);
+    const { dtype, shape } = this.description(index);
+    const source = this.results[index];
+    if (!target) {
+      this.results[index] = new Uint8Array(source.byteLength);
+      return { data: arrayOver(dtype, source), dtype, shape: [...shape] };
+    }
+    if (target.byteLength !== source.byteLength || !DTYPES[dtype].arrays.some((array) => target instanceof array)) {
+      throw new InferError(
+        `\`into\` gives output \`${name}\` a ${target.constructor.name} of ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
+        "input_error",
+        { details: { output: name, expected: source.byteLength, got: target.byteLength } },
+      );
+    }
+    bytesOver(target).set(source);
+    return { data: target, dtype, shape };
+  }
+
+  /**
+   * Share a buffer with Python, so that a run is one crossing of the languages instead of one for each tensor. It holds
+   * the bytes of all inputs and then of all outputs, in their order and without gaps.
+   *
+   * @param {import("./staged-buffer.js").Shareable} buffer
+   */
+  stage(buffer) {
+    this.staged?.close();
+    this.staged = new StagedBuffer(buffer, this.slots, this.results);
+    this.staged.fill();
+  }
+
+  /** Run on the inputs in the shared buffer, and put the outputs there. */
+  cross() {
+    const { staged } = this;
+    if (!staged) throw new InferError("The call shares no buffer", "input_error");
+    staged.read();
+    this.run();
+    staged.write();
+  }
+
+  /** Give the buffers back. A second call does nothing. */
+  close() {
+    this.isClosed = true;
+    this.staged?.close();
+  }
+}
+
+/**
+ * @param {Uint8Array} model
+ * @returns {{program: Program, run: () => void, memory: ArrayBuffer}}
+ */
+function instantiate(model) {
+  try {
+    const module = new WebAssembly.Module(/** @type {Uint8Array<ArrayBuffer>} */ (model));
+    const [section] = WebAssembly.Module.customSections(module, SECTION);
+    if (!section) throw new TypeError(`it has no section \`${SECTION}\``);
+    /** @type {Program} */
+    const program = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(section));
+    if (program?.version !== SECTION_VERSION) throw new TypeError(`its version is ${program?.version}, expected ${SECTION_VERSION}`);
+    for (const side of [program.inputs, program.outputs]) if (!Array.isArray(side)) throw new TypeError("it lists no inputs or outputs");
+    const { run, memory } = new WebAssembly.Instance(module, {}).exports;
+    if (typeof run !== "function" || !(memory instanceof WebAssembly.Memory)) throw new TypeError("it has no `run` or no `memory`");
+    return { program, run: /** @type {() => void} */ (run), memory: /** @type {ArrayBuffer} */ (memory.buffer) };
+  } catch (cause) {
+    const said = cause instanceof Error ? cause.message : cause;
+    throw new InferError(`The file is not a compiled model that can run here: ${said}`, "unsupported_model", { hint: NOT_COMPILED, cause });
+  }
+}
+
+/**
+ * @param {ProgramTensor} tensor
+ * @param {number} base The address of the model's image.
+ * @param {ArrayBuffer} memory
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+function partOf(tensor, base, memory) {
+  const isSize = (/** @type {unknown} */ value) => Number.isSafeInteger(value) && Number(value) >= 0;
+  const { name, dtype, shape, offset } = tensor ?? {};
+  const isKnown = Object.hasOwn(DTYPES, dtype) && DTYPES[dtype].bits >= 8 && Array.isArray(shape) && shape.every(isSize);
+  const start = base + offset;
+  const end = isKnown ? start + nbytesOf(dtype, shape) : NaN;
+  if (typeof name !== "string" || !isSize(base) || !isSize(offset) || !(end <= memory.byteLength) || start % (DTYPES[dtype].bits / 8)) {
+    throw new InferError(`The file is not a compiled model that can run here: \`${name}\` lies outside of its memory`, "unsupported_model", {
+      hint: NOT_COMPILED,
+    });
+  }
+  return new Uint8Array(memory, start, end - start);
+}

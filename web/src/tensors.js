@@ -97,6 +97,28 @@ export function bytesOver(data) {
 }
 
 /**
+ * Copy an output into the caller's array.
+ *
+ * @param {string} name The output's.
+ * @param {{dtype: DType, shape: number[]}} description
+ * @param {Uint8Array} source Its bytes.
+ * @param {NumberArray} target
+ * @returns {Tensor} Over the caller's array.
+ * @throws {InferError} `input_error`: the array is of another kind or size.
+ */
+export function copyInto(name, { dtype, shape }, source, target) {
+  if (target.byteLength !== source.byteLength || !DTYPES[dtype].arrays.some((array) => target instanceof array)) {
+    throw new InferError(
+      `\`into\` gives output \`${name}\` a ${target.constructor.name} of ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
+      "input_error",
+      { details: { output: name, expected: source.byteLength, got: target.byteLength } },
+    );
+  }
+  bytesOver(target).set(source);
+  return { data: target, dtype, shape };
+}
+
+/**
  * @param {readonly (number | string)[]} shape
  * @returns {string} The shape as Python writes it: `(batch, 3, 224, 224)`.
  */

@@ -6,7 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { DTYPES, arrayOver, bytesOver, checkInputs, checkNames, checkShape, nbytesOf } from "../tensors.js";
+import { DTYPES, arrayOver, checkInputs, checkNames, checkShape, copyInto, nbytesOf } from "../tensors.js";
 import { VERSION } from "../version.js";
 import { StagedBuffer } from "./staged-buffer.js";
 
@@ -201,15 +201,7 @@ export class CompiledCall {
       this.results[index] = new Uint8Array(source.byteLength);
       return { data: arrayOver(dtype, source), dtype, shape: [...shape] };
     }
-    if (target.byteLength !== source.byteLength || !DTYPES[dtype].arrays.some((array) => target instanceof array)) {
-      throw new InferError(
-        `\`into\` gives output \`${name}\` a ${target.constructor.name} of ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
-        "input_error",
-        { details: { output: name, expected: source.byteLength, got: target.byteLength } },
-      );
-    }
-    bytesOver(target).set(source);
-    return { data: target, dtype, shape };
+    return copyInto(name, { dtype, shape }, source, target);
   }
 
   /**

@@ -7,7 +7,7 @@
  */
 
 import { InferError } from "../errors.js";
-import { DTYPES, arrayOver, bytesOver, checkInputs, checkNames, checkShape, nbytesOf } from "../tensors.js";
+import { arrayOver, checkInputs, checkNames, checkShape, copyInto, nbytesOf } from "../tensors.js";
 import { LiteRtProgram } from "./litert-heap.js";
 import { StagedBuffer } from "./staged-buffer.js";
 import { TfliteFile } from "./tflite-file.js";
@@ -347,15 +347,7 @@ export class LiteRtCall {
       this.results[index].bytes = undefined;
       return { data: arrayOver(dtype, source), dtype, shape: [...shape] };
     }
-    if (target.byteLength !== source.byteLength || !DTYPES[dtype].arrays.some((array) => target instanceof array)) {
-      throw new InferError(
-        `\`into\` gives output \`${name}\` a ${target.constructor.name} of ${target.byteLength} bytes, its shape (${shape}) takes ${source.byteLength}`,
-        "input_error",
-        { details: { output: name, expected: source.byteLength, got: target.byteLength } },
-      );
-    }
-    bytesOver(target).set(source);
-    return { data: target, dtype, shape };
+    return copyInto(name, { dtype, shape }, source, target);
   }
 
   /**

@@ -9,7 +9,11 @@ import { after } from "node:test";
  * @returns {Promise<string>} Its origin.
  */
 export async function serve(answer) {
-  const server = createServer(answer);
+  const server = createServer((request, response) => {
+    // A kept connection has a timer in `fetch`. A test that mocks timers would not let it be cleared, and it fires later.
+    response.shouldKeepAlive = false;
+    answer(request, response);
+  });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   after(() => {

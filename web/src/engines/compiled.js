@@ -45,12 +45,12 @@ export class CompiledSession {
   /** @param {Uint8Array} model */
   constructor(model) {
     const { program, run, memory } = instantiate(model);
+    const [given, made] = [program.inputs, program.outputs].map((side) => side.map((tensor) => partOf(tensor, program.base, memory)));
     const specOf = (/** @type {ProgramTensor} */ { name, dtype, shape }) => ({ name, dtype, shape });
     /** @type {TensorSpec[]} */
     this.inputs = program.inputs.map(specOf);
     /** @type {TensorSpec[]} */
     this.outputs = program.outputs.map(specOf);
-    const [given, made] = [program.inputs, program.outputs].map((side) => side.map((tensor) => partOf(tensor, program.base, memory)));
     /** The memory of each input and output. @type {{inputs: Uint8Array<ArrayBuffer>[], outputs: Uint8Array<ArrayBuffer>[]} | undefined} */
     this.memory = { inputs: given, outputs: made };
     this.start = run;

@@ -1,0 +1,118 @@
+// Compiled models: what runs, and what a file may not say. The model adds 1 to an integer.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { CompiledEngine } from "../src/engines/compiled.js";
+
+const x = { name: "x", dtype: "int32", shape: [1], offset: 0 };
+const y = { name: "y", dtype: "int32", shape: [1], offset: 16 };
+const program = { version: 1, base: 32, inputs: [x], outputs: [y] };
+// i32.store(48, i32.load(32) + 1), or `unreachable`.
+const ADDS = [0x41, 48, 0x41, 32, 0x28, 2, 0, 0x41, 1, 0x6a, 0x36, 2, 0, 0x0b];
+const TRAPS = [0x00, 0x0b];
+
+/** @param {number} kind @param {number[]} content A section shorter than 2^14 bytes. */
+const section = (kind, content) => [kind, (content.length & 127) | 128, content.length >> 7, ...content];
+const text = (/** @type {string} */ value) => [value.length, ...new TextEncoder().encode(value)];
+
+/**
+ * @param {unknown} described What the custom section says; a text as it is.
+ * @param {{code?: number[], imports?: number[], name?: string}} [more]
+ * @returns {Uint8Array}
+ */
+function model(described, { code = ADDS, imports = [], name = "edge_infer.program" } = {}) {
+  const said = typeof described === "string" ? described : JSON.stringify(described);
+  return Uint8Array.from([
+    ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
+    ...section(0, [...text(name), ...new TextEncoder().encode(said)]),
+    ...section(1, [1, 0x60, 0, 0]),
+    ...imports,
+    ...section(3, [1, 0]),
+    ...section(5, [1, 0, 1]),
+    ...section(7, [2, ...text("run"), 0, imports.length > 0 ? 1 : 0, ...text("memory"), 2, 0]),
+    ...section(10, [1, code.length + 1, 0, ...code]),
+  ]);
+}
+
+const engine = new CompiledEngine();
+
+test("a model runs, and what it gave stays when it runs again", () => {
+  const session = engine.createSession(model(program));
+
+  const first = session.run({ x: Int32Array.of(41) }).y;
+  const into = new Int32Array(1);
+  session.run({ x: [6] }, { into: { y: into } });
+
+  assert.deepEqual(session.inputs, [{ name: "x", dtype: "int32", shape: [1] }]);
+  assert.deepEqual(first, { data: Int32Array.of(42), dtype: "int32", shape: [1] });
+  assert.deepEqual(into, Int32Array.of(7));
+});
+
+test("each call has buffers of its own, and runs on what was written until it is closed", () => {
+  const session = engine.createSession(model(program));
+  const [one, other] = [session.bind(), session.bind({ x: [1] }, ["y"])];
+  one.inputs.x[0] = 1;
+  other.inputs.x[0] = 2;
+
+  one.run();
+  other.run();
+  one.run();
+
+  assert.deepEqual([one.outputs.y.data, other.outputs.y.data], [Int32Array.of(2), Int32Array.of(3)]);
+  one.close();
+  assert.throws(() => one.run(), { code: "input_error" });
+  session.close();
+  assert.throws(() => other.run(), { code: "input_error" });
+  assert.throws(() => session.run({ x: [1] }), { code: "input_error" });
+});
+
+test("a value, a shape, an output or an array that does not fit is named", () => {
+  const session = engine.createSession(model(program));
+
+  assert.throws(() => session.run({}), { code: "input_error" });
+  assert.throws(() => session.run({ x: Float32Array.of(1) }), { code: "input_error" });
+  assert.throws(() => session.run({ x: [1] }, { outputs: ["z"] }), { code: "input_error" });
+  assert.throws(() => session.run({ x: [1] }, { into: { y: new Int32Array(2) } }), { code: "input_error", message: /takes 4/ });
+  assert.throws(() => session.bind({ x: [2] }), { code: "input_error" });
+  assert.throws(() => session.bind().slot("y"), { code: "input_error" });
+});
+
+test("a model that fails while it runs says so, and the session stays", () => {
+  const session = engine.createSession(model(program, { code: TRAPS }));
+
+  for (let i = 0; i < 2; i++) assert.throws(() => session.run({ x: [1] }), { code: "execution_error", message: /compiled model failed/ });
+});
+
+test("a file that is damaged, reaches out, or lies about its memory is refused", () => {
+  const importing = section(2, [1, ...text("env"), ...text("f"), 0, 0]);
+  const change = (/** @type {object} */ more) => model({ ...program, inputs: [{ ...x, ...more }] });
+  const wrong = {
+    empty: new Uint8Array(),
+    "a page": new TextEncoder().encode("<html>"),
+    "cut short": model(program).subarray(0, -3),
+    "no section": model(program, { name: "other" }),
+    "an import": model(program, { imports: importing }),
+    "no JSON": model("{"),
+    "nothing": model("null"),
+    "a later version": model({ ...program, version: 2 }),
+    "no inputs": model({ ...program, inputs: undefined }),
+    "a negative base": model({ ...program, base: -32 }),
+    "a base of text": model({ ...program, base: "32" }),
+    "no tensor": model({ ...program, inputs: [null] }),
+    "no name": change({ name: 1 }),
+    "an unknown dtype": change({ dtype: "int5" }),
+    "a dtype of texts": change({ dtype: "string" }),
+    "a dtype that every object has": change({ dtype: "constructor" }),
+    "an offset that is far": change({ offset: 65536 }),
+    "an offset between elements": change({ offset: 2 }),
+    "a negative offset": change({ offset: -4 }),
+    "a shape that is large": change({ shape: [2 ** 53, 2 ** 53] }),
+    "a negative size": change({ shape: [-1] }),
+    "a shape of text": change({ shape: "1" }),
+    "a fraction": change({ shape: [0.5] }),
+  };
+  for (const [what, bytes] of Object.entries(wrong)) {
+    assert.throws(() => engine.createSession(bytes), { code: "unsupported_model", message: /not a compiled model that can run here/ }, what);
+  }
+});

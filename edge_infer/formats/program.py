@@ -130,7 +130,7 @@ def read_compiled(content: bytes, name: str = "the file") -> CompiledModel:
         name: What messages call it.
 
     Raises:
-        UnsupportedModel: It is no compiled model, is damaged, or is of another version.
+        UnsupportedModel: The content is not a compiled model, is damaged, or is of another version.
     """
     try:
         text, data = _parts(content)

@@ -60,11 +60,11 @@ class Library:
         self._run.restype = None
 
     def run(self, image: int, calls: Sequence[tuple[str, int]]) -> None:
-        """Run kernels one after the other; see `bind`."""
+        """Run kernels in order, once; see `bind`."""
         self.bind(image, calls)()
 
     def bind(self, image: int, calls: Sequence[tuple[str, int]]) -> Callable[[], None]:
-        """Return what runs kernels one after the other, as often as it is called.
+        """Return a function that runs kernels in order each time it is called.
 
         Nothing is checked: `formats.program.read_compiled` refuses calls that would leave the image.
 

@@ -65,7 +65,8 @@ def expected(model: Path) -> tuple[dict[str, list[float]], dict[str, list[float]
     """Inputs, and what the same file gives natively."""
     with edge_infer.load(model) as session:
         rng = np.random.default_rng(7)
-        feeds = {spec.name: rng.normal(size=spec.shape).astype(np.float32) for spec in session.inputs}  # type: ignore[arg-type]
+        shapes = {spec.name: [int(dim) for dim in spec.shape] for spec in session.inputs}
+        feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
         results = session.run(feeds)
     return {name: one.ravel().tolist() for name, one in feeds.items()}, {
         name: np.asarray(one).ravel().tolist() for name, one in results.items()

@@ -30,7 +30,7 @@ export { InferError, Session, VERSION };
  * @typedef {object} OwnOptions
  * @property {string} [variant] The id of the variant to load; chosen unless given.
  * @property {EngineName} [backend] The engine: `ort` is onnxruntime-web for ONNX variants, `litert` is LiteRT.js for TFLite
- *   ones, `compiled` runs compiled ones, which need no engine. By the variant unless given; compiled comes first, then ONNX.
+ *   ones, `compiled` is for compiled `.wasm` files, which need no engine. By the format unless given; ONNX comes before TFLite.
  * @property {"auto" | "wasm" | "webgpu"} [device] What to run on; `auto` is `wasm`. Where `webgpu` is not to be had, or
  *   fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
@@ -194,8 +194,7 @@ export async function forgetOffline() {
  * @typedef {object} PythonOptions
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`.
  * @property {EngineName[]} [engines] The engines to start before any code runs: `ort`, for ONNX, unless given;
- *   `litert` is for TFLite. `compiled` needs no start; alone it says that no engine is fetched. The first one is told by
- *   `report()`.
+ *   `litert` is for TFLite. `["compiled"]` fetches no engine: compiled models run in every case. `report()` names the first one.
  * @property {URL | string} [root] The URL under which `src/`, `vendor/` and `wheels/` lie.
  * @property {URL | string | null} [wheel] The address of edge-infer's wheel, or of the part of it that a
  *   page needs, which is taken unless given; null to install none.

@@ -17,7 +17,7 @@ const section = (kind, content) => [kind, (content.length & 127) | 128, content.
 const text = (/** @type {string} */ value) => [value.length, ...new TextEncoder().encode(value)];
 
 /**
- * @param {unknown} described What the custom section says; a text as it is.
+ * @param {unknown} described The content of the custom section: a text as it is, or a value to write as JSON.
  * @param {{code?: number[], imports?: number[], name?: string}} [more]
  * @returns {Uint8Array}
  */

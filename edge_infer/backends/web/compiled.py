@@ -1,7 +1,7 @@
 """Compiled models in a page: Python in Pyodide over `web/src/engines/compiled.js`, for files of `edge-infer compile`.
 
-There is no engine to fetch. `loadPython` leaves what runs them for Python, so that loading and running are synchronous
-without a start.
+Each model holds its own kernels, so no engine is fetched. `loadPython` always provides the module that runs them: loading
+and running a model are synchronous.
 """
 
 from __future__ import annotations

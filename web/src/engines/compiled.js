@@ -1,8 +1,8 @@
 /**
  * Run compiled models: WebAssembly modules of `edge-infer compile`, each with its kernels, its weights and its calls.
  *
- * There is no engine to fetch. A model imports nothing, so it cannot reach the page; its description of inputs and
- * outputs is checked against its memory, as `edge_infer.formats.program` does. The calls are those of `litert-session.js`.
+ * No engine is fetched. A model imports nothing, so it cannot reach the page. The places of its inputs and outputs are
+ * checked against its memory when it is loaded. The methods are those of `litert-session.js`.
  */
 
 import { InferError } from "../errors.js";
@@ -21,7 +21,7 @@ import { StagedBuffer } from "./staged-buffer.js";
 const [SECTION, SECTION_VERSION] = ["edge_infer.program", 1];
 const NOT_COMPILED = "write it with `edge-infer compile MODEL.tflite -o FOLDER`";
 
-/** What makes sessions; there is nothing to start. */
+/** Makes sessions of compiled models. It needs no start. */
 export class CompiledEngine {
   name = "compiled-web";
   version = VERSION;

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.backends.base import Availability
+from edge_infer.backends.base import Availability, Backend
 from edge_infer.backends.web.call import to_object, translated
-from edge_infer.errors import BackendUnavailable
+from edge_infer.errors import BackendUnavailable, UnsupportedError
 from edge_infer.platform import host
 
 if TYPE_CHECKING:
@@ -75,3 +75,33 @@ class PageEngine:
         if self.started() is None:
             host.suspend(self.start(), ASYNC_LOAD)
         return self.started()
+
+
+class WasmBackend(Backend):
+    """An adapter of an engine of pages that runs on wasm only."""
+
+    page_devices = ("wasm",)
+    engine: PageEngine
+
+    def availability(self) -> Availability:
+        """Say whether this Python runs in a page."""
+        return self.engine.availability()
+
+    def version(self) -> str:
+        """Return the engine's version; empty where it has not started."""
+        return self.engine.version()
+
+    async def start(self) -> None:
+        """Start the engine where nobody has; a BackendUnavailable where its files are missing."""
+        await self.engine.start()
+
+    def check_device(self, device: str) -> None:
+        """Refuse every device but `wasm`.
+
+        Raises:
+            UnsupportedError: It is another one.
+        """
+        if device != "wasm":
+            raise UnsupportedError(
+                f"Backend `{self.name}` runs on `wasm`, not on `{device}`", hint='load(..., device="wasm")'
+            )

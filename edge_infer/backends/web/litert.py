@@ -10,39 +10,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_infer.backends.base import Backend
 from edge_infer.backends.web.call import to_bytes, translated
-from edge_infer.backends.web.engine import PageEngine
+from edge_infer.backends.web.engine import PageEngine, WasmBackend
 from edge_infer.backends.web.model import HostPageModel
-from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edge_infer.backends.base import Availability
     from edge_infer.bundle.manifest import Variant
 
-_ENGINE = PageEngine("litert-web", "litert", "edgeInferLiteRtEngine")
 
-
-class LiteRTWebBackend(Backend):
+class LiteRTWebBackend(WasmBackend):
     """The adapter of LiteRT.js's wasm builds."""
 
     name = "litert-web"
     formats = ("tflite",)
-    page_devices = ("wasm",)
-
-    def availability(self) -> Availability:
-        """Say whether this Python runs in a page."""
-        return _ENGINE.availability()
-
-    def version(self) -> str:
-        """Return the version of LiteRT.js; empty where it has not started."""
-        return _ENGINE.version()
-
-    async def start(self) -> None:
-        """Start the engine where nobody has; a BackendUnavailable where its files are missing."""
-        await _ENGINE.start()
+    engine = PageEngine("litert-web", "litert", "edgeInferLiteRtEngine")
 
     def prepare(
         self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
@@ -52,10 +36,7 @@ class LiteRTWebBackend(Backend):
         Raises:
             UnsupportedError: The engine has not started, and this place cannot wait for it.
         """
-        if device != "wasm":
-            raise UnsupportedError(
-                f"Backend `litert-web` runs on `wasm`, not on `{device}`", hint='load(..., device="wasm")'
-            )
+        self.check_device(device)
         if options:
             raise InputError(f"litert-web takes no options, `{variant.id}` has {list(options)}", variant=variant.id)
         return self.open(model if isinstance(model, bytes) else Path(model).read_bytes())
@@ -67,7 +48,7 @@ class LiteRTWebBackend(Backend):
             UnsupportedModel: The engine cannot load it.
             UnsupportedError: The engine has not started, and this place cannot wait for it.
         """
-        engine = _ENGINE.ready()
+        engine = self.engine.ready()
         with translated:
             return LiteRTWebModel(engine.createSession(to_bytes(model)), int(engine.threads), ("LiteRT",))
 

@@ -22,6 +22,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "compat": ("page",),
     "errors.py": _EVERYWHERE,
     "formats": _EVERYWHERE,
+    "generation": (),
     "kernels": (),
     "parity": _EVERYWHERE,
     "platform": _EVERYWHERE,
@@ -33,6 +34,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "tasks": _EVERYWHERE,
     "tensors": _EVERYWHERE,
     "tools": (),
+    "vectors": (),
     "verify": (),
 }
 

@@ -143,10 +143,10 @@ def test_no_file_is_in_a_circle_of_imports() -> None:
     assert sorted(waiting) == [], "each of these files is in a circle of imports, or between two"
 
 
-def test_the_house_has_at_most_fifteen_rooms() -> None:
+def test_the_house_has_at_most_nineteen_rooms() -> None:
     rooms = [name for name in ROOMS if (PACKAGE / name).is_dir() or name not in ("__init__.py", "__main__.py")]
 
-    assert len([name for name in rooms if name not in ("errors.py", "rooms.py", "py.typed")]) <= 15
+    assert len([name for name in rooms if name not in ("errors.py", "rooms.py", "py.typed")]) <= 19
 
 
 #: Modules and names of `os` and `socket` that some systems lack.

@@ -1,0 +1,1 @@
+"""Embeddings and top-k search: one index for Python and the page."""

@@ -45,7 +45,7 @@ def draw_a_one(page: Page) -> None:
 
 @pytest.mark.parametrize("mode", ["javascript", "python"])
 def test_a_drawing_is_recognised(open_page: Callable[..., BrowserPage], server: str, mode: str) -> None:
-    page = open_page(f"{server}/?mode={mode}")
+    page = open_page(f"{server}/demo/?mode={mode}")
     page.do(lambda page: page.wait_for_selector(_READY))
 
     page.do(draw_a_one)
@@ -70,7 +70,7 @@ def test_a_drawing_is_recognised_under_a_path(
         thread = Thread(target=outer.run, args=([listening],))
         thread.start()
         try:
-            page = open_page(f"{url_of(listening)}/ml/?mode={mode}")
+            page = open_page(f"{url_of(listening)}/ml/demo/?mode={mode}")
             page.do(lambda page: page.wait_for_selector(_READY))
             page.do(draw_a_one)
             page.do(lambda page: recognised(page, 1))
@@ -82,7 +82,7 @@ def test_a_drawing_is_recognised_under_a_path(
 
 
 def test_both_modes_recognise_every_sample_alike(open_page: Callable[..., BrowserPage], server: str) -> None:
-    page = open_page(f"{server}/", reduced_motion="reduce")
+    page = open_page(f"{server}/demo/", reduced_motion="reduce")
     seen: dict[str, list[str]] = {}
     for mode in ("javascript", "python"):
         page.do(lambda page, mode=mode: page.click(f"label[for=mode-{mode}]"))  # type: ignore[misc]
@@ -126,7 +126,7 @@ def test_javascript_prepares_a_drawing_as_python_does(open_page: Callable[..., B
 
 def test_a_server_without_the_model_says_what_to_type(open_page: Callable[..., BrowserPage]) -> None:
     with ServerThread(create_app({}, find_web_root())) as bare:
-        page = open_page(f"{bare.url}/")
+        page = open_page(f"{bare.url}/demo/")
         said = page.do(lambda page: page.wait_for_selector("#error").inner_text())  # type: ignore[union-attr]
 
     assert "no model called digits" in said
@@ -135,7 +135,7 @@ def test_a_server_without_the_model_says_what_to_type(open_page: Callable[..., B
 
 
 def test_a_page_without_isolation_notes_it_and_works(open_page: Callable[..., BrowserPage], plain_server: str) -> None:
-    page = open_page(f"{plain_server}/")
+    page = open_page(f"{plain_server}/demo/")
     page.do(lambda page: page.wait_for_selector(_READY))
 
     assert page.do(lambda page: page.is_visible("#note"))
@@ -143,7 +143,7 @@ def test_a_page_without_isolation_notes_it_and_works(open_page: Callable[..., Br
 
 
 def test_the_page_is_used_by_keyboard_alone(open_page: Callable[..., BrowserPage], server: str) -> None:
-    page = open_page(f"{server}/", reduced_motion="reduce")
+    page = open_page(f"{server}/demo/", reduced_motion="reduce")
     page.do(lambda page: page.wait_for_selector(_READY))
 
     page.do(lambda page: page.focus("#samples button:nth-child(8)"))

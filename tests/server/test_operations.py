@@ -450,7 +450,7 @@ def test_under_a_path_what_is_named_is_there(tmp_path: Path, web_root: Path, is_
         assert f"curl {client.base_url}/ml/v2/models/tiny/infer " in client.get("/ml/docs").text
         (place,) = client.get("/ml/openapi.json").json()["servers"]
         assert client.get(f"{place['url']}/v2").json()["name"] == "edge-infer"
-        for path in ("/ml/", "/ml/demo/", "/ml/demo/index.html", "/ml/dashboard"):
+        for path in ("/ml/", "/ml/studio/", "/ml/studio/index.html", "/ml/demo/index.html", "/ml/dashboard"):
             page = client.get(path)
             base = re.search(r'<base href="(.*?)">', page.text)
             folder = urljoin(path, base[1] if base else "")

@@ -1,6 +1,6 @@
 /** The demo page: draw a digit, and see what the model takes it for. */
 
-import { Pad } from "./pad.js";
+import { Pad } from "../studio/pad.js";
 import { LoadProgress, megabytes } from "./progress.js";
 import { runnerOf } from "./runners.js";
 

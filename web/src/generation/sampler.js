@@ -1,10 +1,11 @@
 /**
- * The choice of the next token: penalties, selection and draw, with the same bits as `edge_infer.generation.sampler`.
+ * The choice of the next token: penalties, selection and draw, with the same bits as `edge_infer.generation.sampler`, whose
+ * rules these are.
  *
- * Logits are float32, all arithmetic is float64, and sums run in order. Tokens are ordered by falling logit, then by id.
- * The first `topK` are kept, then those at least `minP` times as likely as the best, then the first whose running sum
- * reaches `topP` of the sum; one uniform number chooses among them. Temperature 0 takes the first. A token that the
- * grammar refuses gets the logit minus infinity, and another is drawn.
+ * Logits are float32, all arithmetic is float64, and sums run in order. Penalties are rounded to float32 each time. Tokens
+ * are ordered by falling logit, then by id. The first `topK` are kept, weights below `minP` are left out, and so is what
+ * follows the first whose running sum reaches `topP` of the sum. One uniform number chooses among the rest. Temperature 0
+ * takes the first. A token that the grammar refuses gets the logit minus infinity, and another is drawn.
  */
 
 import { InferError } from "../errors.js";
@@ -99,18 +100,15 @@ export class Sampler {
   /** @param {Row} row */
   #penalize(row) {
     const { repetitionPenalty, frequencyPenalty, presencePenalty, logitBias } = this.#options;
-    const touched = new Set(logitBias.keys());
-    const repeats = repetitionPenalty !== 1;
-    if (repeats) for (const token of this.#seen) touched.add(token);
-    if (repeats || frequencyPenalty || presencePenalty) for (const token of this.#times.keys()) touched.add(token);
-    if (touched.size === 0) return;
     const logits = row.logits();
-    for (const token of touched) {
-      let logit = logits[token] + (logitBias.get(token) ?? 0);
-      const times = this.#times.get(token) ?? 0;
-      if (repeats && (times || this.#seen.has(token))) logit = logit > 0 ? logit / repetitionPenalty : logit * repetitionPenalty;
-      if (times) logit = logit - (frequencyPenalty * times + presencePenalty);
-      logits[token] = logit;
+    for (const [token, bias] of logitBias) logits[token] += bias;
+    if (repetitionPenalty !== 1) {
+      for (const token of new Set([...this.#seen, ...this.#times.keys()])) {
+        logits[token] = logits[token] > 0 ? logits[token] / repetitionPenalty : logits[token] * repetitionPenalty;
+      }
+    }
+    if (frequencyPenalty || presencePenalty) {
+      for (const [token, times] of this.#times) logits[token] -= frequencyPenalty * times + presencePenalty;
     }
   }
 
@@ -129,22 +127,21 @@ export class Sampler {
     }
     if (grammar.accepts(token)) return token;
     const logits = row.logits();
-    const allowed = [...grammar.allowed()].filter((one) => one < logits.length).map((one) => [one, logits[one]]);
+    const ranked = [...grammar.allowed()].filter((one) => one < logits.length).map((one) => [one, logits[one]]);
     logits.fill(-Infinity);
-    for (const [one, logit] of allowed) logits[one] = logit;
+    for (const [one, logit] of ranked) logits[one] = logit;
     return this.#draw(row);
   }
 
   /** @param {Row} row @returns {number} */
   #draw(row) {
     const { temperature, topK } = this.#options;
-    if (temperature === 0) return finite(row.top(1))[0][0];
+    if (temperature === 0) return allowed(row.top(1))[0][0];
     const uniform = this.#random.uniform();
     const kept = Math.min(topK || this.#size, this.#size);
     for (let count = Math.min(kept, topK || FIRST_SELECTION); ; count = Math.min(count * 4, kept)) {
-      const best = finite(row.top(count));
-      // Where forbidden tokens were left out, none is left that may come.
-      const found = decide(best, best.length < count ? 0 : kept - count, uniform, this.#options);
+      const best = allowed(row.top(count));
+      const found = decide(best, kept - best.length, uniform, this.#options);
       if (found !== null) return found;
     }
   }
@@ -162,40 +159,26 @@ export class Sampler {
  */
 export function decide(best, left, uniform, { temperature, minP, topP }) {
   const highest = best[0][1];
+  if (best[best.length - 1][1] === -Infinity) [best, left] = [best.filter(([, logit]) => logit > -Infinity), 0];
   /** @type {number[]} */
   const sums = [];
-  let [total, weight] = [0, 0];
+  let [total, weight, kept] = [0, 0, 0];
   for (const [, logit] of best) {
     weight = exp((logit - highest) / temperature);
-    if (weight < minP) {
-      left = 0;
-      break;
-    }
     total = total + weight;
     sums.push(total);
+    if (weight >= minP) kept += 1;
   }
-  const drawn = uniform * mass(sums, total, topP);
-  const low = placeOf(sums, (sum) => sum > drawn);
-  if (left === 0) {
-    const last = topP >= 1 ? sums.length - 1 : Math.min(placeOf(sums, (sum) => sum >= topP * total), sums.length - 1);
-    return best[Math.min(low, last)][0];
-  }
+  const known = sums.length;
+  const endOfKept = left && kept === known ? known : kept - 1;
   // A little above the bound, for the rounding of a sum of so many numbers.
-  const most = total + left * weight * 1.000001;
-  const reached = uniform * mass(sums, most, topP);
-  const high = placeOf(sums, (sum) => sum > reached);
-  return low === high && high < sums.length ? best[low][0] : null;
-}
-
-/**
- * @param {number[]} sums
- * @param {number} total The whole sum.
- * @param {number} topP
- * @returns {number} The sum of what `topP` keeps; beyond the known sums, the whole one.
- */
-function mass(sums, total, topP) {
-  if (topP >= 1) return total;
-  return sums[placeOf(sums, (sum) => sum >= topP * total)] ?? total;
+  const most = left ? (total + left * weight) * (1 + 1e-9) : total;
+  const [low, high] = [total, most].map((whole) => {
+    const end = Math.min(topP < 1 ? placeOf(sums, (sum) => sum >= topP * whole) : known, endOfKept);
+    const drawn = uniform * (end < known ? sums[end] : whole);
+    return Math.min(placeOf(sums, (sum) => sum > drawn), end);
+  });
+  return low === high && high < known ? best[low][0] : null;
 }
 
 /**
@@ -215,12 +198,10 @@ function placeOf(sums, isReached) {
 
 /**
  * @param {Ranked[]} best
- * @returns {Ranked[]} Those that are not forbidden.
- * @throws {InferError} `execution_error`: all are.
+ * @returns {Ranked[]} The best tokens.
+ * @throws {InferError} `execution_error`: all tokens are forbidden.
  */
-function finite(best) {
-  if (best.length === 0 || !(best[0][1] > -Infinity)) {
-    throw new InferError("no token may come next: all of them are forbidden", "execution_error", { hint: "check `logitBias` and `responseFormat`" });
-  }
-  return best[best.length - 1][1] === -Infinity ? best.filter(([, logit]) => logit > -Infinity) : best;
+function allowed(best) {
+  if (best.length > 0 && best[0][1] > -Infinity) return best;
+  throw new InferError("no token may come next: all of them are forbidden", "execution_error", { hint: "check `logitBias` and `responseFormat`" });
 }

@@ -9,6 +9,7 @@ import { floatText } from "./json-numbers.js";
  * @typedef {object} RenderOptions
  * @property {readonly Record<string, any>[] | null} [tools] Functions that the model may call, as JSON Schema describes them.
  * @property {boolean} [addGenerationPrompt] Whether the prompt ends where the answer begins; true unless given.
+ * @property {Record<string, any>} [values] More that the template reads, such as `{enable_thinking: false}`.
  * @property {Date} [now] The time that a template may ask for.
  */
 
@@ -70,11 +71,12 @@ export class ChatTemplate {
    * @returns {string} The prompt.
    * @throws {InferError} `input_error`: the template refuses the conversation. `bundle_error`: it is wrong, or takes too long.
    */
-  render(messages, { tools = null, addGenerationPrompt = true, now = new Date() } = {}) {
+  render(messages, { tools = null, addGenerationPrompt = true, values = {}, now = new Date() } = {}) {
     const environment = new this.#jinja.Environment();
     const floats = new Floats(this.#jinja);
     const names = { true: true, false: false, none: null, True: true, False: false, None: null, ...this.#specialTokens };
     for (const [name, value] of Object.entries({ ...names, documents: null, add_generation_prompt: addGenerationPrompt })) environment.set(name, value);
+    for (const [name, value] of Object.entries(values)) environment.setVariable(name, floats.valueOf(value));
     environment.setVariable("messages", floats.valueOf([...messages]));
     environment.setVariable("tools", floats.valueOf(tools));
     environment.set("range", range);
@@ -157,6 +159,10 @@ function limited({ Environment, Interpreter }, environment) {
   let [steps, characters] = [MAX_STEPS, MAX_CHARACTERS];
   const end = performance.now() + MAX_MS;
   class Limited extends Interpreter {
+    constructor() {
+      super(environment);
+    }
+
     /**
      * The package strips white space whatever a template asks for; Python strips the characters that are given.
      *
@@ -193,7 +199,7 @@ function limited({ Environment, Interpreter }, environment) {
       return found;
     }
   }
-  return new Limited(environment);
+  return new Limited();
 }
 
 /** @param {number} start @param {number} [stop] @param {number} [step] @returns {number[]} Python's `range`, of limited length. */

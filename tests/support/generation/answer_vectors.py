@@ -2,7 +2,7 @@
 
     python -m tests.support.generation.answer_vectors
 
-The decoder is `FakeDecoder` with 300 tokens and 512 positions, whose logits are a hash of all tokens before. Each
+The decoder is `FakeDecoder` with 300 tokens and 160 positions, whose logits are a hash of all tokens before. Each
 model's cases run one after the other on one generator, so that the cache of one serves the next.
 """
 
@@ -19,7 +19,7 @@ from edge_infer.tasks.text.tokenizer import Tokenizer
 from tests.support.generation.fake_decoder import FakeDecoder
 
 PATH = Path(__file__).with_suffix(".json")
-VOCAB_SIZE, CONTEXT = 300, 512
+VOCAB_SIZE, CONTEXT = 300, 160
 TEMPLATE = (
     "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}"
     "<{{ message.role }}>{{ message.content | trim }}{{ eos_token }}{% endfor %}"
@@ -32,7 +32,7 @@ _CASES: list[dict[str, Any]] = [
     {"prompt": "Hello wörld, you", "options": {"seed": 7, "max_tokens": 40, "temperature": 1.2, "top_k": 0}},
     {"prompt": "a", "options": {"seed": 1, "stop": ["e", "no", "  "], "max_tokens": 200}},
     {"prompt": "日本", "options": {"seed": 2, "max_tokens": 12, "logprobs": 2, "repetition_penalty": 1.2}},
-    {"prompt": "x" * 300, "options": {"seed": 3, "max_tokens": 5, "frequency_penalty": 0.5, "presence_penalty": 1}},
+    {"prompt": "x" * 150, "options": {"seed": 3, "max_tokens": 5, "frequency_penalty": 0.5, "presence_penalty": 1}},
     {"prompt": "long", "options": {"seed": 4, "max_tokens": 5000, "min_p": 0, "logit_bias": {"1": -100, "2": -100}}},
     {"messages": _TALK, "options": {"seed": 5, "max_tokens": 30}},
     {"messages": [*_TALK, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": [
@@ -115,6 +115,7 @@ def models() -> list[dict[str, Any]]:
             stream = generator.stream(asked, **case["options"], **({"tools": tools} if tools else {}))
             pieces = list(stream)
             answer = stream.completion
+            logprobs = answer.logprobs and [[*one[:3], [list(top) for top in one.top]] for one in answer.logprobs]
             made.append(
                 {
                     **case,
@@ -123,8 +124,7 @@ def models() -> list[dict[str, Any]]:
                     "tokens": list(answer.tokens),
                     "finish_reason": answer.finish_reason,
                     "usage": list(answer.usage),
-                    "logprobs": answer.logprobs
-                    and [[*one[:3], [list(top) for top in one.top]] for one in answer.logprobs],
+                    "logprobs": logprobs,
                     "pieces": len(pieces),
                 }
             )

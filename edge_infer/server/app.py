@@ -294,10 +294,11 @@ def create_app(
             context.parsers.close()
             engine.close()
 
+    models = ModelRoutes(engine.repository, assets)
     routes = Starlette(
         routes=[
-            *PageRoutes(web_root, assets).routes(),
-            *ModelRoutes(engine.repository, assets).routes(),
+            *PageRoutes(web_root, assets, models.first_task).routes(),
+            *models.routes(),
             *PackageRoutes(assets, web_root).routes(),
             *InferenceRoutes(engine, endpoint, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),

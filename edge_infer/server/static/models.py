@@ -63,6 +63,14 @@ class ModelRoutes:
         assets, model = self._assets, self._repository.get
         return await assets.answer(request, lambda: open_file_of(model(name), path, assets.open))
 
+    def first_task(self) -> str | None:
+        """Return what the first model is for; None where its bundle does not say, or is broken."""
+        names = self._repository.names()
+        try:
+            return self._repository.get(names[0]).bundle().manifest.task if names else None
+        except EdgeInferError:
+            return None
+
     def _entry(self, name: str, root: str, *, tolerant: bool) -> dict[str, Any]:
         """Describe a model by its highest version, reading manifests; its URL is under the path `root`."""
         try:
@@ -75,7 +83,7 @@ class ModelRoutes:
 
 
 def _described(bundle: Bundle) -> dict[str, Any]:
-    """Give the version and revision of a bundle, and its variants with their sizes in bytes."""
+    """Give the version, revision and task of a bundle, and its variants with their sizes in bytes."""
     manifest = bundle.manifest
     variants = [
         {
@@ -87,7 +95,7 @@ def _described(bundle: Bundle) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
-    return {"version": manifest.version, "revision": bundle.revision, "variants": variants}
+    return {"version": manifest.version, "revision": bundle.revision, "task": manifest.task, "variants": variants}
 
 
 def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asset]) -> Asset:

@@ -15,6 +15,8 @@ from edge_infer.server.ingestion.model_paths import route_path
 from edge_infer.server.static.assets import Asset, Assets, safe_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
 _FOLDERS = ("src", "demo", "vendor")
@@ -53,11 +55,13 @@ class PageRoutes:
     Args:
         root: The folder that has `src`, `demo` and `vendor`, or None where they are not installed.
         assets: Answers for files.
+        first_task: Tells what the first model is for, which decides on the page at the root.
     """
 
-    def __init__(self, root: Path | None, assets: Assets) -> None:
+    def __init__(self, root: Path | None, assets: Assets, first_task: Callable[[], str | None] = lambda: None) -> None:
         self._root = root
         self._assets = assets
+        self._first_task = first_task
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -70,10 +74,10 @@ class PageRoutes:
         ]
 
     async def index(self, request: Request) -> Response:
-        """Send the demo page; its links are to files beside it, which is told where its address is another."""
+        """Send the demo page, or the chat for a model that generates text; its links are to files in `demo/`."""
 
         def open_page() -> Asset:
-            page = self._open("demo", "index.html")
+            page = self._open("demo", "chat.html" if self._first_task() == "text-generation" else "index.html")
             if route_path(request.scope) == "/demo/":
                 return page
             with page.file:

@@ -17,6 +17,10 @@ import { widgetOf } from "./widgets/registry.js";
  * @returns {Promise<{parts: HTMLElement[], start: () => void, leave: () => void}>}
  */
 export async function modelPage(model, query) {
+  if (model.task === "text-generation") {
+    const { parts, start, leave } = (await import("./chat.js")).chat(model);
+    return { parts: [head(model), ...parts], start, leave };
+  }
   const state = new State(model, wayOfQuery(model, query));
   const widget = await widgetOf(model, state);
   const parts = [head(model), choices(state), bench(state, widget), costs(state), proof(state), specs(model), code(state)];

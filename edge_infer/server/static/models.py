@@ -87,8 +87,7 @@ def _described(bundle: Bundle) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
-    task = {"task": manifest.task} if manifest.task else {}
-    return {"version": manifest.version, "revision": bundle.revision, **task, "variants": variants}
+    return {"version": manifest.version, "revision": bundle.revision, "task": manifest.task, "variants": variants}
 
 
 def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asset]) -> Asset:

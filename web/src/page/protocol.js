@@ -81,14 +81,16 @@
 /** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
  *   | SurveyRequest | TimeRequest | RememberRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
-/** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
+/** @typedef {import("../generation/requests.js").GenerationRequest} GenerationRequest */
+/** @typedef {(SessionRequest | PythonRequests | GenerationRequest | AbortRequest) & {id: number}} Request */
 
 /** @typedef {{results: Record<string, Tensor>, placed?: import("../engines/open.js").Placement}} Ran The answer to `run`; where the session now runs on something else, on what. */
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */
 /** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */
 /** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */
 /** @typedef {{kind: "output", stream: "stdout" | "stderr", text: string}} OutputReply What Python printed. */
-/** @typedef {ResultReply | ErrorReply | ProgressReply | OutputReply} Reply */
+/** @typedef {{kind: "piece", id: number, piece: import("../generation/text-model.js").Piece}} PieceReply A part of a generated answer. */
+/** @typedef {ResultReply | ErrorReply | ProgressReply | PieceReply | OutputReply} Reply */
 
 /**
  * @typedef {object} Opened The answer to `open`.

@@ -42,7 +42,7 @@ import edge_infer
 with open("model.wasm", "wb") as file:
     file.write(bytes(content))
 session = edge_infer.load("model.wasm", arrays="tensor")
-shapes = {spec.name: spec.shape for spec in session.inputs}
+shapes = {spec.name: (1, *spec.shape[1:]) for spec in session.inputs}
 feeds = {name: edge_infer.Tensor.from_list(values, "float32").reshape(shapes[name]) for name, values in given.items()}
 runs = [session.run(feeds) for _ in range(3)]
 report = session.report()
@@ -65,7 +65,7 @@ def expected(model: Path) -> tuple[dict[str, list[float]], dict[str, list[float]
     """Inputs, and what the same file gives natively."""
     with edge_infer.load(model) as session:
         rng = np.random.default_rng(7)
-        shapes = {spec.name: [int(dim) for dim in spec.shape] for spec in session.inputs}
+        shapes = {spec.name: [int(dim) for dim in (1, *spec.shape[1:])] for spec in session.inputs}
         feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
         results = session.run(feeds)
     return {name: one.ravel().tolist() for name, one in feeds.items()}, {

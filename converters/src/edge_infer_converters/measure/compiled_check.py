@@ -64,16 +64,7 @@ def check(compiled: Compiled, content: bytes) -> str:
     Raises:
         AccuracyError: They differ.
     """
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    resolvers = {"litert": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
-    resolver = resolvers[compiled.program.rounding]
-    engine: Any = Interpreter(
-        model_content=tflite.mended(content), num_threads=1, experimental_op_resolver_type=resolver
-    )
-    for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
-        engine.resize_tensor_input(detail["index"], list(tensor.shape))
-    engine.allocate_tensors()
+    engine = _engine(compiled, content, 1)
     rng = np.random.default_rng(_SEED)
     for _ in range(_RUNS):
         feeds = {}
@@ -88,6 +79,54 @@ def check(compiled: Compiled, content: bytes) -> str:
         for detail, tensor in zip(engine.get_output_details(), compiled.program.outputs, strict=True):
             _compare(tensor.name, engine.get_tensor(detail["index"]), results[tensor.name])
     return f"equal to LiteRT on {_RUNS} random inputs"
+
+
+def has_separate_samples(compiled: Compiled, content: bytes) -> bool:
+    """Tell whether a batch of two gives what each of its samples gives alone.
+
+    Args:
+        compiled: A model whose batch is free.
+        content: The TFLite file.
+
+    Returns:
+        Also True where nothing can be compared, as this CPU has no kernels.
+    """
+    rng = np.random.default_rng(_SEED)
+    program = compiled.program
+    feeds = {one.name: _drawn(rng, (2, *one.shape[1:]), np.dtype(one.dtype)) for one in program.inputs}
+    try:
+        engine = _engine(compiled, content, 2)
+        for detail, tensor in zip(engine.get_input_details(), program.inputs, strict=True):
+            engine.set_tensor(detail["index"], feeds[tensor.name])
+        engine.invoke()
+        rows = [run(compiled, {name: value[i : i + 1] for name, value in feeds.items()}) for i in range(2)]
+        for detail, tensor in zip(engine.get_output_details(), program.outputs, strict=True):
+            wanted = engine.get_tensor(detail["index"])
+            if wanted.shape != (2, *tensor.shape[1:]):
+                return False
+            _compare(tensor.name, wanted, np.concatenate([row[tensor.name] for row in rows]))
+    except BackendUnavailable:
+        return True
+    except (AccuracyError, RuntimeError, ValueError):  # LiteRT raises these where it cannot take two samples
+        return False
+    return True
+
+
+def _engine(compiled: Compiled, content: bytes, batch: int) -> Any:
+    """Load a file into LiteRT as the model is compiled, with so many samples where its batch is free."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolvers = {"litert": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
+    engine: Any = Interpreter(
+        model_content=tflite.mended(content),
+        num_threads=1,
+        experimental_op_resolver_type=resolvers[compiled.program.rounding],
+    )
+    for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
+        shape = [batch, *tensor.shape[1:]] if compiled.program.is_row else list(tensor.shape)
+        engine.resize_tensor_input(detail["index"], shape)
+    engine.allocate_tensors()
+    return engine
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -17,9 +17,11 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.cli import cli
 from edge_infer.errors import BackendUnavailable, InputError
 from edge_infer.kernels import library
+from edge_infer_converters.compilation import compile_file
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.tflite import reading
+from tests.support import stateful_tflite
 from tests.support.converters import small_models
 
 if TYPE_CHECKING:
@@ -137,3 +139,15 @@ def test_info_shows_the_program(files: tuple[Path, Path]) -> None:
 
     wrong = CliRunner().invoke(cli, ["info", str(files[0]), "--program"])
     assert "is not a compiled model" in str(wrong.exception)
+
+
+def test_variables_start_over_in_each_run_and_stay_in_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "sum.wasm").write_bytes(compile_file(stateful_tflite.in_resource(), "sum").model.wasm)
+    with edge_infer.load(tmp_path / "sum.wasm") as session:
+        assert session.has_hidden_state
+        with session.stream() as stream, session.stream() as other, session.prepare() as call:
+            forms = (session.run, call, stream.step)
+            found = [[float(form({"x": [value]})["y"][0]) for value in (1.0, 2.0, 2.0)] for form in forms]
+            assert float(other.step({"x": [5.0]})["y"][0]) == 15
+
+    assert found == [[11, 12, 12], [11, 12, 12], [11, 13, 15]]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer_converters.measure.compiled_check import check, has_separate_samples
 from edge_infer_converters.writers.compiled import writer
+from edge_infer_converters.writers.compiled.variables import initial_values
 from edge_infer_converters.writers.compiled.worth import targets_of
 from edge_infer_converters.writers.encode import Encoded, with_batch_of_one
 from edge_infer_converters.writers.tflite import reading
@@ -45,8 +46,10 @@ def compile_file(
         ConversionError: It is too large.
         AccuracyError: The result differs from LiteRT.
     """
-    graph = reading.read(content, name).graph
-    made = writer.write(graph, rounding, arena_max)
+    graph = reading.read(content, name, with_variables=True).graph
+    has_variables = any(operator.code == "CALL_ONCE" for operator in graph.operators)
+    initial = initial_values(content, name) if has_variables else None
+    made = writer.write(graph, rounding, arena_max, initial=initial)
     if made.program.is_row and not has_separate_samples(made, content):
         made = writer.write(graph, rounding, arena_max, fixes_batch=True)
     return Compilation(made, check(made, content))

@@ -17,6 +17,7 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.formats import safetensors
+from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer.tasks import vectors
 from edge_infer_converters import support
@@ -263,7 +264,8 @@ class _Run:
         if any(support.PAGE in lack.where for lack in found.lacks):
             self._reporter.warn("The page's engine cannot run this model", "--target pi")
         for plan in self._plans:
-            is_made_of_graph = plan.format != "onnx" and self.model.own_file(plan.id) is None
+            own_id = f"tflite/{plan.precision}" if plan.format == "compiled" else plan.id
+            is_made_of_graph = plan.format != "onnx" and self.model.own_file(own_id) is None
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
 
@@ -353,7 +355,7 @@ class _Run:
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
-                state=[State()] if self.model.format == "tflite" and hidden_state(encoded.data) else pairs,
+                state=[State()] if self._is_stateful(plan, encoded) else pairs,
             )
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
@@ -434,6 +436,14 @@ class _Run:
         check_size(graph.graph)
         source = replace(plan, format="tflite", targets=("any",))
         return encode_tflite(source, graph, specs, ranges)
+
+    def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
+        """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""
+        if self.model.format != "tflite":
+            return False
+        if plan.format == "compiled":
+            return bool(read_compiled(encoded.data, plan.id).program.state)
+        return hidden_state(encoded.data) != ""
 
     @property
     def _is_compiled_asked_for(self) -> bool:

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
-from edge_infer.formats.program import ALIGNMENT, Program, ProgramTensor
+from edge_infer.formats.program import ALIGNMENT, Program, ProgramState, ProgramTensor
 from edge_infer.kernels.declarations import ABI, KERNELS
 from edge_infer.kernels.library import wasm_bytes
 from edge_infer_converters.writers.compiled import arena
@@ -16,7 +16,9 @@ from edge_infer_converters.writers.compiled.lowering import lower
 from edge_infer_converters.writers.compiled.windows import multiply_accumulates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
 
     from edge_infer_converters.writers.compiled.calls import Call, Value
     from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
@@ -70,7 +72,12 @@ class Compiled(NamedTuple):
 
 
 def write(
-    graph: Graph, rounding: str = "litert", arena_max: int | None = None, *, fixes_batch: bool = False
+    graph: Graph,
+    rounding: str = "litert",
+    arena_max: int | None = None,
+    *,
+    fixes_batch: bool = False,
+    initial: Mapping[str, np.ndarray] | None = None,
 ) -> Compiled:
     """Compile a graph.
 
@@ -81,6 +88,7 @@ def write(
             kernels do.
         arena_max: The most bytes that its tensors may take, or None.
         fixes_batch: Whether a free batch becomes 1 in any case: the samples of a batch depend on one another.
+        initial: The first values of its variables, by name; see `variables.initial_values`.
 
     Raises:
         UnsupportedOperator: No kernel computes some operators; all of them are named.
@@ -88,8 +96,9 @@ def write(
         ConversionError: It is too large, or its tensors take more than `arena_max`.
     """
     check_size(graph)
-    calls, inputs, outputs = lower(graph, rounding)
-    values = _values(calls.calls, (*inputs, *outputs))
+    calls, inputs, outputs = lower(graph, rounding, initial)
+    kept = [value for variable in calls.variables.values() for value in variable if value is not None]
+    values = _values(calls.calls, (*inputs, *outputs, *kept))
     plan = arena.place([one for one in values if one.data is None], ALIGNMENT)
     if arena_max is not None and plan.nbytes > arena_max:
         raise _too_large(calls.calls, values, plan.nbytes, arena_max)
@@ -121,7 +130,13 @@ def write(
         tuple(_end(one, places[id(value.root)]) for one, value in zip(graph.outputs, outputs, strict=True)),
         tuple(listed),
         abi=ABI,
-        is_row=not fixes_batch and all(one.signature[:1] == (-1,) for one in (*graph.inputs, *graph.outputs)),
+        state=tuple(
+            ProgramState(places[id(value)], value.nbytes, -1 if first is None else places[id(first)])
+            for value, first in calls.variables.values()
+        ),
+        is_row=not kept
+        and not fixes_batch
+        and all(one.signature[:1] == (-1,) for one in (*graph.inputs, *graph.outputs)),
     )
     if program.image_bytes >= MAX_IMAGE_BYTES:
         raise ConversionError(

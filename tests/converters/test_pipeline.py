@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.lowering import Node
     from tests.support.model_files import WriteModel
 
-MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
+MLP_VARIANTS = [
+    *("onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"),
+    *("compiled/fp32", "compiled/int8"),
+]
 
 
-def test_a_model_becomes_a_bundle_of_six_variants(write_model: WriteModel, tmp_path: Path) -> None:
+def test_a_model_becomes_a_bundle_of_eight_variants(write_model: WriteModel, tmp_path: Path) -> None:
     data = mlp_data(tmp_path / "data.npz")
 
     result = convert(write_model(zoo.mlp(), "mlp.onnx"), tmp_path / "mlp.bundle", calibration=data, evaluation=data)
@@ -167,7 +170,9 @@ def test_an_operator_that_tflite_lacks_leaves_that_format_out(write_model: Write
 
     assert [one.variant.id for one in result.variants] == ["onnx/fp32", "onnx/fp16", "onnx/int8"]
     reason = "TFLite is not written for Einsum: `same`"
-    assert result.not_made == dict.fromkeys(("tflite/fp32", "tflite/fp16", "tflite/int8"), reason)
+    assert result.not_made == dict.fromkeys(
+        ("tflite/fp32", "tflite/fp16", "tflite/int8", "compiled/fp32", "compiled/int8"), reason
+    )
     assert told.warnings.count(f"tflite/fp32 is left out: {reason}") == 1
     assert not any(reason in text for text in told.warnings if not text.startswith("tflite/fp32")), "it is said once"
     assert not (tmp_path / "m.bundle/tflite").exists()
@@ -188,10 +193,12 @@ def test_a_variant_that_is_not_good_enough_is_left_out(write_model: WriteModel, 
         reporter=told,
     )
 
-    assert [one.variant.id for one in result.variants if not one.is_kept] == ["onnx/int8", "tflite/int8"]
+    assert [one.variant.id for one in result.variants if not one.is_kept] == [
+        *("onnx/int8", "tflite/int8", "compiled/int8")
+    ]
     assert any(text.startswith("onnx/int8 is left out: SQNR") for text in told.warnings)
     kept = [variant.id for variant in Bundle.open(tmp_path / "m.bundle").manifest.variants]
-    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32", "tflite/fp16"]
+    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32", "tflite/fp16", "compiled/fp32"]
     assert not (tmp_path / "m.bundle/onnx/model_int8.onnx").exists()
 
 
@@ -208,7 +215,7 @@ def test_keep_all_keeps_it(write_model: WriteModel, tmp_path: Path) -> None:
         recipe=Recipe(keep_all=True),
     )
 
-    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 6
+    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 8
 
 
 def test_no_good_variant_is_an_error_and_writes_nothing(write_model: WriteModel, tmp_path: Path) -> None:
@@ -231,8 +238,8 @@ def test_no_good_variant_is_an_error_and_writes_nothing(write_model: WriteModel,
 def test_a_model_with_two_inputs_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
     result = convert(write_model(zoo.add(), "add.onnx"), tmp_path / "add.bundle")
 
-    assert [one.variant.id for one in result.variants] == ["onnx/fp32", "tflite/fp32"]
-    assert set(result.not_made) == {"onnx/fp16", "onnx/int8", "tflite/fp16", "tflite/int8"}
+    assert [one.variant.id for one in result.variants] == ["onnx/fp32", "tflite/fp32", "compiled/fp32"]
+    assert set(result.not_made) == {"onnx/fp16", "onnx/int8", "tflite/fp16", "tflite/int8", "compiled/int8"}
 
 
 def test_an_integer_model_is_converted(write_model: WriteModel, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_the_server_answers_like_the_page(open_page: Callable[..., BrowserPage],
 
     page.do(lambda page: page.click("label:has(input[value=server])"))
     page.do(lambda page: page.wait_for_selector("text=The server answers"))
-    page.do(lambda page: page.wait_for_selector("text=First answer"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.cost')?.textContent.endsWith('Fetched–')"))
 
     assert page.do(lambda page: text_of(page, ".bars")) == here
     assert page.console == []

@@ -2,7 +2,7 @@
 
 import { code } from "./code.js";
 import { costs } from "./costs.js";
-import { facts, h, milliseconds, pick, progress, say, section, table, trouble } from "./parts.js";
+import { bytes, facts, h, milliseconds, pick, progress, say, section, table, trouble } from "./parts.js";
 import { proof } from "./proof.js";
 import { State } from "./state.js";
 import { deviceOptions, ENGINES, engineOptions, threadOptions, variantOptions, wayOfQuery } from "./ways.js";
@@ -79,7 +79,7 @@ function bench(state, widget) {
   const [news, figures] = [h("", { role: "status" }, bar), h("")];
   /** @type {number[]} */
   let times = [];
-  let firstMs = 0;
+  let [firstMs, fetched] = [0, 0];
   state.on({
     progress: (loaded, total, step) => {
       bar.set(loaded, total, loaded === total ? "Starting the engine" : step);
@@ -89,8 +89,9 @@ function bench(state, widget) {
       times = [];
       figures.replaceChildren();
     },
-    ready: () => {
+    ready: ({ report }) => {
       news.replaceChildren();
+      fetched = report?.bytesFetched ?? 0;
       widget.ready?.();
     },
     answered: (answer, ms, isFirst) => {
@@ -99,9 +100,9 @@ function bench(state, widget) {
       if (isFirst) firstMs = state.startMs + ms;
       else times.push(ms);
       figures.replaceChildren(facts([
-        [state.way.engine === "server" ? "First answer" : "Start and first answer", milliseconds(firstMs)],
+        ["Start and first answer", milliseconds(firstMs)],
         ["Time per answer (median)", times.length ? milliseconds(median(times)) : "–"],
-        ["Answers", String(times.length + 1)],
+        ["Fetched", state.way.engine === "server" ? "–" : fetched ? bytes(fetched) : "from cache"],
       ]));
     },
     failed: (error) => news.replaceChildren(trouble(error, h("button", { onclick: () => state.choose({}) }, "Try again"))),

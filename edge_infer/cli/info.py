@@ -51,7 +51,7 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
             inputs, outputs = session.inputs, session.outputs
     contents = None
     if source.endswith(".onnx") and Path(source).is_file():
-        contents = read_contents(Path(source).read_bytes())  # the engine or the bundle has refused what is no model
+        contents = read_contents(Path(source).read_bytes())  # the engine or the bundle has refused other files
     quality = _quality(source)
     rows: list[dict[str, Any]] = []
     for variant in manifest.variants:

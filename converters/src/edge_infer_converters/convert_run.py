@@ -310,7 +310,7 @@ class _Run:
             self._reporter.talk(step("Found", "state:", f"{named}; stream() feeds it back"))
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
-            self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+            self._reporter.talk(step("Kept", "unchanged:", f"the weights are {self.model.precision} already"))
         judges = (data, self._judge(outputs, metric), self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
         for plan in sorted(self._plans, key=lambda plan: plan.format == "onnx"):

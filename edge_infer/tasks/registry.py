@@ -5,14 +5,15 @@ Rooms above this one add their tasks by `register`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.errors import InputError, UnsupportedError, did_you_mean, listed
 from edge_infer.tasks import several_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Literal
+    from typing import Literal
 
     from edge_infer.tasks.place import Place
 
@@ -62,7 +63,9 @@ OWN = (
     ),
     Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance),
 )
-_TASKS = {task.name: task for task in OWN}
+# Tasks of rooms above this one that make pipelines of their own: the module with `open_pipeline`, by its name.
+_OPENERS = {"text-generation": "edge_infer.generation.pipeline"}
+_TASKS = {task.name: task for task in (*OWN, *(Task(name, "text") for name in _OPENERS))}
 
 
 def register(task: Task) -> None:
@@ -81,6 +84,19 @@ def get_task(name: str) -> Task:
         hint = did_you_mean(name, known) or f"choose from {listed(known)}"
         raise InputError(f"there is no task `{name}`", hint=hint, allowed=known)
     return _TASKS[name]
+
+
+def opener(task: str) -> Callable[..., Any]:
+    """Return what opens the pipelines of a task whose models no session runs.
+
+    Raises:
+        UnsupportedError: The task's room is not in this archive.
+    """
+    try:
+        found: Callable[..., Any] = import_module(_OPENERS[task]).open_pipeline
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"{task} is not in this archive of edge-infer", hint="pip install edge-infer") from error
+    return found
 
 
 def task_names() -> list[str]:

@@ -72,7 +72,9 @@ class ServeOptions:
     max_in_flight: int = _option(256, "The most requests of one WebSocket that wait or run; more are not read.", 1)
     max_streams: int = _option(1024, "The most WebSockets at once.", 0)
     variant: str = _option("", "The variant to run, such as onnx/fp32; default: the one chosen for here.", metavar="ID")
-    fast_variant: str = _option("", "The variant, such as onnx/int8, to run while requests pile up.", metavar="ID")
+    fast_variant: str = _option(
+        "", "The variant, such as onnx/int8, to run while requests pile up; auto chooses it.", metavar="ID"
+    )
     lazy: bool = _option(False, "Load a model when it is first asked for, not at the start.")
     refuse_nan: bool = _option(False, "An answer with a NaN in it is an error, 500.")
     tls_cert: Path | None = _option(None, "A PEM file with the certificate's chain.")

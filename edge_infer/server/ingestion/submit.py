@@ -57,6 +57,9 @@ def submit(
         rows, key = rows or 1, _ONE_BY_ONE
     if run is not None:
         rows, key = 1, None
+    quality = asked.quality or head.quality
+    if quality and key is not None and model.fast is not None:  # a batch runs on one variant
+        key = (key, quality)
     timeout_s = asked.timeout_s or head.timeout_s
     size = model.answer_size
     expected = size.before(asked.inputs, asked.outputs)
@@ -76,6 +79,7 @@ def submit(
         is_gone=is_gone,
         tenant=call.tenant,
         run=run,
+        quality=quality,
     )
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer

@@ -8,7 +8,7 @@ import edge_infer
 from edge_infer.server.protocol.head import OCTETS
 from edge_infer.server.protocol.reports import KINDS, METHODS, RESULTS, Report
 from edge_infer.server.responses import JSON
-from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY, QUALITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -199,10 +199,12 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
 
 _WHOLE = {"type": "integer", "minimum": 0}
 _PRIORITY = {**_WHOLE, "maximum": LOWEST_PRIORITY}
+_QUALITY = {"enum": list(QUALITIES)}
 _NAME = {"type": "string", "maxLength": 128}
 _HEADERS = (
     _header("X-Priority", "1 is the most urgent; the body's own counts before it", _PRIORITY),
     _header("X-Timeout-Ms", "Milliseconds; the body's own counts before it", _WHOLE),
+    _header("X-Quality", "Which variant, where a model has a fast one; the body's own counts before it", _QUALITY),
     _header("X-Request-Id", "Comes back in the answer", _NAME),
     _header("traceparent", "The W3C trace context, which comes back in the answer", _NAME),
     _header("Inference-Header-Content-Length", "The bytes of JSON in front of binary tensors", _WHOLE),
@@ -216,6 +218,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 _PARAMETERS = {
     "priority": {**_PRIORITY, "description": "1 is the most urgent"},
     "timeout": {**_WHOLE, "description": "Microseconds"},
+    "quality": {**_QUALITY, "description": "Which variant, where the model has a fast one"},
     "binary_data_output": {"type": "boolean"},
 }
 _STEPS = {

@@ -24,7 +24,7 @@ MAX_MANIFEST_BYTES = 16 * 2**20
 #: Files above this size carry the sha256 of each part of this size, so that a download can be resumed and checked.
 PART_SIZE = 2**20
 
-FORMATS = ("onnx", "tflite")
+FORMATS = ("onnx", "tflite", "decoder")
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
 _RESERVED = ("chain",)
@@ -86,7 +86,7 @@ class Variant:
 
     Args:
         id: Unique in the bundle, format first: `onnx/int8`.
-        format: `onnx` or `tflite`.
+        format: `onnx` or `tflite`, which `load` runs, or `decoder`, which `generate` runs.
         precision: What the weights are stored in.
         file: The path of the model file.
         external: The paths of files that the model file refers to by name (ONNX external data).
@@ -171,11 +171,12 @@ class Manifest:
         examples: The path of the golden inputs and outputs (see `edge_infer.formats.safetensors`), or None.
         task: What the model is for, such as `image-classification`; None where nobody says.
         pipeline: The steps before and after the model, as JSON (see `edge_infer.tasks.definition`), or None.
+        generate: What the generation of text needs beside the weights, as JSON (docs/concepts/bundle.md), or None.
     """
 
     __slots__ = (
-        *("examples", "files", "inputs", "labels", "name", "outputs", "pipeline"),
-        *("task", "variants", "version"),
+        *("examples", "files", "generate", "inputs", "labels", "name", "outputs"),
+        *("pipeline", "task", "variants", "version"),
     )
 
     def __init__(
@@ -191,6 +192,7 @@ class Manifest:
         examples: str | None = None,
         task: str | None = None,
         pipeline: Mapping[str, Any] | None = None,
+        generate: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -202,6 +204,7 @@ class Manifest:
         self.examples = examples
         self.task = task
         self.pipeline = None if pipeline is None else dict(pipeline)
+        self.generate = None if generate is None else dict(generate)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
@@ -234,6 +237,8 @@ class Manifest:
             document["task"] = self.task
         if self.pipeline is not None:
             document["pipeline"] = self.pipeline
+        if self.generate is not None:
+            document["generate"] = self.generate
         return document
 
     def to_bytes(self) -> bytes:
@@ -309,7 +314,18 @@ def _parse(document: Any) -> Manifest:
         examples=_named_file(document, "examples", "manifest", files, optional=True),
         task=_text(document, "task", "manifest") if "task" in document else None,
         pipeline=_object(document["pipeline"], "manifest: `pipeline`") if "pipeline" in document else None,
+        generate=_parse_generate(document["generate"], files) if "generate" in document else None,
     )
+
+
+def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:
+    """Check the kind and the files; the rest is checked by what generates."""
+    where = "generate"
+    entry = _object(entry, "manifest: `generate`")
+    _text(entry, "kind", where)
+    for field in ("tokenizer", "chat_template", "vectors"):
+        _named_file(entry, field, where, files, optional=True)
+    return entry
 
 
 def _parse_file(entry: Any, where: str) -> FileEntry:

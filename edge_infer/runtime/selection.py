@@ -309,6 +309,12 @@ def _no_choice(
     manifest: Manifest, device: str, backend: str | None, variants: list[Variant], reasons: dict[str, Availability]
 ) -> BackendUnavailable:
     formats = sorted({variant.format for variant in variants})
+    if formats == ["decoder"]:
+        return BackendUnavailable(
+            f"`{manifest.name}` generates text: its variants are decoders, which no session runs",
+            hint=f"edge_infer.generate(...) in place of edge_infer.load(...); edge-infer chat {manifest.name}.bundle",
+            formats=formats,
+        )
     kind = device.partition(":")[0]
     for engine in map(get_backend, reasons):
         if (fault := engine.why_not(kind)) is not None:

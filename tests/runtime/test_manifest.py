@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from edge_infer import Manifest, ManifestError
+from edge_infer import BackendUnavailable, Manifest, ManifestError
 from edge_infer.bundle.manifest import MAX_MANIFEST_BYTES, PART_SIZE
+from edge_infer.runtime.selection import choices
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/manifest.schema.json").read_text("utf-8"))
 DIGEST = "ab" * 32
@@ -60,6 +61,72 @@ def test_the_schema_accepts_what_the_parser_accepts() -> None:
     jsonschema.validate(document(), SCHEMA)
 
 
+def of_decoder() -> dict[str, Any]:
+    """Return the manifest of a bundle that generates text."""
+    files = ["chat_template.jinja", "decoder/model_int4.safetensors", "generation_vectors.json", "tokenizer.json"]
+    return {
+        "schema_version": "1.0",
+        "name": "tiny",
+        "version": "1",
+        "inputs": [{"name": "input_ids", "dtype": "int32", "shape": ["tokens"]}],
+        "outputs": [{"name": "logits", "dtype": "float32", "shape": [300]}],
+        "variants": [
+            {
+                "id": "decoder/int4",
+                "format": "decoder",
+                "precision": "int4",
+                "file": "decoder/model_int4.safetensors",
+                "targets": ["any"],
+            }
+        ],
+        "files": [{"path": path, "size": 1, "sha256": DIGEST} for path in files],
+        "task": "text-generation",
+        "generate": {
+            "kind": "decoder/1",
+            "architecture": "llama",
+            "context": 64,
+            "vocab_size": 300,
+            "tokenizer": "tokenizer.json",
+            "chat_template": "chat_template.jinja",
+            "bos": 1,
+            "eos": [2],
+            "add_bos": False,
+            "special_tokens": {"eos_token": "</s>"},
+            "defaults": {"temperature": 0.7},
+            "vectors": "generation_vectors.json",
+        },
+    }
+
+
+def test_a_manifest_says_how_text_is_generated() -> None:
+    assert parse(of_decoder()).to_json() == of_decoder()
+    jsonschema.validate(of_decoder(), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("kind", None, "`kind` is nothing, expected text"),
+        ("tokenizer", "other.json", "which is not in `files`"),
+        ("chat_template", 3, "`chat_template` is a number"),
+        ("vectors", "../vectors.json", "which is not in `files`"),
+    ],
+)
+def test_a_generation_that_lies_is_refused(field: str, value: Any, message: str) -> None:
+    changed = of_decoder()
+    changed["generate"][field] = value
+
+    with pytest.raises(ManifestError, match=message):
+        parse(changed)
+
+
+def test_no_session_runs_a_decoder() -> None:
+    with pytest.raises(BackendUnavailable, match="`tiny` generates text") as caught:
+        next(choices(parse(of_decoder())))
+
+    assert "edge_infer.generate(...)" in caught.value.hint
+
+
 def test_unknown_fields_and_minor_versions_are_ignored() -> None:
     changed = document() | {"schema_version": "1.7", "colour": "green"}
 
@@ -105,6 +172,7 @@ LIES = [
     ("variants.0.state", [{"kind": "warm"}], "choose from `hidden`"),
     ("variants.0.state", [{"kind": "pair", "out": "h"}], "`in` is nothing, expected text"),
     ("pipeline", [], "a list, expected an object"),
+    ("generate", "decoder", "text, expected an object"),
     ("task", 3, "`task` is a number, expected text"),
     ("chain", [], "reserved for a later version"),
     ("inputs.0.dtype", "complex64", "choose from `float32`"),

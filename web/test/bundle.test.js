@@ -41,6 +41,9 @@ test("a manifest that lies is refused, with the field named", () => {
     ["a later version", manifest({ schema_version: "2.0" }), /reads 1\.x/],
     ["a reserved field", manifest({ chain: [] }), /`chain`, which is reserved/],
     ["a reserved field of a variant", manifest({ variants: [{ ...variant, generate: {} }] }), /`generate`, which is reserved/],
+    ["a generation that is no object", manifest({ generate: "decoder" }), /no object/],
+    ["a generation of no kind", manifest({ generate: {} }), /without a `kind`/],
+    ["a tokenizer that is not there", manifest({ generate: { kind: "decoder/1", tokenizer: "tokenizer.json" } }), /tokenizer `tokenizer.json`/],
     ["state of no known kind", manifest({ variants: [{ ...variant, state: [{ kind: "pair", out: "h" }] }] }), /state has no kind/],
     ["no variant", manifest({ variants: [] }), /no variant/],
     ["one id twice", manifest({ variants: [variant, variant] }), /a variant twice/],
@@ -76,6 +79,9 @@ test("a page takes int8 first, of those made for it", () => {
   assert.equal(chosen([tflite], /** @type {any} */ (undefined)), "tflite/int8", "where there is no other");
   const other = { ...fp32, format: "mlmodel" };
   assert.throws(() => chosen([other], /** @type {any} */ (undefined)), { code: "unsupported_model" });
+  const decoder = { ...fp32, id: "decoder/int4", format: "decoder", precision: "int4" };
+  assert.equal(chosen([decoder, fp32], /** @type {any} */ (undefined)), "onnx/fp32", "decoders are passed over");
+  assert.throws(() => chosen([decoder], /** @type {any} */ (undefined)), { code: "unsupported_model", message: /is a decoder/ });
   assert.throws(() => chosen([fp32], "onnx/int4"), { code: "input_error" });
 });
 

@@ -36,6 +36,7 @@ import { PART_BYTES, transfer } from "../fetch/transfer.js";
  * @property {string} [examples]
  * @property {string} [task] What the model is for, such as `image-classification`.
  * @property {Record<string, any>} [pipeline] The steps before and after the model; `tasks/definition.js` reads them.
+ * @property {Record<string, any>} [generate] What the generation of text needs beside the weights; `generation/` reads it.
  */
 /**
  * @typedef {object} FetchedBundle
@@ -308,8 +309,24 @@ export function parseManifest(bytes) {
       throw wrong(`has a variant \`${variant?.id}\` whose file \`${variant?.file}\` it does not list`);
     }
   }
+  checkGenerate(manifest.generate, paths);
   if (new Set(variants.map((/** @type {Variant} */ { id }) => id)).size < variants.length) throw wrong("names a variant twice");
   return manifest;
+}
+
+/**
+ * Check the kind and the files of `generate`; the rest is checked by what generates.
+ *
+ * @param {any} generate
+ * @param {Set<string>} paths
+ */
+function checkGenerate(generate, paths) {
+  if (generate === undefined) return;
+  if (generate === null || typeof generate !== "object" || Array.isArray(generate)) throw wrong("has a `generate` that is no object");
+  if (typeof generate.kind !== "string" || generate.kind === "") throw wrong("has a `generate` without a `kind`");
+  for (const field of ["tokenizer", "chat_template", "vectors"]) {
+    if (field in generate && !paths.has(generate[field])) throw wrong(`has a \`generate\` whose ${field} \`${generate[field]}\` it does not list`);
+  }
 }
 
 /** @param {FileEntry[]} files */
@@ -395,6 +412,11 @@ export function engineOf(format) {
  * @param {string[]} found
  */
 function unreadable(what, backend, found) {
+  if (found.every((format) => format === "decoder")) {
+    return new InferError(`A session does not run what generates text, and ${what} is a decoder`, "unsupported_model", {
+      hint: 'import { generate } from "edge-infer"; const generator = await generate(url)',
+    });
+  }
   const reads = backend === undefined ? "A page runs ONNX, TFLite and compiled models" : `Backend \`${backend}\` reads ${FORMATS[backend]}`;
   return new InferError(`${reads}, and ${what} is ${found.join(" and ")}`, backend === undefined ? "unsupported_model" : "input_error", {
     hint: backend === undefined ? "convert the model again with `edge-infer convert`" : "leave `backend` out, or choose another",

@@ -54,6 +54,9 @@ class Grammar(Protocol):
     def allowed(self) -> Iterable[int]:
         """Return all tokens that may come next."""
 
+    def advance(self, token: int) -> bool:
+        """Take the token that came next, and tell whether nothing may follow it."""
+
 
 class Choice(NamedTuple):
     """A token that was chosen.

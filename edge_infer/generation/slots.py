@@ -214,17 +214,10 @@ class Slots:
             self._waiting.remove(job)
         self._free(job)
 
-    def stop(self, job: Job) -> None:
-        """End a job whose text is complete, as at a stop string."""
-        if job.finish_reason is None:
-            self.cancel(job)
-            job.finish_reason = "stop"
-
     def step(self) -> list[Event]:
-        """Compute the next tokens, and return what came of it; an error of one job does not end the others.
+        """Compute the next tokens, and return what came of it.
 
-        Raises:
-            ExecutionError: The decoder itself failed; then all running jobs have ended.
+        An error of one job does not end the others; where the decoder itself fails, all running jobs end.
         """
         self._steps += 1
         self._admit()
@@ -259,8 +252,10 @@ class Slots:
             return []
         try:
             self._decoder.run(tokens, slots, positions, wanted)
-        except BaseException as error:
-            self._fail(active, error)
+        except EdgeInferError as error:
+            return self._fail(active, error)
+        except BaseException:
+            self._fail(active, ExecutionError("the generation was interrupted"))
             raise
         return [self._advance(job, Row(self._decoder, index)) for index, job in enumerate(jobs)]
 
@@ -279,6 +274,10 @@ class Slots:
             self._free(job)
             return Event(job, None, "stop")
         job.tokens.append(choice.token)
+        if job.grammar is not None and job.grammar.advance(choice.token):
+            job.finish_reason = "stop"
+            self._free(job)
+            return Event(job, choice, "stop")
         # The new token needs a row of its own before another can follow.
         is_full = len(job.prompt) + len(job.tokens) > self._decoder.context
         if is_full or len(job.tokens) >= job.options.max_tokens:
@@ -292,12 +291,16 @@ class Slots:
             job.slot.last_used = self._steps
             job.slot = None
 
-    def _fail(self, active: list[Slot], error: BaseException) -> None:
+    def _fail(self, active: list[Slot], error: EdgeInferError) -> list[Event]:
+        events = []
         for slot in active:
-            if slot.job is not None:
-                slot.job.finish_reason = "error" if isinstance(error, EdgeInferError) else "cancelled"
-                self._free(slot.job)
+            job = slot.job
+            if job is not None:
+                job.finish_reason = "error"
+                self._free(job)
+                events.append(Event(job, None, "error", error))
             slot.tokens = []
+        return events
 
     def _admit(self) -> None:
         """Give free slots to jobs that wait."""
@@ -340,8 +343,3 @@ def _common(first: Sequence[int], second: Sequence[int], limit: int) -> int:
             break
         count += 1
     return count
-
-
-def failed(event: Event) -> EdgeInferError:
-    """Return the error of an event that has one."""
-    return event.error or ExecutionError("the generation failed")

@@ -64,19 +64,18 @@ class Vocabulary:
 
     def _bytes_of(self, token: int) -> bytes:
         written = self.tokenizer.id_to_token(token)
-        if written is None or self.is_special(token):
+        if written is None:
             return b""
         decode = self.tokenizer.decode
+        if len(written) == 6 and written.startswith("<0x") and decode([token], skip_special_tokens=False) != written:
+            return bytes([int(written[3:5], 16)])
+        if self.is_special(token):
+            return b""
         if self._is_byte_level:
             data = bytes(BYTES[character] for character in written if character in BYTES)
             # An added token is written as it is, and may hold characters of the alphabet.
-            return (
-                data
-                if len(data) == len(written) and decode([token]) == data.decode("utf-8", "replace")
-                else (written.encode())
-            )
-        if len(written) == 6 and written.startswith("<0x") and decode([token]) != written:
-            return bytes([int(written[3:5], 16)])
+            is_bytes = len(data) == len(written) and decode([token]) == data.decode("utf-8", "replace")
+            return data if is_bytes else written.encode()
         if self._anchor is not None:
             anchor, text = self._anchor
             both = decode([anchor, token])

@@ -143,6 +143,9 @@ def test_after_many_refusals_the_allowed_tokens_are_looked_for() -> None:
         def allowed(self) -> list[int]:
             return [499]
 
+        def advance(self, token: int) -> bool:
+            return token < 0
+
     assert made.choose(Values([-float(i) for i in range(500)]), Only()).token == 499
 
 

@@ -26,7 +26,8 @@ MISTRAL = """{{ bos_token }}{% for message in messages %}
 {% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] | trim + ' [/INST]' }}
 {%- else %}{% generation %}{{ message.content ~ eos_token }}{% endgeneration %}{% endif %}
 {% endfor %}"""
-TOOLS = """{%- if tools %}{% for tool in tools %}{{ tool | tojson }}{% if not loop.last %}, {% endif %}{% endfor %}{% endif %}
+TOOLS = """{%- if tools %}
+{%- for tool in tools %}{{ tool | tojson }}{% if not loop.last %}, {% endif %}{% endfor %}{% endif %}
 {%- set ns = namespace(count=0) %}
 {%- for message in messages[::-1] %}
 {%- set ns.count = ns.count + 1 %}
@@ -74,14 +75,14 @@ def test_one_rendering_leaves_nothing_to_the_next() -> None:
     assert [made.render([]) for _ in range(5)] == ["x"] * 5
 
 
+_SIXTY = "{% set ns = namespace(x='ab') %}{% for i in range(60) %}"
 EVIL = {
     "nested loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
     "a long text": "{{ 'a' * 10000000000 }}",
     "a long list": "{{ [1] * 1000000000 }}",
-    "doubling": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "doubling by joins": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "doubling by blocks": "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}"
-    "{% set ns.x = y %}{% endfor %}",
+    "doubling": _SIXTY + "{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "doubling by joins": _SIXTY + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "doubling by blocks": _SIXTY + "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}{% endfor %}",
     "doubling by macros": "{% macro m0(x) %}{{ x }}{{ x }}{% endmacro %}"
     + "".join(f"{{% macro m{i}(x) %}}{{{{ m{i - 1}(x) }}}}{{{{ m{i - 1}(x) }}}}{{% endmacro %}}" for i in range(1, 40))
     + "{{ m39('ab') }}",

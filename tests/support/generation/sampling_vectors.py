@@ -35,7 +35,7 @@ _SETTINGS: tuple[dict[str, Any], ...] = (
     {"temperature": 0, "repetition_penalty": 1.7},
     {"temperature": 1.1, "presence_penalty": -1.5, "logit_bias": {"3": 4.25, "0": -100, "7": 0.1}},
 )
-_SHAPES = ((8, 6.0, 0.0), (97, 9.0, 0.5), (1000, 12.0, 0.0), (2500, 25.0, 0.0))
+_SHAPES = ((8, 6.0, 0.0), (97, 9.0, 0.5), (300, 12.0, 0.0), (700, 25.0, 0.0))
 
 
 class Row:
@@ -68,6 +68,9 @@ class Refusing:
 
     def allowed(self) -> list[int]:
         return [token for token in range(self._size) if self.accepts(token)]
+
+    def advance(self, token: int) -> bool:
+        return token < 0
 
 
 def draws(case: dict[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from starlette.requests import ClientDisconnect
 from edge_infer.server.errors import ClientLeft, problem_parts, status_of
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
-from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.protocol.steps import Plan, parse_plan
@@ -72,11 +71,7 @@ class EventEndpoint:
         head.check_media_type()
         parsers = self._context.parsers
         most = parsers.most(head, self._max_body_bytes)
-        call.check_room(head.content_length)
-        body = await read_body(receive, head.content_length, most, call.grow)
-        if head.content_encoding:
-            body = await unpacked(body, head.content_encoding, most)
-            call.grow(len(body))
+        body = await call.body(receive, most)
         head.check_body(body)
         if len(body) >= LARGE_BYTES:
             return await parsers.parse_large_plan(model, body)

@@ -83,7 +83,7 @@ def submit(
     )
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer
-        _answer_in_time(model, request, request.deadline - perf_counter())
+        answer_in_time(model, request, request.deadline - perf_counter())
 
 
 def _counted(
@@ -104,7 +104,7 @@ def _counted(
     return counted
 
 
-def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
+def answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
     """Answer in time though the model is busy, and let others have the place in the queue."""
     finish = request.finish
 

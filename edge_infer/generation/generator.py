@@ -151,11 +151,12 @@ def generate(
     chosen = _variant(made.manifest, variant)
     longest = context if context is not None else min(definition.context, DEFAULT_CONTEXT)
     workers = 1 if threads is None else threads
-    for name, value, most in (
+    numbers: tuple[tuple[str, object, int], ...] = (
         ("slots", slots, 4096),
         ("context", longest, definition.context),
         ("threads", workers, 1024),
-    ):
+    )
+    for name, value, most in numbers:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
     tokenizer = Tokenizer.from_bytes(made.read(definition.tokenizer))

@@ -30,6 +30,7 @@ class Vocabulary:
         self._is_byte_level = self._writes_bytes()
         self._anchor = self._an_anchor()
         self._known: dict[int, bytes] = {}
+        self._ordered: list[tuple[bytes, int]] = []
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none for a special token and for an id that the tokenizer lacks."""
@@ -37,6 +38,12 @@ class Vocabulary:
         if found is None:
             found = self._known[token] = self._bytes_of(token)
         return found
+
+    def ordered(self) -> list[tuple[bytes, int]]:
+        """Return the bytes and the id of all tokens that are text, in the order of their bytes."""
+        if not self._ordered:
+            self._ordered = sorted((data, token) for token in range(self.size) if (data := self.bytes_of(token)))
+        return self._ordered
 
     def is_special(self, token: int) -> bool:
         """Tell whether a token is a mark such as `</s>`, which is not text."""

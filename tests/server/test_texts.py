@@ -497,3 +497,18 @@ def test_metrics_count_tokens_and_slots(tmp_path: Path, decoders: list[HeldDecod
     assert found[f"edge_infer_token_seconds_count{labels}"] == "8.0"
     assert found[f"edge_infer_requests_total{labels}"] == "2.0"
     assert decoders[0].slots == 2
+
+
+def test_an_answer_can_be_bound_to_json(server: ServerThread) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "size": {"enum": [1, 2]}},
+        "required": ["ok", "size"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+    asked = {"messages": USER, "max_tokens": 200, "seed": 1, "n": 2, "response_format": wanted}
+    for choice in json.loads(post(server, CHAT, asked).body)["choices"]:
+        found = json.loads(choice["message"]["content"])
+        assert set(found) == {"ok", "size"}
+        assert choice["finish_reason"] == "stop"

@@ -174,6 +174,7 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
 def limits_of(options: ServeOptions) -> Limits:
     """Return the limits of an application with these options."""
     from edge_infer.server.app import Limits
+    from edge_infer.server.execution.text_model import TextLimits
     from edge_infer.server.http.limits import DoorLimits
     from edge_infer.server.scheduling.batcher import BatchLimits
 
@@ -202,6 +203,7 @@ def limits_of(options: ServeOptions) -> Limits:
             read_timeout_s=options.read_timeout_s,
         ),
         is_lazy=options.lazy,
+        text=TextLimits(options.slots, options.context),
     )
 
 

@@ -72,8 +72,14 @@ class ServeOptions:
     max_answer_mb: int = _option(64, "The most MiB of an answer's tensors, or of its JSON; 0 for any number.", 0)
     max_in_flight: int = _option(256, "The most requests of one WebSocket that wait or run; more are not read.", 1)
     max_streams: int = _option(1024, "The most WebSockets at once.", 0)
+    slots: int = _option(4, "The most answers of generated text that advance at once, for each such model.", 1, 256)
+    context: int = _option(
+        0, "The most tokens of a prompt and its answer together; 0: the model's own, at most 4096.", 0
+    )
     variant: str = _option("", "The variant to run, such as onnx/fp32; default: the one chosen for here.", metavar="ID")
-    fast_variant: str = _option("", "The variant, such as onnx/int8, to run while requests pile up.", metavar="ID")
+    fast_variant: str = _option(
+        "", "The variant, such as onnx/int8, to run while requests pile up; auto chooses it.", metavar="ID"
+    )
     lazy: bool = _option(False, "Load a model when it is first asked for, not at the start.")
     refuse_nan: bool = _option(False, "An answer with a NaN in it is an error, 500.")
     tls_cert: Path | None = _option(None, "A PEM file with the certificate's chain.")

@@ -206,6 +206,103 @@ def test_a_fast_variant_that_does_not_give_the_golden_examples_is_not_used(tmp_p
     assert config["parameters"]["fast_variant"]["string_value"].startswith("Self-test failed")
 
 
+def test_a_request_says_which_variant_it_wants(tmp_path: Path) -> None:
+    folder = two_variants(tmp_path / "two", slow_model(200), onnx_model())
+    settings = parse_settings({"models": {"two": {"variant": "onnx/fp32", "fast_variant": "onnx/int8"}}})
+    with ServerThread(create_app({"two": folder}, settings=settings)) as server:
+        send = Client(server.url)
+        by_header = [
+            ask(server, 1.0, "two", x_quality=quality).headers["model-variant"] for quality in ("best", "fast", "auto")
+        ]
+        by_body = [infer_two(server, {"quality": quality}) for quality in ("best", "fast", "auto", "")]
+        wrong = ask(server, 1.0, "two", x_quality="good")
+        values: list[object] = ["good", 1, []]
+        also_wrong = [infer_two(server, {"quality": value}) for value in values]
+        one = write_bundle(tmp_path / "tiny", bundle_files())
+        assert send("/health").status == 200
+    with ServerThread(create_app({"tiny": one})) as server:
+        assert "model-variant" not in ask(server, x_quality="fast").headers  # there is one variant only
+    assert by_header == ["onnx/fp32", "onnx/int8", "onnx/fp32"]
+    assert [found["parameters"]["variant"] for found in by_body] == ["onnx/fp32", "onnx/int8", "onnx/fp32", "onnx/fp32"]
+    assert (wrong.status, json.loads(wrong.body)["hint"]) == (400, "X-Quality: best")
+    assert {found["code"] for found in also_wrong} == {"input_error"}
+    assert '`parameters.quality` is "good"' in also_wrong[0]["error"]
+
+
+def infer_two(server: ServerThread, parameters: dict[str, Any]) -> Any:
+    document = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+    body = json.dumps(document | {"parameters": parameters}).encode()
+    return json.loads(Client(server.url)("/v2/models/two/infer", "POST", body).body)
+
+
+def test_auto_takes_the_fast_variant_where_the_better_one_would_be_late(tmp_path: Path) -> None:
+    folder = two_variants(tmp_path / "two", slow_model(200), onnx_model())
+    settings = parse_settings({"models": {"two": {"variant": "onnx/fp32", "fast_variant": "onnx/int8"}}})
+    app = create_app({"two": folder}, settings=settings)
+    with ServerThread(app) as server:
+        assert ask(server, 1.0, "two", x_timeout_ms="20000").headers["model-variant"] == "onnx/fp32"
+        pair = app.engine.active()[0].fast
+        assert pair is not None
+        for _ in range(50):
+            pair.better_took(1, 60.0)  # it has become slow
+        found = [
+            ask(server, 1.0, "two", x_timeout_ms=ms, x_quality=quality).headers["model-variant"]
+            for ms, quality in (("20000", "auto"), ("200000", "auto"), ("20000", "best"))
+        ]
+    assert found == ["onnx/int8", "onnx/fp32", "onnx/fp32"]
+
+
+def test_requests_of_different_quality_run_in_different_batches(tmp_path: Path, gate: Gate) -> None:
+    folder = two_variants(tmp_path / "two", slow_model(200), onnx_model())
+    settings = parse_settings({"models": {"two": {"variant": "onnx/fp32", "fast_variant": "onnx/int8"}}})
+    limits = Limits(workers=1, batch=BatchLimits(max_wait_ms=1e6))
+    app = create_app({"two": folder}, limits=limits, settings=settings)
+    with ServerThread(app) as server, ThreadPoolExecutor(8) as threads:
+        first = threads.submit(ask, server, 1.0, "two")
+        assert gate.entered.wait(60)
+        kinds = ["best", "fast"] * 3
+        waiting = [threads.submit(ask, server, 1.0, "two", x_quality=quality) for quality in kinds]
+        wait_until_queued(server, 6)
+        gate.open.set()
+        variants = [future.result().headers["model-variant"] for future in waiting]
+        assert first.result().status == 200
+    assert variants == ["onnx/fp32", "onnx/int8"] * 3
+
+
+def test_the_fast_variant_can_be_chosen_by_quality_and_time(tmp_path: Path) -> None:
+    files = {
+        "onnx/model.onnx": slow_model(200),
+        "onnx/model_fp16.onnx": slow_model(2),
+        "onnx/model_int8.onnx": onnx_model(),
+        "onnx/model_int4.onnx": slow_model(400),
+    }
+    kinds = [("fp32", ""), ("fp16", "_fp16"), ("int8", "_int8"), ("int4", "_int4")]
+    manifest = Manifest(
+        "two",
+        "1",
+        [TensorSpec("x", "float32", ("batch", 3))],
+        [TensorSpec("y", "float32", ("batch", 3))],
+        [Variant(f"onnx/{kind}", "onnx", kind, f"onnx/model{end}.onnx") for kind, end in kinds],
+        [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()],
+    )
+    folder = write_bundle(tmp_path / "two", {"manifest.json": manifest.to_bytes(), **files})
+    measured = {"onnx/int4": 60.0, "onnx/fp16": 50.0, "onnx/int8": 30.0}
+    note = {
+        "revision": Bundle.open(folder).revision,
+        "variants": {name: {"sqnr_db": db} for name, db in measured.items()},
+    }
+    (folder / "quality.json").write_text(json.dumps(note))
+    settings = parse_settings({"models": {"two": {"variant": "onnx/fp32", "fast_variant": "auto"}}})
+    one = write_bundle(tmp_path / "tiny", bundle_files())
+    places = {"two": folder, "tiny": one}
+    with ServerThread(create_app(places, settings=settings._replace(fast_variants={"*": "auto"}))) as server:
+        config = json.loads(Client(server.url)("/v2/models/two/config").body)["parameters"]
+        alone = json.loads(Client(server.url)("/v2/models/tiny/config").body)["parameters"]
+    # int4 is nearer to the source and slower here, int8 is faster still and further off.
+    assert config["fast_variant"]["string_value"] == "onnx/fp16"
+    assert alone["fast_variant"]["string_value"] == "the bundle has no other variant"
+
+
 # -- canaries --
 
 

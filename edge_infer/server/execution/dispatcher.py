@@ -249,6 +249,8 @@ class Dispatcher:
         self.scheduler.finished(model.batcher, batch, compute_s)
         self._pump()  # the worker is busy again before the answers are written
         model.statistics.ran(batch.rows, compute_s, job.variant)
+        if model.fast is not None and job.variant == model.variant:
+            model.fast.better_took(batch.rows, compute_s)
         for request, result in zip(batch.requests, results, strict=True):
             if isinstance(result, EdgeInferError):
                 if isinstance(result, DeviceLost) and self._lost is None:

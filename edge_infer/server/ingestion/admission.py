@@ -235,6 +235,21 @@ class HttpCall(Call):
         self._scope = scope
         self.is_gone: Callable[[], bool] | None = scope.get(IS_GONE)
 
+    def admit(self) -> RequestHead:
+        """Let the request in before it is known which model it is for; return what its headers say.
+
+        Raises:
+            ShuttingDown: The server is stopping.
+            Unauthorized: The server does not know its key.
+            InputError: A header is wrong.
+        """
+        if self.head is None:
+            headers = self._scope["headers"]
+            self.tenant = self.context.admit(headers)
+            note(self._scope, tenant=self.tenant.name)
+            self.head = RequestHead(headers)
+        return self.head
+
     async def open(self, target: tuple[str, str | None]) -> tuple[LoadedModel, RequestHead]:
         """Let the request in: return its model, which is held until `close`, and what its headers say.
 
@@ -245,9 +260,7 @@ class HttpCall(Call):
             EdgeInferError: There is no such model, no room for the request, or another reason not to take it.
         """
         scope, engine = self._scope, self.context.engine
-        self.tenant = self.context.admit(scope["headers"])
-        note(scope, tenant=self.tenant.name)
-        self.head = head = RequestHead(scope["headers"])
+        head = self.admit()
         model = engine.current(*target, self.tenant.name)
         while True:
             if model is None:
@@ -261,26 +274,33 @@ class HttpCall(Call):
                 return model, head
             self.model = model = None
 
-    def failed(self, error: Exception) -> EdgeInferError:
-        """Take note of what went wrong; return what the client is told."""
-        told = super().failed(error)
-        note(self._scope, code=told.code)
-        return told
+    async def body(self, receive: Receive, most: int) -> bytes:
+        """Read the body and unpack it; it counts as it arrives.
 
-    async def body(self, head: RequestHead, receive: Receive, most: int) -> bytes:
-        """Read the body, unpacked, of at most so many bytes packed or not; it takes memory until `close`.
+        Args:
+            receive: ASGI's.
+            most: The most bytes, packed or not.
 
         Raises:
-            QueueFull: There is no room for it.
-            PayloadTooLarge: It has more bytes.
+            PayloadTooLarge: It has more.
+            QueueFull: There is no room.
             InputError: It is not what its encoding says.
+            ClientDisconnect: The client left.
         """
+        head = self.head
+        assert head is not None
         self.check_room(head.content_length)
         body = await read_body(receive, head.content_length, most, self.grow)
         if head.content_encoding:
             body = await unpacked(body, head.content_encoding, most)
             self.grow(len(body))
         return body
+
+    def failed(self, error: Exception) -> EdgeInferError:
+        """Take note of what went wrong; return what the client is told."""
+        told = super().failed(error)
+        note(self._scope, code=told.code)
+        return told
 
     async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole answer, a result or an error."""

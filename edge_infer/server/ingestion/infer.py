@@ -130,7 +130,7 @@ class InferEndpoint:
         cache = self._cache_of(model)
         if cache is None:
             return await self._compute(model, head, body, call)
-        key = cache.key(body, head.media_type, head.json_length, head.content_encoding)
+        key = cache.key(body, head.media_type, head.json_length, head.content_encoding, head.quality)
         kept = cache.get(key)
         if kept is not None:
             model.statistics.cache_hits += 1

@@ -70,7 +70,7 @@ class EventEndpoint:
     async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, call: HttpCall) -> Plan:
         head.check_media_type()
         parsers = self._context.parsers
-        body = await call.body(head, receive, parsers.most(head, self._max_body_bytes))
+        body = await call.body(receive, parsers.most(head, self._max_body_bytes))
         head.check_body(body)
         if len(body) >= LARGE_BYTES:
             return await parsers.parse_large_plan(model, body)

@@ -23,10 +23,11 @@ from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
+from edge_infer.server.execution.text_request import no_tensors
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.embeddings import parsed, read_embeddings, write_embeddings
 from edge_infer.server.ingestion.submit import ask
-from edge_infer.server.protocol.head import JSON, RequestHead
+from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.chains import Chains
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import Tensor
@@ -98,9 +100,8 @@ class PredictEndpoint:
         """
 
         async def answer(call: HttpCall) -> bytes:
-            self._context.admit(scope["headers"])  # before a byte of the body is read
-            head = RequestHead(scope["headers"])
-            body = await call.body(head, receive, self._context.parsers.most(head, self._max_body_bytes))
+            head = call.admit()  # before a byte of the body is read
+            body = await call.body(receive, self._context.parsers.most(head, self._max_body_bytes))
             asked = await asyncio.to_thread(read_embeddings, body)
             model, _ = await call.open((asked.model, None))
             known = await self._of(model)
@@ -138,7 +139,7 @@ class PredictEndpoint:
                 f"The body is `{head.media_type}`, which a page may not send here", hint=f"Content-Type: {JSON}"
             )
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
-        body = await call.body(head, receive, most)
+        body = await call.body(receive, most)
         async with self._room:
             values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)
             groups = [[one] if known.task.expand is None else known.task.expand(one, arguments) for one in values]
@@ -200,6 +201,8 @@ class PredictEndpoint:
 
 def _open(model: LoadedModel) -> _Known:
     manifest = model.session.bundle.manifest
+    if manifest.generate is not None:
+        raise no_tensors(model.name)
     if manifest.task is None or manifest.pipeline is None:
         raise InputError(
             f"`{model.name}` has no pipeline: it takes tensors, not raw data",

@@ -56,12 +56,12 @@ OCTETS = "application/octet-stream"
 # -- variants --
 
 
-def slow_model() -> bytes:
-    """Another function of the same tensors: 400 times `abs(log(1 + exp(x)))`."""
+def slow_model(times: int = 400) -> bytes:
+    """Another function of the same tensors: so many times `abs(log(1 + exp(x)))`."""
     from onnx import TensorProto, helper
 
     nodes, name = [], "x"
-    for i in range(400):
+    for i in range(times):
         nodes.append(helper.make_node("Softplus", [name], [f"s{i}"]))
         nodes.append(helper.make_node("Abs", [f"s{i}"], [f"a{i}"]))
         name = f"a{i}"

@@ -82,13 +82,14 @@ async function answer(text) {
       if (isAtEnd) messages.scrollTop = messages.scrollHeight;
       showSpeed(stream, first);
     }
+    mine.push({ role: "assistant", content: content.data });
   } catch (error) {
+    mine.pop();
     const note = document.createElement("small");
     note.textContent = String(error);
     bubble.append(note);
   }
   const { completion } = stream;
-  mine.push({ role: "assistant", content: completion.text });
   bubble.classList.remove("is-writing");
   bubble.title = `${completion.usage.completionTokens} tokens, ${completion.finishReason}; seed ${completion.seed}`;
   if (writing === stream) {
@@ -96,7 +97,8 @@ async function answer(text) {
     byId("send").textContent = "Send";
   }
   const { promptTokens, completionTokens } = completion.usage;
-  byId("fact-context").textContent = `${promptTokens + completionTokens} of ${used.report().context}`;
+  const { context } = used.report();
+  byId("fact-context").textContent = `${Math.min(promptTokens + completionTokens, context)} of ${context}`;
   if (!isOffline) await keep();
 }
 

@@ -33,8 +33,9 @@ class Detokenizer:
         data = self._vocabulary.bytes_of(token)
         if self._is_first and data:
             self._is_first = False
-            if data.startswith(b" ") and not self._vocabulary.tokenizer.decode([token]).startswith(" "):
-                data = data[1:]
+            shown = self._vocabulary.tokenizer.decode([token], skip_special_tokens=False).encode()
+            if data == b" " + shown:
+                data = shown
         return self._decoder.decode(data)
 
     def flush(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import weakref
 from collections import deque
@@ -23,6 +22,7 @@ from edge_infer.platform.host import run_in_thread
 from edge_infer.tasks.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from edge_infer.bundle.manifest import Manifest, Variant
@@ -135,7 +135,7 @@ def generate(
         slots: How many generations run at once; further ones wait.
         context: Tokens of prompt and answer together; None for the model's own, at most 4096. Each slot's cache takes
             memory for all of them.
-        threads: Threads that compute; None for one.
+        threads: Threads that compute; the kernels have one.
 
     Raises:
         BundleError: There is no bundle, or a file of it is damaged.
@@ -150,16 +150,18 @@ def generate(
     definition = definition_of(made.manifest)
     chosen = _variant(made.manifest, variant)
     longest = context if context is not None else min(definition.context, DEFAULT_CONTEXT)
-    for name, value, most in (
+    workers = 1 if threads is None else threads
+    numbers: tuple[tuple[str, object, int], ...] = (
         ("slots", slots, 4096),
         ("context", longest, definition.context),
-        ("threads", threads or 1, 1024),
-    ):
+        ("threads", workers, 1024),
+    )
+    for name, value, most in numbers:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
     tokenizer = Tokenizer.from_bytes(made.read(definition.tokenizer))
     template = None if definition.chat_template is None else _text(made, definition.chat_template)
-    decoder = _open(made, chosen, slots, longest, threads or 1)
+    decoder = _open(made, chosen, slots, longest, workers)
     if decoder.config.vocab_size != definition.vocab_size:
         decoder.close()
         raise BundleError(

@@ -30,6 +30,7 @@ class Vocabulary:
         self._is_byte_level = self._writes_bytes()
         self._anchor = self._an_anchor()
         self._known: dict[int, bytes] = {}
+        self._ordered: list[tuple[bytes, int]] = []
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none for a special token and for an id that the tokenizer lacks."""
@@ -37,6 +38,12 @@ class Vocabulary:
         if found is None:
             found = self._known[token] = self._bytes_of(token)
         return found
+
+    def ordered(self) -> list[tuple[bytes, int]]:
+        """Return the bytes and the id of all tokens that are text, in the order of their bytes."""
+        if not self._ordered:
+            self._ordered = sorted((data, token) for token in range(self.size) if (data := self.bytes_of(token)))
+        return self._ordered
 
     def is_special(self, token: int) -> bool:
         """Tell whether a token is a mark such as `</s>`, which is not text."""
@@ -64,19 +71,18 @@ class Vocabulary:
 
     def _bytes_of(self, token: int) -> bytes:
         written = self.tokenizer.id_to_token(token)
-        if written is None or self.is_special(token):
+        if written is None:
             return b""
         decode = self.tokenizer.decode
+        if len(written) == 6 and written.startswith("<0x") and decode([token], skip_special_tokens=False) != written:
+            return bytes([int(written[3:5], 16)])
+        if self.is_special(token):
+            return b""
         if self._is_byte_level:
             data = bytes(BYTES[character] for character in written if character in BYTES)
             # An added token is written as it is, and may hold characters of the alphabet.
-            return (
-                data
-                if len(data) == len(written) and decode([token]) == data.decode("utf-8", "replace")
-                else (written.encode())
-            )
-        if len(written) == 6 and written.startswith("<0x") and decode([token]) != written:
-            return bytes([int(written[3:5], 16)])
+            is_bytes = len(data) == len(written) and decode([token]) == data.decode("utf-8", "replace")
+            return data if is_bytes else written.encode()
         if self._anchor is not None:
             anchor, text = self._anchor
             both = decode([anchor, token])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +12,11 @@ import edge_infer
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
-from tests.support.generation.bundles import text_bundle
+from tests.support.generation.bundles import write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.support.browser.pages import BrowserPage
 
@@ -43,7 +43,7 @@ _RUN = """async ({url, index, variant, asked}) => {
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return text_bundle(tmp_path_factory.mktemp("models") / "tiny.bundle")
+    return write_bundle(tmp_path_factory.mktemp("models") / "tiny.bundle", encodings=("int4", "int8"))
 
 
 @pytest.fixture(scope="module")
@@ -135,21 +135,24 @@ def test_a_page_of_tensors_fetches_nothing_of_it_and_a_first_token_costs_little(
       const withoutChat = [...(await names())];
       await generator.chat([{ role: "user", content: "Hello" }], { maxTokens: 1 });
       const withChat = [...(await names())];
-      let bytes = 0;
+      const sizes = {};
       for (const name of code) {
         const response = await fetch(name, { cache: "reload" });
         await response.arrayBuffer();
-        bytes += performance.getEntriesByName(name).at(-1).encodedBodySize;
+        sizes[name] = performance.getEntriesByName(name).at(-1).encodedBodySize;
       }
       await generator.dispose();
-      return { before: [...before], withoutChat, withChat, bytes };
+      return { before: [...before], withoutChat, withChat, sizes };
     }""")
 
     assert not [name for name in said["before"] if "generat" in name or "jinja" in name]
-    assert not [name for name in said["withoutChat"] if "jinja" in name]
-    assert [name for name in said["withChat"] if "jinja" in name]
-    # The modules, the kernels and the tables of the tokenizer.
-    assert said["bytes"] < 110_000
+    assert not [name for name in said["withoutChat"] if "/vendor/jinja/" in name]
+    assert [name for name in said["withChat"] if "/vendor/jinja/" in name]
+    own = {name: size for name, size in said["sizes"].items() if "/generation/" in name or "generat" in name}
+    assert len(own) > 10
+    assert sum(own.values()) < 60_000, own
+    # With the tokenizer and its tables, and what all pages share.
+    assert sum(said["sizes"].values()) < 160_000
 
 
 def test_the_page_of_a_model_that_generates_text_is_a_chat_also_without_the_server(

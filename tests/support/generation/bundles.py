@@ -1,93 +1,112 @@
-"""Small bundles that generate text: random weights, a tokenizer of bytes or words, a chat template."""
+"""Bundles of small random models that generate text, with a tokenizer that is trained here."""
 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest, Variant
+from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.generation.config import DecoderConfig
+from edge_infer.platform.hashing import sha256
 from edge_infer.tensors.tensor import TensorSpec
-from tests.support.generation.answer_vectors import TEMPLATE, tokenizer_file
 from tests.support.generation.decoders import random_decoder
+from tests.support.tasks.trained_tokenizers import trained, written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.generation.weight_file import Encoding
 
-CONFIG = DecoderConfig(
-    architecture="llama",
-    vocab_size=300,
-    hidden_size=64,
-    layers=2,
-    heads=4,
-    kv_heads=2,
-    head_size=16,
-    mlp_size=96,
-    context=256,
-    rotary_size=16,
-    attention_scale=0.25,
-    layer_kinds=(0, 0),
+CHATML = (
+    "{% for message in messages %}{{ '<s>' + message['role'] + '\n' + message['content'] + '</s>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<s>assistant\n' }}{% endif %}"
 )
 
 
-def text_bundle(
+def config(vocab_size: int, context: int = 256) -> DecoderConfig:
+    """Describe a small Llama."""
+    return DecoderConfig(
+        architecture="llama",
+        vocab_size=vocab_size,
+        hidden_size=64,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        head_size=16,
+        mlp_size=96,
+        context=context,
+        rotary_size=16,
+        attention_scale=0.25,
+        layer_kinds=(0, 0),
+    )
+
+
+def write_bundle(
     folder: Path,
     *,
-    name: str = "tiny",
-    kind: str = "bytes",
-    encodings: tuple[Encoding, ...] = ("int4", "int8"),
-    config: DecoderConfig = CONFIG,
-    template: str | None = TEMPLATE,
+    kind: str = "llama3",
+    encodings: tuple[Encoding, ...] = ("int4",),
+    template: str | None = CHATML,
+    context: int = 256,
+    **generate: Any,
 ) -> Path:
     """Write a bundle.
 
     Args:
-        folder: Where; it must not be there.
-        name: The bundle's.
-        kind: Of the tokenizer: `bytes` or `words`.
-        encodings: Of the weights: a variant for each.
-        config: Of the decoder; its vocabulary is at least the tokenizer's.
+        folder: Where.
+        kind: Of the tokenizer, as `trained` has them.
+        encodings: A variant for each.
         template: The chat template; None for none.
+        context: Of the model.
+        generate: Fields of the manifest's `generate` in place of the usual ones.
     """
-    (folder / "decoder").mkdir(parents=True)
-    (folder / "tokenizer").mkdir()
-    entry: dict[str, Any] = {
-        "kind": "decoder/1",
-        "architecture": config.architecture,
-        "context": config.context,
-        "vocab_size": config.vocab_size,
-        "tokenizer": "tokenizer/tokenizer.json",
-        "bos": 1,
-        "eos": [2],
-        "add_bos": kind == "words",
-        "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"},
-    }
-    (folder / entry["tokenizer"]).write_text(json.dumps(tokenizer_file(kind)), encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = trained(kind)
+    size = made.get_vocab_size()
+    files = {"tokenizer.json": written(made)}
     if template is not None:
-        entry["chat_template"] = "chat_template.jinja"
-        (folder / entry["chat_template"]).write_text(template, encoding="utf-8")
+        files["chat_template.jinja"] = template.encode()
+    (folder / "decoder").mkdir(exist_ok=True)
     variants = []
     for encoding in encodings:
-        precision = {"f32": "fp32", "f16": "fp16"}.get(encoding, encoding)
-        file = f"decoder/model_{precision}.safetensors"
-        random_decoder(config, encoding, seed=7, optional=frozenset({"head"})).write(folder / file)
-        variants.append(Variant(f"decoder/{precision}", "decoder", precision, file))
-    files = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        data = path.read_bytes()
-        files.append(FileEntry(path.relative_to(folder).as_posix(), len(data), sha256(data).hexdigest()))
+        precision = {"f16": "fp16", "f32": "fp32"}.get(encoding, encoding)
+        path = f"decoder/model_{precision}.safetensors"
+        random_decoder(config(size, context), encoding, optional=frozenset({"head"})).write(folder / path)
+        files[path] = (folder / path).read_bytes()
+        variants.append(Variant(f"decoder/{precision}", "decoder", precision, path))
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    entry = {
+        "kind": "decoder/1",
+        "architecture": "llama",
+        "context": context,
+        "vocab_size": size,
+        "tokenizer": "tokenizer.json",
+        **({} if template is None else {"chat_template": "chat_template.jinja"}),
+        "bos": made.token_to_id("<s>"),
+        "eos": [made.token_to_id("</s>")],
+        "add_bos": False,
+        "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"},
+        "defaults": {"temperature": 0.7},
+    }
     manifest = Manifest(
-        name,
+        folder.stem,
         "1",
         [TensorSpec("input_ids", "int32", ["tokens"])],
-        [TensorSpec("logits", "float32", [config.vocab_size])],
+        [TensorSpec("logits", "float32", [size])],
         variants,
-        files,
+        [FileEntry(name, len(data), sha256(data)) for name, data in files.items()],
         task="text-generation",
-        generate=entry,
+        generate={**entry, **generate},
     )
-    (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    (folder / "manifest.json").write_bytes(manifest.to_bytes())
+    return folder
+
+
+def changed(folder: Path, **generate: Any) -> Path:
+    """Change fields of the manifest's `generate`."""
+    path = folder / "manifest.json"
+    document = json.loads(path.read_text("utf-8"))
+    document["generate"].update(generate)
+    path.write_text(json.dumps(document), encoding="utf-8")
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from heapq import nsmallest
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -75,8 +76,11 @@ class FakeDecoder:
 
     def top(self, index: int, count: int) -> list[tuple[int, float]]:
         logits = self._logits[index].tolist()
-        order = sorted(range(len(logits)), key=lambda one: (logits[one] == logits[one], -logits[one], one))
-        return [(one, logits[one]) for one in order[:count]]
+
+        def order(one: int) -> tuple[bool, float, int]:
+            return logits[one] == logits[one], -logits[one], one
+
+        return [(one, logits[one]) for one in nsmallest(count, range(len(logits)), key=order)]
 
     def copy(self, from_slot: int, to_slot: int, length: int) -> None:
         self.copies.append((from_slot, to_slot, length))

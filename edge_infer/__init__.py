@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UnsupportedModel,
     )
+    from edge_infer.generation.generator import Completion, Generator, TextStream, generate
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
@@ -54,6 +55,7 @@ __all__ = [
     "BackendUnavailable",
     "Bundle",
     "BundleError",
+    "Completion",
     "CudaUnavailable",
     "DType",
     "DecodeStream",
@@ -61,6 +63,7 @@ __all__ = [
     "EdgeInferError",
     "Encoding",
     "ExecutionError",
+    "Generator",
     "InputError",
     "IntegrityError",
     "LiteRTOptions",
@@ -76,11 +79,13 @@ __all__ = [
     "Stream",
     "Tensor",
     "TensorSpec",
+    "TextStream",
     "Tokenizer",
     "Truncation",
     "UnsupportedError",
     "UnsupportedModel",
     "Variant",
+    "generate",
     "load",
     "load_async",
     "pipeline",
@@ -92,9 +97,11 @@ __all__ = [
 # the engine before it needs most of them.
 _PLACES = {
     "Bundle": "bundle.bundle",
+    "Completion": "generation.generator",
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
+    "Generator": "generation.generator",
     "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
@@ -106,9 +113,11 @@ _PLACES = {
     "Stream": "runtime.session",
     "Tensor": "tensors.tensor",
     "TensorSpec": "tensors.tensor",
+    "TextStream": "generation.generator",
     "Tokenizer": "tasks.text.tokenizer",
     "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
+    "generate": "generation.generator",
     "load": "runtime.load",
     "load_async": "runtime.load",
     "pipeline": "tasks.pipeline",
@@ -124,7 +133,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] != "tasks":
+        if _PLACES.get(name, "").partition(".")[0] not in ("generation", "tasks"):
             raise
         from edge_infer.errors import UnsupportedError
 

@@ -204,6 +204,21 @@ class Bundle:
             self._check_external(variant, _mapped(model) if is_large else _read(model))
         return model
 
+    def file_path(self, path: str) -> str | None:
+        """Return where a file of the bundle lies, checked against the manifest; None where it lies in no folder.
+
+        Raises:
+            ManifestError: The manifest names no such file.
+            IntegrityError: Its size or sha256 is another than the manifest says.
+            BundleError: It is missing.
+        """
+        entry = self._entry(path)
+        if not isinstance(self._source, _Folder):
+            return None
+        place = self._source.path_of(path)
+        self._check_file(entry, place)
+        return place
+
     async def model_async(self, variant: Variant) -> str | bytes:
         """Return a variant's model file as `model` does; a URL is fetched without blocking."""
         if isinstance(self._source, _Remote) and not variant.external:

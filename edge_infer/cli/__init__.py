@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # The sections of the help. A command `name` is `name` in the module `edge_infer.cli.name`, unless `_ELSEWHERE` has it.
 _SECTIONS = {
     "Convert": ("convert", "compile", "info", "slim"),
-    "Run": ("run", "tune", "bench", "device"),
+    "Run": ("run", "chat", "generate", "tune", "bench", "device"),
     "Serve": ("serve",),
     "Sync": ("publish", "store", "pull", "watch"),
     "Check": ("verify", "backends", "doctor"),

@@ -20,9 +20,40 @@ def data(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def piece(text: str) -> None:
+    """Print a part of the command's result at once, as models generate it; a terminal gets no control characters."""
+    if sys.stdout.isatty():
+        text = "".join(one if one in "\n\t" or one.isprintable() else "\ufffd" for one in text)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def ask(prompt: str) -> str | None:
+    """Return the next line of the input without its end, or None where it has ended.
+
+    Args:
+        prompt: Shown where a person types; a pipe is not asked.
+    """
+    try:
+        if sys.stdin.isatty():
+            import readline  # noqa: F401  importing it gives `input` a history and editing
+
+            return input(prompt)
+        line = sys.stdin.readline()
+    except EOFError:
+        return None
+    return line.rstrip("\r\n") if line else None
+
+
 def data_json(document: Any) -> None:
     """Print the command's result for machines: one JSON document."""
     sys.stdout.write(json.dumps(finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def data_json_line(document: Any) -> None:
+    """Print one of several results for machines: a line of JSON."""
+    sys.stdout.write(json.dumps(finite(document), ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError
+from edge_infer.platform.host import run_in_thread
 from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
-from edge_infer.tasks.registry import get_task
+from edge_infer.tasks.registry import get_task, opener
 from edge_infer.tasks.sources.opened import described
 
 if TYPE_CHECKING:
@@ -58,7 +59,13 @@ def pipeline(
     'face'
     """
     place, task = _arguments(model, source, task)
-    made = Pipeline(load(described(place, task), **_with_tensors(options)), task)
+    found = described(place, task)
+    try:
+        made = Pipeline(load(found, **_with_tensors(options)), task)
+    except BackendUnavailable as error:
+        if error.details.get("formats") != ["decoder"]:
+            raise
+        return _generating(found, task, options)
     if options.get("self_test"):
         from edge_infer.tasks.vectors import prove
 
@@ -75,7 +82,19 @@ async def pipeline_async(
 ) -> Pipeline:
     """Load a model as `pipeline` does, without blocking; in a page it starts the engine where nobody has yet."""
     place, task = _arguments(model, source, task)
-    return Pipeline(await load_async(described(place, task), **_with_tensors(options)), task)
+    found = described(place, task)
+    try:
+        return Pipeline(await load_async(found, **_with_tensors(options)), task)
+    except BackendUnavailable as error:
+        if error.details.get("formats") != ["decoder"]:
+            raise
+    return await run_in_thread(lambda: _generating(found, task, options))
+
+
+def _generating(found: Any, task: str | None, options: dict[str, Any]) -> Pipeline:
+    """Open a model that no session runs, because it generates text."""
+    made: Pipeline = opener("text-generation")(found, task, options)
+    return made
 
 
 def _arguments(model: Any, source: Any, task: str | None) -> tuple[Any, str | None]:

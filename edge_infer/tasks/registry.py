@@ -5,14 +5,15 @@ Rooms above this one add their tasks by `register`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import InputError, did_you_mean, listed
+from edge_infer.errors import InputError, UnsupportedError, did_you_mean, listed
 from edge_infer.tasks import several_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Literal
+    from typing import Literal
 
     from edge_infer.tasks.place import Place
 
@@ -38,6 +39,8 @@ class Task(NamedTuple):
 
 
 _TASKS: dict[str, Task] = {}
+# Tasks of rooms above this one that make pipelines of their own: the module with `open_pipeline`, by its name.
+_OPENERS = {"text-generation": "edge_infer.generation.pipeline"}
 
 
 def register(task: Task) -> None:
@@ -58,6 +61,19 @@ def get_task(name: str) -> Task:
     return _TASKS[name]
 
 
+def opener(task: str) -> Callable[..., Any]:
+    """Return what opens the pipelines of a task whose models no session runs.
+
+    Raises:
+        UnsupportedError: The task's room is not in this archive.
+    """
+    try:
+        found: Callable[..., Any] = import_module(_OPENERS[task]).open_pipeline
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"{task} is not in this archive of edge-infer", hint="pip install edge-infer") from error
+    return found
+
+
 def task_names() -> list[str]:
     """Return the names of all tasks, in the order of the alphabet."""
     return sorted(_TASKS)
@@ -75,7 +91,7 @@ for _name in (
     register(Task(_name, "image"))
 for _name in ("audio-classification", "voice-activity-detection"):
     register(Task(_name, "sound"))
-for _name in ("feature-extraction", "fill-mask", "text-classification", "token-classification"):
+for _name in ("feature-extraction", "fill-mask", "text-classification", "text-generation", "token-classification"):
     register(Task(_name, "text"))
 register(Task("question-answering", "text", expand=several_runs.question_and_context, combine=several_runs.only))
 register(

@@ -12,7 +12,14 @@ LOAD = (
 )
 TUNE = "(source, *, device='auto', backend=None, variant=None, threads=None, max_time_s=10.0, save=True, progress=None)"
 ENCODE = "add_special_tokens=True, truncation='file', padding='file', offsets=False, overflow=False"
+STREAM = "(self, prompt, *, tools=None, template_values=None, **options)"
 SIGNATURES = {
+    "generate": "(bundle, *, variant=None, slots=1, context=None, threads=None)",
+    "Generator.stream": STREAM,
+    "Generator.complete": "(self, prompt, **options)",
+    "Generator.chat": "(self, messages, **options)",
+    "Generator.render": "(self, messages, tools=None, **values)",
+    "Generator.tokenize": "(self, text)",
     "load": LOAD,
     "load_async": LOAD,
     "tune": TUNE,

@@ -112,11 +112,13 @@ class Talk {
         if (isAtEnd) this.log.scrollTop = this.log.scrollHeight;
         this.#show({ first: first - start, speed: speedOf(stream, first) });
       }
+      mine.push({ role: "assistant", content: bubble.textContent ?? "" });
     } catch (error) {
+      // The next message is not about one that has no answer.
+      mine.pop();
       bubble.append(trouble(error));
     }
     const { completion } = stream;
-    mine.push({ role: "assistant", content: completion.text });
     bubble.title = `${completion.usage.completionTokens} tokens, ${completion.finishReason}; seed ${completion.seed}`;
     say(completion.text);
     this.#show({ first: first - start, speed: speedOf(stream, first), used: completion.usage.promptTokens + completion.usage.completionTokens });

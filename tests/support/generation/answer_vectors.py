@@ -41,7 +41,7 @@ _CASES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def _tokenizer(kind: str) -> dict[str, Any]:
+def tokenizer_file(kind: str) -> dict[str, Any]:
     """Describe a small tokenizer: bytes as characters (GPT-2), or words with tokens for bytes (Llama 2)."""
     special = [{"id": i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
                 "normalized": False} for i, text in enumerate(["<pad>", "<s>", "</s>"])]  # fmt: skip
@@ -95,7 +95,7 @@ def models() -> list[dict[str, Any]]:
     """Make all answers."""
     found = []
     for kind in ("bytes", "words"):
-        file = _tokenizer(kind)
+        file = tokenizer_file(kind)
         entry: dict[str, Any] = {
             "kind": "decoder/1", "context": 2048, "vocab_size": VOCAB_SIZE, "tokenizer": "tokenizer.json",
             "bos": 1, "add_bos": kind == "words", "eos": [2], "defaults": {"temperature": 0.9, "seed": 11},

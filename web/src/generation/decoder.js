@@ -6,6 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
+import { downloadBytes } from "../fetch/download.js";
 
 /** @typedef {ArrayBuffer | Uint8Array | Blob | Response | ReadableStream<Uint8Array>} WeightSource */
 /** @typedef {{name: string, start: number, end: number}} Place */
@@ -425,13 +426,7 @@ export function kernelModule(url = new URL("./generation.wasm", import.meta.url)
 
 /** @param {URL} url */
 async function load(url) {
-  if (url.protocol === "file:") {
-    const { readFile } = await import(/* @vite-ignore */ "node:fs/promises");
-    return WebAssembly.compile(new Uint8Array(await readFile(url)));
-  }
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  return WebAssembly.compile(await response.arrayBuffer());
+  return WebAssembly.compile(await downloadBytes(url, { phase: "engine" }));
 }
 
 /**

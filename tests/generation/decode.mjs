@@ -4,6 +4,7 @@ import { pathToFileURL } from "node:url";
 
 const [, , casesPath, modulePath] = process.argv;
 const { Decoder } = await import(pathToFileURL(modulePath));
+const module = await WebAssembly.compile(await readFile(new URL("generation.wasm", pathToFileURL(modulePath))));
 
 const hex = (values) => Buffer.from(values.buffer, values.byteOffset, values.byteLength).toString("hex");
 
@@ -23,7 +24,7 @@ const found = [];
 for (const { path, options, steps } of JSON.parse(await readFile(casesPath, "utf8"))) {
   const results = [];
   try {
-    const decoder = await Decoder.open(stream(new Uint8Array(await readFile(path))), options);
+    const decoder = await Decoder.open(stream(new Uint8Array(await readFile(path))), { ...options, module });
     for (const { run, copy, top } of steps) {
       try {
         if (copy) decoder.copy(...copy);

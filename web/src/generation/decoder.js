@@ -413,7 +413,7 @@ async function* piecesOf(source) {
 let compiled;
 
 /**
- * The kernels, compiled once for all decoders.
+ * The kernels, compiled once for all decoders. Node's `fetch` reads no files: there, give `open` the module.
  *
  * @param {URL} [url] Of `generation.wasm`.
  * @returns {Promise<WebAssembly.Module>}
@@ -429,10 +429,6 @@ export function kernelModule(url = new URL("./generation.wasm", import.meta.url)
 
 /** @param {URL} url */
 async function load(url) {
-  if (url.protocol === "file:") {
-    const { readFile } = await import(/* @vite-ignore */ "node:fs/promises");
-    return WebAssembly.compile(new Uint8Array(await readFile(url)));
-  }
   const response = await fetch(url);
   if (!response.ok) throw new Error(`status ${response.status}`);
   return WebAssembly.compile(await response.arrayBuffer());

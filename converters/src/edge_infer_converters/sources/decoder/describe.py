@@ -33,7 +33,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-_LAYER_TYPES: dict[object, int] = {"full_attention": 0, "sliding_attention": 1}
+_LAYER_TYPES: dict[str, int] = {"full_attention": 0, "sliding_attention": 1}
 #: The configuration of the text model inside that of a model of images and text, and its type.
 _INSIDE = {"gemma3": "gemma3_text"}
 
@@ -202,11 +202,12 @@ def _layer_kinds(fields: Fields, found: Family, layers: int, context: int) -> tu
         window = 0
     types = fields.get("layer_types")
     if types is not None:
-        unknown = [one for one in types if one not in _LAYER_TYPES] if isinstance(types, list) else [types]
-        if unknown or len(types) != layers:
-            raise fields.wrong(
-                "layer_types", (unknown or types)[0], f"full_attention or sliding_attention for each of {layers} layers"
-            )
+        expected = f"full_attention or sliding_attention for each of {layers} layers"
+        if not isinstance(types, list) or len(types) != layers:
+            raise fields.wrong("layer_types", types, expected)
+        unknown = [one for one in types if not isinstance(one, str) or one not in _LAYER_TYPES]
+        if unknown:
+            raise fields.wrong("layer_types", unknown[0], expected)
         kinds = [_LAYER_TYPES[one] for one in types]
         if any(kinds) and not window and found.windows != "none":
             kinds = [0] * layers

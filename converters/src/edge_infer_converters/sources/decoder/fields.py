@@ -62,7 +62,7 @@ class Fields:
             ConversionError: It is none, or outside.
         """
         value = self.get(word)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_number = isinstance(value, float) or (type(value) is int and abs(value) < 2**1000)
         if not is_number or not math.isfinite(value) or not least <= value <= most:
             expected = "a number" if math.isinf(least) else f"a number of at least {least:g}"
             raise self.wrong(word, value, expected if math.isinf(most) else f"{expected} and at most {most:g}")

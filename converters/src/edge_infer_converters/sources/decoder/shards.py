@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from edge_infer.errors import BundleError, ConversionError, UnsupportedModel, listed
-from edge_infer.formats.safetensors import read_tensors
+from edge_infer.formats.safetensors import read_views
 from edge_infer.tensors.dtypes import DType
 from edge_infer_converters.sources.decoder.files import read_object
 
@@ -120,12 +120,10 @@ class Shards:
             raise ConversionError(f"`{path}` cannot be read: {error}", hint="download the file again") from error
         self._maps.append(data)
         try:
-            tensors = read_tensors(memoryview(data))
+            tensors = read_views(memoryview(data))
         except BundleError as error:
             raise ConversionError(f"`{path}`: {error.message}", hint="download the file again") from error
-        return {
-            name: _stored(path, name, tensor.dtype, tensor.shape, tensor.data()) for name, tensor in tensors.items()
-        }
+        return {name: _stored(path, name, tensor.dtype, tensor.shape, tensor.data) for name, tensor in tensors.items()}
 
 
 def _stored(path: Path, name: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> StoredTensor:

@@ -129,6 +129,8 @@ class Spool:
         self._file.flush()
         if self._map is None or len(self._map) < self._size:
             self._map = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ)
+        elif hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)  # what the last variant has read
         view = memoryview(self._map)
         for name, encoding in chosen:
             place = self.places[name, encoding]

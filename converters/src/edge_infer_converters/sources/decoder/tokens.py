@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import BundleError, ConversionError, EdgeInferError
-from edge_infer.tasks.text.tokenizer import MAX_FILE_BYTES, Tokenizer
+from edge_infer.tasks.text.definition import MAX_FILE_BYTES
+from edge_infer.tasks.text.tokenizer import Tokenizer
 from edge_infer_converters.sources.decoder.files import optional_object, read_bytes
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _largest_id(data: bytes) -> int:
     vocabulary = document["model"]["vocab"]
     added = [one["id"] for one in document.get("added_tokens") or []]
     of_model = len(vocabulary) - 1 if isinstance(vocabulary, list) else max(vocabulary.values(), default=-1)
-    return max([of_model, *added])
+    return int(max([of_model, *added]))
 
 
 def _special_tokens(*sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

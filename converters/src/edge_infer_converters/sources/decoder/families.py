@@ -41,6 +41,7 @@ _LLAMA_DEFAULTS: dict[str, Any] = {
     "context": 2048,
     "tie_word_embeddings": False,
 }
+_ASKED_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 _GEMMA_DEFAULTS: dict[str, Any] = {
     **_LLAMA_DEFAULTS,
     "activation": "gelu_pytorch_tanh",
@@ -145,11 +146,13 @@ FAMILIES: dict[str, Family] = {
             "rope_theta": 2e6,
         },
     ),
-    "mistral": Family(names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 131072}, windows="all"),
-    "qwen2": Family(names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 32768}, windows="asked"),
+    "mistral": Family(
+        names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 131072, "sliding_window": 4096}, windows="all"
+    ),
+    "qwen2": Family(names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 32768, **_ASKED_WINDOW}, windows="asked"),
     "qwen3": Family(
         names=_LLAMA | _QK_NORMS,
-        defaults={**_LLAMA_DEFAULTS, "context": 32768, "head_size": 128},
+        defaults={**_LLAMA_DEFAULTS, "context": 32768, "head_size": 128, **_ASKED_WINDOW},
         windows="asked",
     ),
     "gemma": Family(names=_LLAMA, defaults=_GEMMA_DEFAULTS, norm_plus=1.0, scales_embedding=True),

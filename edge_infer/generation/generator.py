@@ -161,7 +161,7 @@ def generate(
             raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
     tokenizer = Tokenizer.from_bytes(made.read(definition.tokenizer))
     template = None if definition.chat_template is None else _text(made, definition.chat_template)
-    decoder = _open(made, chosen, slots, longest, workers)
+    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=workers)
     if decoder.config.vocab_size != definition.vocab_size:
         decoder.close()
         raise BundleError(
@@ -193,7 +193,13 @@ def _text(bundle: Bundle, path: str) -> str:
         raise BundleError(f"`{path}` is not UTF-8 at byte {error.start}") from error
 
 
-def _open(bundle: Bundle, variant: Variant, slots: int, context: int, threads: int) -> Decoder:
+def open_decoder(bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int = 1) -> Decoder:
+    """Open the weights of a variant, checked against the manifest.
+
+    Raises:
+        BundleError: They are damaged.
+        BackendError: They cannot run here.
+    """
     from edge_infer.generation.decoder import Decoder
 
     path = bundle.file_path(variant.file)

@@ -248,6 +248,11 @@ class Generator:
         self._is_closed = False
         self._totals = Usage(0, 0, 0)
 
+    @property
+    def decoder(self) -> SlotDecoder:
+        """The model itself, for a program that drives slots of its own and generates nothing here."""
+        return self._decoder
+
     def __repr__(self) -> str:
         return (
             f"Generator({self._label}, {self._variant}, {self._decoder.slots} slots of {self._decoder.context} tokens)"

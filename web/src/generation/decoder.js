@@ -6,6 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
+import { downloadBytes } from "../fetch/download.js";
 
 /** @typedef {ArrayBuffer | Uint8Array | Blob | Response | ReadableStream<Uint8Array>} WeightSource */
 /** @typedef {{name: string, start: number, end: number}} Place */
@@ -413,7 +414,7 @@ async function* piecesOf(source) {
 let compiled;
 
 /**
- * The kernels, compiled once for all decoders. Node's `fetch` reads no files: there, give `open` the module.
+ * The kernels, compiled once for all decoders.
  *
  * @param {URL} [url] Of `generation.wasm`.
  * @returns {Promise<WebAssembly.Module>}
@@ -429,9 +430,7 @@ export function kernelModule(url = new URL("./generation.wasm", import.meta.url)
 
 /** @param {URL} url */
 async function load(url) {
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  return WebAssembly.compile(await response.arrayBuffer());
+  return WebAssembly.compile(await downloadBytes(url, { phase: "engine" }));
 }
 
 /**

@@ -321,11 +321,11 @@ def _parse(document: Any) -> Manifest:
 def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:
     """Check the kind and the files; the rest is checked by what generates."""
     where = "generate"
-    entry = _object(entry, "manifest: `generate`")
-    _text(entry, "kind", where)
+    found = _object(entry, "manifest: `generate`")
+    _text(found, "kind", where)
     for field in ("tokenizer", "chat_template", "vectors"):
-        _named_file(entry, field, where, files, optional=True)
-    return entry
+        _named_file(found, field, where, files, optional=True)
+    return found
 
 
 def _parse_file(entry: Any, where: str) -> FileEntry:

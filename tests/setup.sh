@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what only tests need: Chromium, a container registry, promtool, torch, a published tokenizer, and environments with the old tflite-runtime,
-# with tritonclient, with Ray and with schemathesis.
+# with tritonclient, with the OpenAI client, with Ray and with schemathesis.
 # Quick when all is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -65,6 +65,13 @@ if [ ! -e .bench/triton/ready ]; then
   .venv/bin/uv venv -q --clear .bench/triton
   .venv/bin/uv pip install -q --python .bench/triton/bin/python 'tritonclient[http]' numpy
   touch .bench/triton/ready
+fi
+
+# OpenAI's client brings a web client of its own.
+if [ ! -e .bench/openai/ready ]; then
+  .venv/bin/uv venv -q --clear .bench/openai
+  .venv/bin/uv pip install -q --python .bench/openai/bin/python 'openai==3.57.0'
+  touch .bench/openai/ready
 fi
 
 # Ray pins versions of its own too; 475 MB, a minute at most.

@@ -18,11 +18,13 @@ from edge_infer.server.config import Settings, check_device, check_names, check_
 from edge_infer.server.errors import PathNotFound
 from edge_infer.server.execution.lifecycle import Engine, default_workers
 from edge_infer.server.execution.repository import ModelRepository
+from edge_infer.server.execution.text_model import TextLimits
 from edge_infer.server.headers import ResponseHeaders, standard_headers
 from edge_infer.server.http.fast_path import DirectEndpoint
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.ingestion.admission import ServerContext
 from edge_infer.server.ingestion.api_keys import ApiKeys, KeyGuard
+from edge_infer.server.ingestion.generate import GenerateEndpoint
 from edge_infer.server.ingestion.infer import InferEndpoint
 from edge_infer.server.ingestion.infer_steps import EventEndpoint
 from edge_infer.server.ingestion.memory_budget import MAX_BODIES_BYTES, BodyMemory
@@ -85,6 +87,7 @@ class Limits(NamedTuple):
         door: What a connection may take before a request is one; kept where `edge_infer.server.http` serves it.
         is_lazy: Whether a model is loaded when it is first asked for, and not at the start. It takes the application's
             lifespan to load them at the start; the server is not ready until each has loaded or failed.
+        text: How models run that generate text.
     """
 
     workers: int = 0
@@ -99,6 +102,7 @@ class Limits(NamedTuple):
     max_in_flight: int = MAX_IN_FLIGHT
     door: DoorLimits = DoorLimits()
     is_lazy: bool = True
+    text: TextLimits = TextLimits()
 
 
 class Application:
@@ -120,6 +124,7 @@ class Application:
         events: EventEndpoint,
         streams: StreamEndpoint,
         predictions: PredictEndpoint,
+        texts: GenerateEndpoint,
         routes: Starlette,
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]],
         limits: Limits,
@@ -141,6 +146,7 @@ class Application:
         self._event_targets = Targets("/infer_stream")
         self._predictions = predictions
         self._predict_targets = Targets("/predict")
+        self._texts = texts
         self._streams = streams
         self._stream_targets = Targets("/stream")
         self._routes = routes
@@ -161,8 +167,13 @@ class Application:
         await self.asgi(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
+        if scope["type"] == "http":
             path = route_path(scope)
+            answer = self._texts.route(scope["method"], path)
+            if answer is not None:
+                await AccessLog(answer)(scope, receive, send)
+                return
+        if scope["type"] == "http" and scope["method"] == "POST":
             target = self._infer_targets.find(path)
             if target is not None:
                 await AccessLog(partial(self._endpoint, target=target))(scope, receive, send)
@@ -207,6 +218,7 @@ def create_app(
     models: Mapping[str, Path | str | Sequence[Path]],
     web_root: Path | None = None,
     *,
+    page: Path | None = None,
     isolated: bool = True,
     cache_folder: Path | None = None,
     device: str = "auto",
@@ -221,8 +233,9 @@ def create_app(
 
     Args:
         models: The bundles to serve, by name; several bundles of one name are its versions.
-        web_root: The folder that has `src`, `demo` and `vendor`; None for the installed one, and where there is none,
-            no pages are served.
+        web_root: The folder that has `src`, `studio`, `demo` and `vendor`; None for the installed one, and where there
+            is none, no pages are served.
+        page: The folder of a page of your own, which stands at `/` in place of the studio.
         isolated: Whether pages are cross-origin isolated, which threads in a page need.
         cache_folder: Where compressed copies of files outlive the server; None to keep them in memory.
         device: What models run on, as `edge_infer.load` takes it.
@@ -251,7 +264,7 @@ def create_app(
     check_versions(settings, places)
     check_variants(settings, places)
     keys = ApiKeys(settings.tenants)
-    repository = ModelRepository(places, device, limits.batch, settings.fast_variants, settings.variants)
+    repository = ModelRepository(places, device, limits.batch, settings.fast_variants, settings.variants, limits.text)
     engine = Engine(repository, limits.workers or default_workers(), limits.hang_s, settings.table)
     for name, canary in settings.canaries.items():
         engine.try_version(name, canary)
@@ -272,6 +285,7 @@ def create_app(
     )
     events = EventEndpoint(context, limits.max_body_bytes, headers)
     predictions = PredictEndpoint(context, limits.max_body_bytes, headers)
+    texts = GenerateEndpoint(context, limits.max_body_bytes, headers)
     streams = StreamEndpoint(
         context, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
     )
@@ -282,6 +296,7 @@ def create_app(
         held=lambda: context.memory.taken,
     )
     assets = Assets(EncodedFiles(cache_folder))
+    pages = PageRoutes(web_root, assets, page)
     hosted = store or HostedStore()
 
     @asynccontextmanager
@@ -294,16 +309,16 @@ def create_app(
             context.parsers.close()
             engine.close()
 
-    models = ModelRoutes(engine.repository, assets)
     routes = Starlette(
         routes=[
-            *PageRoutes(web_root, assets, models.first_task).routes(),
-            *models.routes(),
+            *pages.routes(),
+            *ModelRoutes(engine.repository, assets).routes(),
             *PackageRoutes(assets, web_root).routes(),
-            *InferenceRoutes(engine, endpoint, metrics, keys, cors_origins).routes(),
+            *InferenceRoutes(engine, endpoint, texts, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),
             *StoreRoutes(hosted, assets, lambda: engine.is_draining).routes(),
             *DashboardRoutes(engine, streams, assets, keys).routes(),
+            *pages.own_routes(),
         ],
         middleware=[
             Middleware(AccessLog),
@@ -315,4 +330,4 @@ def create_app(
         lifespan=lifespan,
     )
     routes.state.refusals = context.ledger.refusals
-    return Application(engine, endpoint, events, streams, predictions, routes, lifespan, limits, cors_origins)
+    return Application(engine, endpoint, events, streams, predictions, texts, routes, lifespan, limits, cors_origins)

@@ -13,6 +13,7 @@ from edge_infer.server.execution.routing import Pool, Route, RoutingTable, Versi
 from edge_infer.server.options import check_table
 from edge_infer.server.scheduling.request import LOWEST_PRIORITY
 from edge_infer.server.scheduling.shares import Bounds, Tenant
+from edge_infer.server.scheduling.switch import ANY_VARIANT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Mapping
@@ -200,7 +201,8 @@ def check_variants(settings: Settings, models: Mapping[str, Path | Sequence[Path
         for name, variant in chosen.items():
             others = [one for one in known if one not in chosen] if name == "*" else [name]
             readable = [ids for one in others if (ids := known.get(one))]
-            if readable and not enough(variant in ids for ids in readable):
+            is_any = key == "fast_variant" and variant == ANY_VARIANT
+            if not is_any and readable and not enough(variant in ids for ids in readable):
                 there_are = sorted(set().union(*(ids for ids in readable if variant not in ids)))
                 raise InputError(
                     f"`{'--' + key.replace('_', '-') if name == '*' else f'models.{name}.{key}'}` is `{variant}`; "

@@ -53,7 +53,8 @@ class ServeOptions:
 
     host: str = _option("127.0.0.1", "The address to listen on; 0.0.0.0 for all.", metavar="TEXT")
     port: int = _option(8080, "The port to listen on; 0 takes a free one.", 0, 65535)
-    web_root: Path | None = _option(None, "A folder with src, demo and vendor, in place of the installed one.")
+    web_root: Path | None = _option(None, "A folder with src, studio, demo and vendor, not the installed one.")
+    page: Path | None = _option(None, "A folder with a page of your own, shown at / in place of the studio.")
     device: str = _option("auto", "What models run on: auto, cpu, cuda or cuda:1.", metavar="NAME")
     workers: int = _option(0, "How many batches run at once; 0: one per CPU, at most 4.", 0, 64)
     max_batch_size: int = _option(32, "The most rows of a batch; measuring each model may lower it.", 1, 4096)
@@ -71,8 +72,14 @@ class ServeOptions:
     max_answer_mb: int = _option(64, "The most MiB of an answer's tensors, or of its JSON; 0 for any number.", 0)
     max_in_flight: int = _option(256, "The most requests of one WebSocket that wait or run; more are not read.", 1)
     max_streams: int = _option(1024, "The most WebSockets at once.", 0)
+    slots: int = _option(4, "The most answers of generated text that advance at once, for each such model.", 1, 256)
+    context: int = _option(
+        0, "The most tokens of a prompt and its answer together; 0: the model's own, at most 4096.", 0
+    )
     variant: str = _option("", "The variant to run, such as onnx/fp32; default: the one chosen for here.", metavar="ID")
-    fast_variant: str = _option("", "The variant, such as onnx/int8, to run while requests pile up.", metavar="ID")
+    fast_variant: str = _option(
+        "", "The variant, such as onnx/int8, to run while requests pile up; auto chooses it.", metavar="ID"
+    )
     lazy: bool = _option(False, "Load a model when it is first asked for, not at the start.")
     refuse_nan: bool = _option(False, "An answer with a NaN in it is an error, 500.")
     tls_cert: Path | None = _option(None, "A PEM file with the certificate's chain.")
@@ -108,7 +115,7 @@ class ServeOptions:
     )
     open_browser: bool = _option(
         False,
-        "Open a page where there is a desktop: the demo of the digits model, else /docs.",
+        "Open the studio, or your own page, where there is a desktop.",
         flag="--open",
     )
     no_isolation: bool = _option(False, "Leave out COOP and COEP: pages then have no threads.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import PlainTextResponse, Response
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.requests import Request
+    from starlette.types import ASGIApp
 
     from edge_infer.server.execution.lifecycle import Engine
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.repository import ServedModel
+    from edge_infer.server.ingestion.generate import GenerateEndpoint
     from edge_infer.server.ingestion.infer import InferEndpoint
 
 EXTENSIONS = [
@@ -45,6 +48,7 @@ class InferenceRoutes:
     Args:
         engine: The models.
         endpoint: The hot path, which `POST /inference` takes too.
+        texts: What `POST /inference` takes where a model generates text.
         metrics: What `/metrics` answers.
         keys: Tells who may change what is loaded, and who may read the counts of all tenants.
         origins: The other servers whose pages may ask for that.
@@ -54,12 +58,14 @@ class InferenceRoutes:
         self,
         engine: Engine,
         endpoint: InferEndpoint,
+        texts: GenerateEndpoint,
         metrics: Metrics,
         keys: ApiKeys | None = None,
         origins: Sequence[str] = (),
     ) -> None:
         self._engine = engine
         self._endpoint = endpoint
+        self._texts = texts
         self._metrics = metrics
         self._keys = keys or ApiKeys()
         self._origins = tuple(origins)
@@ -111,8 +117,8 @@ class InferenceRoutes:
         """Say whether new requests are taken.
 
         They are not while models are loaded for the first time, once the server is stopping, and where a pool has lost
-        its device. A model whose newest bundle cannot be loaded is named, without words for who has no key; its older
-        version goes on.
+        its device. A model whose newest bundle cannot be loaded is named, without its error for clients that
+        have no key; its older version goes on.
         """
         lost = {name: one.lost.message for name, one in self._engine.dispatchers.items() if one.lost is not None}
         starting = sorted(self._engine.starting)
@@ -173,7 +179,8 @@ class InferenceRoutes:
 
     async def infer(self, request: Request) -> Response:
         """Run a model, where its path was not recognised by the hot path: a name with an escaped `/`."""
-        return _Delegated(self._endpoint, (request.path_params["name"], request.path_params.get("version")))
+        target = request.path_params["name"], request.path_params.get("version")
+        return _Delegated(partial(self._endpoint, target=target))
 
     async def stream(self, request: Request) -> Response:
         """Refuse a request to the path of a WebSocket.
@@ -190,18 +197,20 @@ class InferenceRoutes:
         )
 
     async def inference(self, _request: Request) -> Response:
-        """Run the only model that is served.
+        """Run the only model that is served, or the only one that generates text.
 
         Raises:
             InputError: There are several.
         """
+        if name := await self._texts.only():
+            return _Delegated(partial(self._texts.inference, name=name))
         names = self._engine.repository.names()
         if len(names) != 1:
             raise InputError(
                 f"`/inference` needs a server of one model, this one has {len(names)}: {listed(names)}",
                 hint="POST /v2/models/NAME/infer",
             )
-        return _Delegated(self._endpoint, (names[0], None))
+        return _Delegated(partial(self._endpoint, target=(names[0], None)))
 
     # -- the repository --
 
@@ -294,14 +303,13 @@ class InferenceRoutes:
 class _Delegated(Response):
     """Lets the hot path answer a request that the router found."""
 
-    def __init__(self, endpoint: InferEndpoint, target: tuple[str, str | None]) -> None:
+    def __init__(self, endpoint: ASGIApp) -> None:
         super().__init__()
         self._endpoint = endpoint
-        self._target = target
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer."""
-        await self._endpoint(scope, receive, send, self._target)
+        await self._endpoint(scope, receive, send)
 
 
 async def _document(request: Request) -> dict[str, Any]:

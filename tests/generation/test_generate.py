@@ -235,6 +235,22 @@ def test_a_chat_needs_a_template(command: Callable[..., tuple[int, str, str]], t
     assert "has no chat template" in err
 
 
+def test_bench_measures_prompts_and_answers(command: Callable[..., tuple[int, str, str]], bundle: Path) -> None:
+    quick = ("--rounds", 2, "--seconds", 0.01)
+    code, out, err = command("bench", bundle, "--variant", "decoder/int4", *quick, "--json")
+    assert code == 0, err
+    rows = json.loads(out)["generation"]
+    shapes = [(row["what"], row["position"]) for row in rows]
+    assert shapes == [("prefill", 16), ("decode", 16), ("prefill", 128), ("decode", 128)]
+    assert all(row["per_s"] > 0 and row["variant"] == "decoder/int4" for row in rows)
+    code, out, err = command("bench", bundle, *quick)
+    assert code == 0, err
+    assert len(out.splitlines()) == 1 + 3 * 4
+    code, out, err = command("bench", bundle, "--backend", "litert")
+    assert (code, out) == (1, "")
+    assert "--backend" in err
+
+
 def test_load_says_who_generates(bundle: Path) -> None:
     with pytest.raises(edge_infer.BackendUnavailable, match="generates text") as caught:
         edge_infer.load(bundle)

@@ -15,13 +15,24 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.openapi import openapi
 from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.texts import text_bundle, use_fakes
 
 OWN = Path(__file__).parents[2] / ".bench/schemathesis/bin/schemathesis"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
 #: What is described elsewhere: the files of pages and packages, and Triton's extensions that are refused by name.
-UNDESCRIBED = ("/src/", "/vendor/", "/demo/", "/models/{name}/{path", "/simple", "/wheels", "/dashboard/", "/favicon")
+UNDESCRIBED = (
+    "/src/",
+    "/vendor/",
+    "/demo/",
+    "/studio/",
+    "/models/{name}/{path",
+    "/simple",
+    "/wheels",
+    "/dashboard/",
+    "/favicon",
+)
 REFUSED = ("/v2/logging", "/v2/trace", "/v2/systemsharedmemory", "/v2/cudasharedmemory", "/v2/models/{name}/trace")
 
 
@@ -43,10 +54,11 @@ def test_every_route_is_described_with_its_body_and_its_headers(tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_generated_requests_find_no_fault(tmp_path: Path) -> None:
+def test_generated_requests_find_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not OWN.exists():
         pytest.fail("schemathesis is not installed: tests/setup.sh")
-    models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files())}
+    use_fakes(monkeypatch)
+    models = {"tiny": write_bundle(tmp_path / "tiny", bundle_files()), "chat": text_bundle(tmp_path / "chat")}
     with ServerThread(create_app(models)) as server:
         command = [str(OWN), "run", f"{server.url}/openapi.json", "--checks", CHECKS, "--no-color"]
         command += ["--max-examples", "80", "--seed", "7", "--phases", "examples,coverage,fuzzing"]

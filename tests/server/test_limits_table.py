@@ -8,6 +8,8 @@ from pathlib import Path
 from edge_infer.server.config import parse_settings
 from edge_infer.server.http.limits import DoorLimits
 from edge_infer.server.ingestion.predict import MAX_CHARACTERS, MAX_INPUTS, MAX_PIXELS
+from edge_infer.server.ingestion.text_fields import MAX_CHARACTERS as MAX_TEXT
+from edge_infer.server.ingestion.text_fields import MAX_CHOICES
 from edge_infer.server.options import declared
 from edge_infer.server.scheduling.shares import Bounds
 
@@ -26,7 +28,9 @@ def rows() -> list[list[str]]:
 def test_every_option_that_bounds_clients_is_there_with_its_default() -> None:
     table = {found[1]: row for row in rows() if (found := re.match(r"`(--[a-z-]+)`", row[0]))}
     options = {one.flag: one for one in declared()}
-    bounding = {flag for flag in options if re.match(r"--max-|--(header|read)-timeout", flag)} - OF_BATCHES
+    bounding = {
+        flag for flag in options if re.match(r"--max-|--(slots|context)$|--(header|read)-timeout", flag)
+    } - OF_BATCHES
     assert set(table) == bounding
     for flag, row in table.items():
         assert re.match(rf"{options[flag].default:g}\b", row[1]), row
@@ -45,6 +49,11 @@ def test_what_has_no_option_is_told_as_it_is() -> None:
     assert (
         f"{MAX_INPUTS} inputs, {MAX_PIXELS / 1e6:g} million pixels of an image, {MAX_CHARACTERS:,} characters" in text
     )
+
+
+def test_the_bounds_of_generated_text_are_there() -> None:
+    text = " ".join(" ".join(row) for row in rows())
+    assert f"{MAX_CHOICES} answers to a request, {MAX_TEXT:,} characters or tokens" in text
 
 
 def test_every_bound_of_a_tenant_is_there() -> None:

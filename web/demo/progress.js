@@ -1,6 +1,6 @@
 /** The progress bar: how much of what a mode needs has been downloaded. */
 
-/** @typedef {import("./runners.js").Mode | "chat"} Mode */
+/** @typedef {import("./runners.js").Mode} Mode */
 
 const STEPS = { engine: "the engine", model: "the model", python: "Python", package: "edge-infer for Python" };
 
@@ -15,8 +15,8 @@ export class LoadProgress {
     /** @type {Map<string, {phase: keyof typeof STEPS, loaded: number, total: number}>} */
     this.files = new Map();
     // What a mode will need, so that the bar does not jump back when a further file begins.
-    const expected = { python: [14_239_897, 9_598_218, 2_545_637], javascript: [14_239_897], chat: [] };
-    this.least = expected[wanted].reduce((sum, bytes) => sum + bytes, 0);
+    const expected = wanted === "python" ? [9_598_218, 2_545_637] : [];
+    this.least = expected.reduce((sum, bytes) => sum + bytes, 0);
     this.draw("Starting", 0, "");
   }
 
@@ -33,7 +33,7 @@ export class LoadProgress {
     }
     const part = done / Math.max(all, this.least, 1);
     const isDone = part > 0.999;
-    const last = { python: "Starting Python", javascript: "Starting the engine", chat: "Opening the model" }[this.mode];
+    const last = this.mode === "python" ? "Starting Python" : "Starting the model";
     this.draw(isDone ? last : `Loading ${STEPS[step]}`, part, `${megabytes(done)} of ${megabytes(Math.max(all, this.least))}`);
   }
 

@@ -249,6 +249,8 @@ class Dispatcher:
         self.scheduler.finished(model.batcher, batch, compute_s)
         self._pump()  # the worker is busy again before the answers are written
         model.statistics.ran(batch.rows, compute_s, job.variant)
+        if model.fast is not None and job.variant == model.variant:
+            model.fast.better_took(batch.rows, compute_s)
         for request, result in zip(batch.requests, results, strict=True):
             if isinstance(result, EdgeInferError):
                 if isinstance(result, DeviceLost) and self._lost is None:
@@ -303,7 +305,7 @@ class Dispatcher:
             model.close()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Let running batches end, close all models; one with a batch that takes longer than this stays as it is."""
+        """Let running batches end, close all models; one with a batch that takes longer than this stays open."""
         if self._timer is not None:
             self._timer.cancel()
         for job in self._running:

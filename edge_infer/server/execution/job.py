@@ -55,7 +55,7 @@ class Job:
             waiting: How many batches of the model wait behind it, for each worker.
             now: The time.
         """
-        self._chosen = self.model.choose(waiting, now)
+        self._chosen = self.model.choose(self.batch, waiting, now)
 
     def run(self, lost: DeviceLost | None) -> list[Result]:
         """Run the batch on this thread; never raises.

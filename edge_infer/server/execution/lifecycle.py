@@ -6,12 +6,14 @@ import asyncio
 import logging
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.errors import EdgeInferError, ModelNotFound
 from edge_infer.platform import host
 from edge_infer.server.execution.dispatcher import Dispatcher
 from edge_infer.server.execution.routing import RoutingTable
+from edge_infer.server.execution.text_model import TextModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from edge_infer.server.execution.canary import Canary
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.repository import ModelRepository, ServedModel
+    from edge_infer.server.execution.text_runner import TextRunner
 
 log = logging.getLogger(__name__)
 _MAX_WORKERS = 4
@@ -95,6 +98,7 @@ class Engine:
         self, repository: ModelRepository, workers: int, hang_s: float = 60.0, table: RoutingTable | None = None
     ) -> None:
         self.repository = repository
+        self._hang_s = hang_s
         self.table = table or RoutingTable()
         self.dispatchers = {
             name: _dispatcher(pool.device or repository.device, pool.workers, workers, hang_s)
@@ -110,6 +114,7 @@ class Engine:
         self._chosen: dict[tuple[str, str | None, str], _Place] = {}
         self._chosen_until = 0.0
         self._next_look: asyncio.TimerHandle | None = None
+        self._runners: WeakSet[TextRunner] = WeakSet()
 
     def active(self) -> list[LoadedModel]:
         """List the models that take requests."""
@@ -143,7 +148,7 @@ class Engine:
         Args:
             name: The model.
             version: Its version; None for the highest, or for the one that is being tried, by its part.
-            tenant: Who asks, which may choose the pool.
+            tenant: Whose request it is; it may choose the pool.
 
         Raises:
             ModelNotFound: There is no such model or version, or it was unloaded.
@@ -299,9 +304,14 @@ class Engine:
             if old is not model:
                 if model.fast_reason:
                     log.warning("The fast variant of %s is not used: %s", served.name, model.fast_reason)
-                model.dispatcher = self.dispatchers[pool]
+                if isinstance(model, TextModel):
+                    model.dispatcher = model.runner
+                    model.runner.add(model, asyncio.get_running_loop(), self._hang_s)
+                    self._runners.add(model.runner)
+                else:
+                    model.dispatcher = self.dispatchers[pool]
+                    self.dispatchers[pool].add(model)
                 self._active[place] = model
-                model.dispatcher.add(model)
                 if old is not None:
                     old.dispatcher.retire(old)
                 self._look_later()
@@ -340,6 +350,8 @@ class Engine:
                 task.cancel()
         for dispatcher in self.dispatchers.values():
             dispatcher.close(max(0.0, deadline - monotonic()))
+        for runner in tuple(self._runners):
+            runner.close(max(0.0, deadline - monotonic()))
         self.repository.close(max(0.0, deadline - monotonic()))
 
 

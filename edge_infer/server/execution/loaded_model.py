@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
+from edge_infer.bundle.quality import measured_quality
 from edge_infer.errors import BackendError, EdgeInferError, ExecutionError, InputError, OutOfMemory
 from edge_infer.runtime.load import load
 from edge_infer.server.execution.answer_size import AnswerSize
@@ -14,16 +16,18 @@ from edge_infer.server.execution.run_batch import has_batch_axis
 from edge_infer.server.execution.statistics import Statistics
 from edge_infer.server.scheduling.batcher import BatchLimits, DynamicBatcher
 from edge_infer.server.scheduling.shares import ANYONE
-from edge_infer.server.scheduling.switch import VariantSwitch
+from edge_infer.server.scheduling.switch import ANY_VARIANT, VariantSwitch
 
 if TYPE_CHECKING:
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
-    from edge_infer.server.scheduling.request import Request
+    from edge_infer.server.scheduling.request import Batch, Request
     from edge_infer.server.scheduling.shares import Tenant
 
 #: The fast variant must take at most this part of the good one's time to be worth it.
 _WORTH = 0.9
+#: The weight of the newest batch in the running mean of the time that one takes.
+_SMOOTHING = 0.2
 
 
 class Fast:
@@ -35,10 +39,29 @@ class Fast:
         switch: Decides when.
     """
 
-    def __init__(self, session: Session, variant: str) -> None:
+    def __init__(self, session: Session, variant: str, better_s: float = 0.0) -> None:
+        """Make it.
+
+        Args:
+            session: As the attribute.
+            variant: As the attribute.
+            better_s: The seconds that one row takes on the better variant.
+        """
         self.session = session
         self.variant = variant
         self.switch = VariantSwitch()
+        self._better_s = {1: better_s}  # by the rows of a batch, up to the next power of two
+
+    def better_took(self, rows: int, seconds: float) -> None:
+        """Learn how long a batch takes on the better variant."""
+        size = rows.bit_length()
+        known = self._better_s.get(size, seconds)
+        self._better_s[size] = known + _SMOOTHING * (seconds - known)
+
+    def better_s(self, rows: int) -> float:
+        """Estimate how long a batch takes on the better variant."""
+        size = max(known for known in self._better_s if known <= max(1, rows.bit_length()))
+        return self._better_s[size]
 
 
 class Runner(Protocol):
@@ -117,14 +140,22 @@ class LoadedModel:
         self.is_retired = False
         self.is_abandoned = False
 
-    def choose(self, waiting: float, now: float) -> tuple[Session, str]:
-        """Return what runs a batch, by how many wait behind it for each worker, and its variant where there are two."""
+    def choose(self, batch: Batch, waiting: float, now: float) -> tuple[Session, str]:
+        """Return what runs a batch, and its variant where there are two.
+
+        Args:
+            batch: The batch, whose requests want the same quality. `auto` is the better variant unless requests pile
+                up, or that variant would answer too late, as far as is known.
+            waiting: How many batches wait behind it, for each worker.
+            now: The time.
+        """
         fast = self.fast
         if fast is None:
             return self.session, ""
-        if fast.switch.update(waiting, now):
-            return fast.session, fast.variant
-        return self.session, self.variant
+        is_rush, quality = fast.switch.update(waiting, now), batch.requests[0].quality
+        if quality == "auto":
+            quality = "fast" if is_rush or now + fast.better_s(batch.rows) > batch.deadline else "best"
+        return (fast.session, fast.variant) if quality == "fast" else (self.session, self.variant)
 
     @property
     def variant_in_use(self) -> str:
@@ -163,7 +194,8 @@ def load_model(
         device: What to run it on.
         limits: How its requests are batched.
         variant: The id of the variant that runs; empty to choose.
-        fast_variant: The id of a second variant, for when requests pile up; empty for none.
+        fast_variant: The id of a second variant, for when requests pile up; `auto` for the best of those that are
+            faster here, empty for none.
         memory_limit_mb: The most memory of the device that models with a bound take together; 0 for no bound.
 
     Raises:
@@ -190,12 +222,29 @@ def load_model(
         ) from error
     except InputError as error:  # the server's own settings or the bundle's examples: no client's fault
         raise BackendError(error.message, hint=error.hint, **error.details) from error
-    if fast_variant:
+    for candidate in _candidates(model, bundle, fast_variant):
         try:
-            _add_fast(model, bundle, device, limits, fast_variant, options)
+            _add_fast(model, bundle, device, limits, candidate, options)
         except EdgeInferError as error:
             model.fast_reason = error.message
+        if model.fast is not None:
+            model.fast_reason = ""
+            break
     return model
+
+
+def _candidates(model: LoadedModel, bundle: Bundle, fast_variant: str) -> list[str]:
+    """Return the variants that may be the fast one, in order: of `auto` all others, the nearest to the source first.
+
+    So the first of them that is faster here has the best quality of those that are.
+    """
+    if fast_variant != ANY_VARIANT:
+        return [fast_variant] if fast_variant else []
+    measured = measured_quality(bundle)
+    others = [variant.id for variant in bundle.manifest.variants if variant.id != model.variant]
+    if not others:
+        model.fast_reason = "the bundle has no other variant"
+    return sorted(others, key=lambda name: -measured.get(name, -inf))
 
 
 def _measured(name: str, session: Session, limits: BatchLimits) -> Probe:
@@ -237,13 +286,13 @@ def _add_fast(
     size, fast_size = model.probe.batch_size, measured.batch_size
     if session.inputs != model.inputs or session.outputs != model.outputs:
         model.fast_reason = "its inputs or outputs are not the same"
-    elif min(size, fast_size) == 1 and size != fast_size:
-        model.fast_reason = f"one of the two cannot be batched: {measured.reason or model.probe.reason}"
+    elif size != fast_size and (reason := measured.reason or model.probe.reason):
+        model.fast_reason = f"one of the two cannot be batched: {reason}"
     elif measured.row_s > _WORTH * model.probe.row_s:
         model.fast_reason = f"it is not faster here: {measured.row_s * 1e3:.2f} ms by {model.probe.row_s * 1e3:.2f} ms"
     else:
         model.batcher.max_batch_size = min(size, fast_size)
-        model.fast = Fast(session, variant)
+        model.fast = Fast(session, variant, model.probe.row_s)
         return
     session.close()
 

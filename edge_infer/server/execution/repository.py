@@ -24,6 +24,7 @@ from edge_infer.platform import host
 from edge_infer.server.errors import PathNotFound
 from edge_infer.server.execution.loaded_model import LoadedModel, load_model
 from edge_infer.server.execution.routing import DEFAULT_POOL
+from edge_infer.server.execution.text_model import TextLimits, load_text_model
 from edge_infer.server.execution.version_order import version_order
 from edge_infer.server.execution.workers import WorkerPool
 from edge_infer.server.scheduling.batcher import BatchLimits
@@ -48,6 +49,7 @@ class ServedModel:
         limits: How its requests are batched.
         fast_variant: The id of a variant for when requests pile up; empty for none.
         variant: The id of the variant that runs; empty to choose.
+        text: How it runs where it generates text.
 
     Attributes:
         is_unloaded: Whether it was unloaded, and is not loaded again by asking for it.
@@ -61,6 +63,7 @@ class ServedModel:
         limits: BatchLimits | None = None,
         fast_variant: str = "",
         variant: str = "",
+        text: TextLimits | None = None,
     ) -> None:
         self.name = name
         self.path = path
@@ -69,6 +72,7 @@ class ServedModel:
         self._limits = limits or BatchLimits()
         self._fast_variant = fast_variant
         self._variant = variant
+        self._text = text or TextLimits()
         self._opening = Lock()
         self._loading = Lock()  # apart, so that files are sent while the model loads
         self._stamp: tuple[int, ...] = ()
@@ -143,15 +147,18 @@ class ServedModel:
             model = self._loaded.get(pool)
             if model is None or model.session.bundle is not bundle:
                 # Requests that are under way keep the old one, which is closed when they end.
-                model = load_model(
-                    self.name,
-                    bundle,
-                    device or self._device,
-                    self._limits,
-                    variant=self._variant,
-                    fast_variant=self._fast_variant,
-                    memory_limit_mb=memory_limit_mb,
-                )
+                if bundle.manifest.generate is not None:
+                    model = load_text_model(self.name, bundle, self._limits, self._text, variant=self._variant)
+                else:
+                    model = load_model(
+                        self.name,
+                        bundle,
+                        device or self._device,
+                        self._limits,
+                        variant=self._variant,
+                        fast_variant=self._fast_variant,
+                        memory_limit_mb=memory_limit_mb,
+                    )
                 model.pool = pool
                 self._loaded[pool] = model
             return model
@@ -161,7 +168,7 @@ class ServedModel:
         self._loaded = {}
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Close the sessions; where the model loads for longer than this, it is left as it is."""
+        """Close the sessions; where the model loads for longer than this, it is left open."""
         if not self._loading.acquire(timeout=timeout_s):
             return
         try:
@@ -198,6 +205,7 @@ class ModelRepository:
         limits: How requests are batched.
         fast_variants: The id of the variant for when requests pile up, by model; `*` for all others.
         variants: The same of the variant that runs; where there is none, it is chosen.
+        text: How models run that generate text.
 
     Attributes:
         device: What models run on that no pool says otherwise of.
@@ -212,13 +220,20 @@ class ModelRepository:
         limits: BatchLimits | None = None,
         fast_variants: Mapping[str, str] | None = None,
         variants: Mapping[str, str] | None = None,
+        text: TextLimits | None = None,
     ) -> None:
         fast, chosen = fast_variants or {}, variants or {}
         self.device = device
         self._models = {
             name: [
                 ServedModel(
-                    name, path, device, limits, fast.get(name, fast.get("*", "")), chosen.get(name, chosen.get("*", ""))
+                    name,
+                    path,
+                    device,
+                    limits,
+                    fast.get(name, fast.get("*", "")),
+                    chosen.get(name, chosen.get("*", "")),
+                    text,
                 )
                 for path in _as_list(paths)
             ]

@@ -6,7 +6,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.server.errors import ClientLeft, ShuttingDown, expected
-from edge_infer.server.headers import IS_GONE, REFUSED
+from edge_infer.server.headers import IS_GONE, REFUSED, echoed
+from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.scheduling.shares import ANYONE
@@ -14,7 +15,7 @@ from edge_infer.server.scheduling.shares import ANYONE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from starlette.types import Scope
+    from starlette.types import Receive, Scope, Send
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.lifecycle import Engine
@@ -234,6 +235,21 @@ class HttpCall(Call):
         self._scope = scope
         self.is_gone: Callable[[], bool] | None = scope.get(IS_GONE)
 
+    def admit(self) -> RequestHead:
+        """Let the request in before it is known which model it is for; return what its headers say.
+
+        Raises:
+            ShuttingDown: The server is stopping.
+            Unauthorized: The server does not know its key.
+            InputError: A header is wrong.
+        """
+        if self.head is None:
+            headers = self._scope["headers"]
+            self.tenant = self.context.admit(headers)
+            note(self._scope, tenant=self.tenant.name)
+            self.head = RequestHead(headers)
+        return self.head
+
     async def open(self, target: tuple[str, str | None]) -> tuple[LoadedModel, RequestHead]:
         """Let the request in: return its model, which is held until `close`, and what its headers say.
 
@@ -244,9 +260,7 @@ class HttpCall(Call):
             EdgeInferError: There is no such model, no room for the request, or another reason not to take it.
         """
         scope, engine = self._scope, self.context.engine
-        self.tenant = self.context.admit(scope["headers"])
-        note(scope, tenant=self.tenant.name)
-        self.head = head = RequestHead(scope["headers"])
+        head = self.admit()
         model = engine.current(*target, self.tenant.name)
         while True:
             if model is None:
@@ -260,11 +274,41 @@ class HttpCall(Call):
                 return model, head
             self.model = model = None
 
+    async def body(self, receive: Receive, most: int) -> bytes:
+        """Read the body and unpack it; it counts as it arrives.
+
+        Args:
+            receive: ASGI's.
+            most: The most bytes, packed or not.
+
+        Raises:
+            PayloadTooLarge: It has more.
+            QueueFull: There is no room.
+            InputError: It is not what its encoding says.
+            ClientDisconnect: The client left.
+        """
+        head = self.head
+        assert head is not None
+        self.check_room(head.content_length)
+        body = await read_body(receive, head.content_length, most, self.grow)
+        if head.content_encoding:
+            body = await unpacked(body, head.content_encoding, most)
+            self.grow(len(body))
+        return body
+
     def failed(self, error: Exception) -> EdgeInferError:
         """Take note of what went wrong; return what the client is told."""
         told = super().failed(error)
         note(self._scope, code=told.code)
         return told
+
+    async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole answer, a result or an error."""
+        headers = [*headers, (b"content-length", b"%d" % len(body)), *echoed(self._scope["headers"])]
+        if self.context.engine.is_draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def left(self) -> None:
         """Take note of a client that left before its body was there, unless it was hung up on."""

@@ -17,7 +17,6 @@ from starlette.requests import ClientDisconnect
 from edge_infer.server.errors import ClientLeft, problem_parts, status_of
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
-from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.requests import LARGE_BYTES
 from edge_infer.server.protocol.steps import Plan, parse_plan
@@ -64,19 +63,14 @@ class EventEndpoint:
             call.left()
             return
         except Exception as error:
-            await self._fail(call.failed(error), scope, send, is_begun=is_begun)
+            await self._fail(call, call.failed(error), send, is_begun=is_begun)
         finally:
             call.close()
 
     async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, call: HttpCall) -> Plan:
         head.check_media_type()
         parsers = self._context.parsers
-        most = parsers.most(head, self._max_body_bytes)
-        call.check_room(head.content_length)
-        body = await read_body(receive, head.content_length, most, call.grow)
-        if head.content_encoding:
-            body = await unpacked(body, head.content_encoding, most)
-            call.grow(len(body))
+        body = await call.body(receive, parsers.most(head, self._max_body_bytes))
         head.check_body(body)
         if len(body) >= LARGE_BYTES:
             return await parsers.parse_large_plan(model, body)
@@ -132,7 +126,7 @@ class EventEndpoint:
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))
         await send({"type": "http.response.body", "body": b""})
 
-    async def _fail(self, error: EdgeInferError, scope: Scope, send: Send, *, is_begun: bool) -> None:
+    async def _fail(self, call: HttpCall, error: EdgeInferError, send: Send, *, is_begun: bool) -> None:
         if isinstance(error, ClientLeft):
             return
         if is_begun:
@@ -141,11 +135,7 @@ class EventEndpoint:
             await send({"type": "http.response.body", "body": b""})
             return
         status, body, headers = problem_parts(error)
-        headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]
-        if self._context.engine.is_draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await call.reply(send, status, [*headers, *self._headers], body)
 
 
 def _chosen(results: dict[str, Array], wanted: Sequence[str] | None) -> dict[str, Array]:

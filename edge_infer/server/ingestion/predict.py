@@ -23,12 +23,11 @@ from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
-from edge_infer.server.headers import echoed
+from edge_infer.server.execution.text_request import no_tensors
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
-from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.embeddings import parsed, read_embeddings, write_embeddings
 from edge_infer.server.ingestion.submit import ask
-from edge_infer.server.protocol.head import JSON, RequestHead
+from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.chains import Chains
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
     from edge_infer.tensors.tensor import Tensor
@@ -100,9 +100,8 @@ class PredictEndpoint:
         """
 
         async def answer(call: HttpCall) -> bytes:
-            self._context.admit(scope["headers"])  # before a byte of the body is read
-            head = RequestHead(scope["headers"])
-            body = await self._body(head, receive, call, self._context.parsers.most(head, self._max_body_bytes))
+            head = call.admit()  # before a byte of the body is read
+            body = await call.body(receive, self._context.parsers.most(head, self._max_body_bytes))
             asked = await asyncio.to_thread(read_embeddings, body)
             model, _ = await call.open((asked.model, None))
             known = await self._of(model)
@@ -128,11 +127,7 @@ class PredictEndpoint:
             status, body, headers = problem_parts(call.failed(error))
         finally:
             call.close()
-        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body)), *echoed(scope["headers"])]
-        if self._context.engine.is_draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await call.reply(send, status, [*headers, *self._headers], body)
 
     async def _predict(
         self, model: LoadedModel, head: RequestHead, query: bytes, receive: Receive, call: HttpCall
@@ -144,7 +139,7 @@ class PredictEndpoint:
                 f"The body is `{head.media_type}`, which a page may not send here", hint=f"Content-Type: {JSON}"
             )
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
-        body = await self._body(head, receive, call, most)
+        body = await call.body(receive, most)
         async with self._room:
             values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)
             groups = [[one] if known.task.expand is None else known.task.expand(one, arguments) for one in values]
@@ -154,14 +149,6 @@ class PredictEndpoint:
         ready, outputs = await self._outputs(model, known, inner, arguments, call)
         async with self._room:
             return await asyncio.to_thread(_after, known, ready, outputs, values, groups, arguments, is_list)
-
-    async def _body(self, head: RequestHead, receive: Receive, call: HttpCall, most: int) -> bytes:
-        call.check_room(head.content_length)
-        body = await read_body(receive, head.content_length, most, call.grow)
-        if head.content_encoding:
-            body = await unpacked(body, head.content_encoding, most)
-            call.grow(len(body))
-        return body
 
     async def _outputs(
         self, model: LoadedModel, known: _Known, values: list[Any], arguments: Mapping[str, Any], call: HttpCall
@@ -214,6 +201,8 @@ class PredictEndpoint:
 
 def _open(model: LoadedModel) -> _Known:
     manifest = model.session.bundle.manifest
+    if manifest.generate is not None:
+        raise no_tensors(model.name)
     if manifest.task is None or manifest.pipeline is None:
         raise InputError(
             f"`{model.name}` has no pipeline: it takes tensors, not raw data",

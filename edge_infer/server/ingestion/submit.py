@@ -57,6 +57,9 @@ def submit(
         rows, key = rows or 1, _ONE_BY_ONE
     if run is not None:
         rows, key = 1, None
+    quality = asked.quality or head.quality
+    if quality and key is not None and model.fast is not None:  # a batch runs on one variant
+        key = (key, quality)
     timeout_s = asked.timeout_s or head.timeout_s
     size = model.answer_size
     expected = size.before(asked.inputs, asked.outputs)
@@ -76,10 +79,11 @@ def submit(
         is_gone=is_gone,
         tenant=call.tenant,
         run=run,
+        quality=quality,
     )
     model.dispatcher.submit(model, request)
     if timeout_s:  # not before: a request that was refused has its answer
-        _answer_in_time(model, request, request.deadline - perf_counter())
+        answer_in_time(model, request, request.deadline - perf_counter())
 
 
 def _counted(
@@ -100,7 +104,7 @@ def _counted(
     return counted
 
 
-def _answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
+def answer_in_time(model: LoadedModel, request: Request, left_s: float) -> None:
     """Answer in time though the model is busy, and let others have the place in the queue."""
     finish = request.finish
 

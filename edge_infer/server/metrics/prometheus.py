@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from edge_infer.server.execution.text_model import TextModel
 from edge_infer.server.metrics.triton_names import triton_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
@@ -100,6 +102,7 @@ class Metrics:
                 tenants.add_metric([*_labels(model), tenant], count)
         yield tenants
         yield from _variants(models)
+        yield from _texts([model for model in models if isinstance(model, TextModel)])
         workers = GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", labels=["pool"])
         busy = GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", labels=["pool"])
         for name, dispatcher in self._engine.dispatchers.items():
@@ -126,11 +129,39 @@ def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
     yield from (batches, in_use, switches)
 
 
+def _texts(models: list[TextModel]) -> Iterator[Metric]:
+    """Give the tokens and the slots of models that generate text."""
+    counters = {
+        "generated_tokens": ("Tokens of answers", "tokens"),
+        "prompt_tokens": ("Tokens of prompts whose answers began", "prompt_tokens"),
+        "cached_prompt_tokens": ("Those of them that were not computed again", "cached_tokens"),
+    }
+    for name, (text, attribute) in counters.items():
+        yield _counter(f"edge_infer_{name}", text, models, attrgetter(f"runner.statistics.{attribute}"))
+    now = perf_counter()
+    gauges: dict[str, tuple[str, Callable[[TextModel], float]]] = {
+        "generated_tokens_per_second": (
+            "Tokens of answers a second, over the last ten",
+            lambda model: model.runner.statistics.tokens_per_s(now),
+        ),
+        "slots": ("Answers that may advance at once", lambda model: model.runner.workers),
+        "slots_busy": ("Answers that advance", lambda model: len(model.runner.running)),
+    }
+    for name, (text, value) in gauges.items():
+        gauge = GaugeMetricFamily(f"edge_infer_{name}", text, labels=_LABELS)
+        for model in models:
+            gauge.add_metric(_labels(model), value(model))
+        yield gauge
+    times = {"first_token": "From a request to its first token", "token": "From one token of an answer to its next"}
+    for name, text in times.items():
+        yield _histogram(f"edge_infer_{name}_seconds", text, models, name, "runner.statistics")
+
+
 def _labels(model: LoadedModel) -> list[str]:
     return [model.name, model.version, model.pool]
 
 
-def _counter(name: str, text: str, models: list[LoadedModel], value: Callable[[LoadedModel], float]) -> Metric:
+def _counter(name: str, text: str, models: Sequence[LoadedModel], value: Callable[[LoadedModel], float]) -> Metric:
     family = CounterMetricFamily(name, text, labels=_LABELS)
     for model in models:
         family.add_metric(_labels(model), value(model))
@@ -146,10 +177,10 @@ def _by_code(name: str, text: str, models: list[LoadedModel], attribute: str) ->
     return family
 
 
-def _histogram(name: str, text: str, models: list[LoadedModel], attribute: str) -> Metric:
+def _histogram(name: str, text: str, models: Sequence[LoadedModel], attribute: str, of: str = "statistics") -> Metric:
     family = HistogramMetricFamily(name, text, labels=_LABELS)
     for model in models:
-        histogram: Histogram = getattr(model.statistics, attribute)
+        histogram: Histogram = getattr(attrgetter(of)(model), attribute)
         buckets: list[tuple[str, float]] = []
         total = 0
         for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):

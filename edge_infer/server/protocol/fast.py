@@ -17,6 +17,7 @@ import numpy
 
 from edge_infer.errors import InputError, PayloadTooLarge
 from edge_infer.server.protocol.requests import LARGE_BYTES, MAX_TIMEOUT_US, InferRequest, parse_raw, parse_request
+from edge_infer.server.scheduling.request import QUALITIES
 from edge_infer.tensors.arrays import to_numpy
 from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
@@ -71,6 +72,7 @@ class _Parameters(msgspec.Struct, forbid_unknown_fields=True):
     binary_data_output: bool = False
     priority: int = 0
     timeout: int = 0
+    quality: str = ""
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -220,6 +222,8 @@ class Parser:
         if offset != len(body):
             return None
         parameters = document.parameters or _Parameters()
+        if parameters.quality and parameters.quality not in QUALITIES:
+            return None
         if not 0 <= parameters.priority <= _MAX_PRIORITY or not 0 <= parameters.timeout <= MAX_TIMEOUT_US:
             return None
         prefers_binary = parameters.binary_data_output
@@ -227,7 +231,9 @@ class Parser:
         if binary is None:
             return None
         timeout_s = parameters.timeout / 1e6
-        return InferRequest(document.id, inputs, names, parameters.priority, timeout_s, binary, prefers_binary)
+        return InferRequest(
+            document.id, inputs, names, parameters.priority, timeout_s, binary, prefers_binary, parameters.quality
+        )
 
     def _wanted(self, entries: list[_Output] | None, default: bool) -> tuple[list[str] | None, frozenset[str] | None]:
         """Return the outputs wanted and which of them in binary; None for the latter where something is wrong."""
@@ -276,7 +282,7 @@ def _numbers(data: msgspec.Raw, dtype: DType, shape: list[int]) -> Array | None:
 
 
 def _many_numbers(text: bytes, dtype: DType, shape: list[int]) -> Array | None:
-    """Read a long list, flat or nested, piece by piece: as it is read, a number of two bytes takes forty.
+    """Read a long list, flat or nested, piece by piece: a number of two bytes takes forty while it is a Python object.
 
     Args:
         text: The list, which is known to be JSON.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, listed
 from edge_infer.server.errors import UnsupportedMediaType
-from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY, QUALITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,7 @@ class RequestHead:
         content_length: Its bytes, -1 where it is not said.
         json_length: The bytes of JSON in front of binary tensors; None where there are no binary tensors.
         priority: `X-Priority`: 1 is the most urgent, 255 the least, 0 unsaid.
+        quality: `X-Quality`, which of a model's two variants is wanted; empty unsaid.
         timeout_s: `X-Timeout-Ms`, in seconds; 0 unsaid.
         request_id: `X-Request-Id`, which comes back in the answer.
         traceparent: The W3C trace context, which comes back in the answer.
@@ -47,6 +48,7 @@ class RequestHead:
         "json_length",
         "media_type",
         "priority",
+        "quality",
         "request_id",
         "timeout_s",
         "traceparent",
@@ -59,6 +61,7 @@ class RequestHead:
         self.content_length = -1
         self.json_length: int | None = None
         self.priority = 0
+        self.quality = ""
         self.timeout_s = 0.0
         self.request_id = b""
         self.traceparent = b""
@@ -80,6 +83,8 @@ class RequestHead:
                 self.priority = _number("X-Priority", value, LOWEST_PRIORITY)
             elif name == b"x-timeout-ms":
                 self.timeout_s = _number("X-Timeout-Ms", value) / 1000
+            elif name == b"x-quality":
+                self.quality = _quality(value)
             elif name == b"x-request-id":
                 self.request_id = value[:128]
             elif name == b"origin":
@@ -126,6 +131,15 @@ class RequestHead:
         return UnsupportedMediaType(
             f"The body is `{kind}`, expected `{JSON}` or `{OCTETS}`", hint=f"Content-Type: {JSON}"
         )
+
+
+def _quality(value: bytes) -> str:
+    found = value.decode("latin-1")
+    if found not in QUALITIES:
+        raise InputError(
+            f"`X-Quality` is `{found[:64]}`; choose from {listed(list(QUALITIES))}", hint="X-Quality: best"
+        )
+    return found
 
 
 def _number(name: str, value: bytes, largest: int | None = None) -> int:

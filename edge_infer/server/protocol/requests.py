@@ -16,7 +16,7 @@ from edge_infer.errors import InputError, did_you_mean, listed
 from edge_infer.formats.safetensors import read_strings
 from edge_infer.server.errors import UnsupportedMediaType
 from edge_infer.server.protocol.elements import expected, flatten, kind_of, pack_elements, shown
-from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY, QUALITIES
 from edge_infer.tensors.datatypes import DATATYPES
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor
@@ -51,6 +51,7 @@ class InferRequest(NamedTuple):
         timeout_s: How long its answer is of use, in seconds; 0 for always.
         binary: The outputs wanted as bytes behind the JSON.
         prefers_binary: Whether the client takes bytes where it did not say so of an output.
+        quality: Which of a model's two variants is wanted, one of `QUALITIES`; empty unsaid.
     """
 
     id: str | None
@@ -60,6 +61,7 @@ class InferRequest(NamedTuple):
     timeout_s: float = 0.0
     binary: frozenset[str] = frozenset()
     prefers_binary: bool = False
+    quality: str = ""
 
 
 class _Tail:
@@ -146,6 +148,7 @@ def parse_request(
         _whole(parameters, "timeout", MAX_TIMEOUT_US) / 1e6,
         binary,
         prefers_binary,
+        _quality(parameters),
     )
 
 
@@ -173,7 +176,7 @@ def parse_raw(body: bytes, specs: Sequence[TensorSpec]) -> InferRequest:
         shape[free[0]] = body_size // known
     if len(free) > 1 or prod(shape) * unit != body_size or (spec.dtype is DType.BOOL and max(body, default=0) > 1):
         raise InputError(
-            f"The body has {len(body)} bytes, which are no {spec}",
+            f"The body has {len(body)} bytes, which do not make a {spec}",
             hint="send JSON, or binary tensors behind JSON" if len(free) > 1 else f"expected {spec}, row-major",
             input=spec.name,
             got=len(body),
@@ -218,6 +221,17 @@ def _whole(parameters: dict[str, Any], name: str, largest: int) -> int:
             f"`parameters.{name}` is {shown(value)}, expected a whole number from 0 to {largest}",
             hint=f'"parameters": {{"{name}": 1}}',
             field=f"parameters.{name}",
+        )
+    return value
+
+
+def _quality(parameters: dict[str, Any]) -> str:
+    value = parameters.get("quality", "")
+    if value not in ("", *QUALITIES) or not isinstance(value, str):
+        raise InputError(
+            f"`parameters.quality` is {shown(value)}; choose from {listed(list(QUALITIES))}",
+            hint='"parameters": {"quality": "best"}',
+            field="parameters.quality",
         )
     return value
 

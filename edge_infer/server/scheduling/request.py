@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 HIGHEST_PRIORITY = 1
 LOWEST_PRIORITY = 255
 DEFAULT_PRIORITY = 128
+#: Which variant a request wants where its model has a fast one: the better one, the fast one, or the better one as long
+#: as it answers in time. The first is what a request gets that does not say.
+QUALITIES = ("auto", "best", "fast")
 
 
 class Timings(NamedTuple):
@@ -66,8 +69,9 @@ class Request:
         deadline: When its answer is of no use any more.
         finish: Called once with the answer or the error.
         is_gone: Tells whether the client left; asked when a batch is formed.
-        tenant: Who asks.
+        tenant: Whose request it is.
         run: Runs it alone instead of the model's session: a step of a stream with hidden state.
+        quality: One of `QUALITIES`; empty for the first.
 
     Attributes:
         is_answered: Whether it has its answer or its error.
@@ -84,6 +88,7 @@ class Request:
         "key",
         "outputs",
         "priority",
+        "quality",
         "rows",
         "run",
         "tenant",
@@ -104,6 +109,7 @@ class Request:
         is_gone: Callable[[], bool] | None = None,
         tenant: Tenant = ANYONE,
         run: Step | None = None,
+        quality: str = "",
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -117,6 +123,7 @@ class Request:
         self.is_gone = is_gone
         self.tenant = tenant
         self.run = run
+        self.quality = quality or QUALITIES[0]
         self.turn = arrived
 
     def answer(self, result: Answer | EdgeInferError) -> None:
@@ -159,6 +166,11 @@ class Batch(NamedTuple):
     rows: int
     free_since: float
     refuses_nan: bool = False
+
+    @property
+    def deadline(self) -> float:
+        """When the first of its requests wants its answer; infinity where none says."""
+        return min(request.deadline for request in self.requests)
 
     def timings(self, request: Request, begun: float, compute_s: float) -> Timings:
         """Tell where the time of one of its requests went.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+#: What stands for a fast variant that is chosen when the model is loaded.
+ANY_VARIANT = "auto"
 #: How many batches for each worker must wait until the fast variant is taken, how few until that is over, and for how
 #: long they must be that few: between the two nothing changes, so that a load at the edge does not flap.
 _UP_BATCHES = 2.0

@@ -63,14 +63,6 @@ class ModelRoutes:
         assets, model = self._assets, self._repository.get
         return await assets.answer(request, lambda: open_file_of(model(name), path, assets.open))
 
-    def first_task(self) -> str | None:
-        """Return what the first model is for; None where its bundle does not say, or is broken."""
-        names = self._repository.names()
-        try:
-            return self._repository.get(names[0]).bundle().manifest.task if names else None
-        except EdgeInferError:
-            return None
-
     def _entry(self, name: str, root: str, *, tolerant: bool) -> dict[str, Any]:
         """Describe a model by its highest version, reading manifests; its URL is under the path `root`."""
         try:

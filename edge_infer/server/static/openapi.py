@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import edge_infer
+from edge_infer.generation.options import MAX_LOGPROBS
+from edge_infer.server.ingestion.text_fields import MAX_CHOICES
 from edge_infer.server.protocol.head import OCTETS
 from edge_infer.server.protocol.reports import KINDS, METHODS, RESULTS, Report
 from edge_infer.server.responses import JSON
-from edge_infer.server.scheduling.request import LOWEST_PRIORITY
+from edge_infer.server.scheduling.request import LOWEST_PRIORITY, QUALITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +30,7 @@ class Operation(NamedTuple):
         content: The media type of the answer.
         infers: Whether it runs a model: then a body must be there, and headers say how.
         is_open: Whether it needs neither key nor token and no model, so that nearly nothing is refused.
+        is_openai: Whether its errors have OpenAI's form.
     """
 
     path: str
@@ -38,6 +41,7 @@ class Operation(NamedTuple):
     content: str = JSON
     infers: bool = False
     is_open: bool = False
+    is_openai: bool = False
 
 
 _MODEL = "/v2/models/{name}"
@@ -48,7 +52,14 @@ OPERATIONS = (
     Operation("/livez", "get", "Whether the process answers", content=_TEXT, is_open=True),
     Operation("/readyz", "get", "Whether new requests are taken", answer="Readiness", is_open=True),
     Operation("/metrics", "get", "Metrics in the text format of Prometheus", content=_TEXT),
-    Operation("/inference", "post", "Run the only model that is served", "Request", "Answer", infers=True),
+    Operation(
+        "/inference",
+        "post",
+        "Run the only model that is served; of one that generates text, go on from `prompt`",
+        "Inference",
+        "Inferred",
+        infers=True,
+    ),
     Operation("/v2", "get", "Name, version and extensions of the server"),
     Operation("/v2/health/live", "get", "Whether the process answers", is_open=True),
     Operation("/v2/health/ready", "get", "Whether new requests are taken", answer="Readiness", is_open=True),
@@ -74,6 +85,20 @@ OPERATIONS = (
     Operation(f"{_VERSION}/infer", "post", "Run a version", "Request", "Answer", infers=True),
     Operation(f"{_VERSION}/infer_stream", "post", "Run a version step by step", "Steps", content=_EVENTS, infers=True),
     Operation(f"{_VERSION}/predict", "post", "Answer raw data with a version", "Raw", infers=True),
+    Operation("/v1/models", "get", "The models that generate text or embed it", answer="Models", is_openai=True),
+    Operation("/v1/models/{name}", "get", "One of them", answer="Model", is_openai=True),
+    Operation(
+        "/v1/chat/completions",
+        "post",
+        "The next message of a conversation",
+        "Chat",
+        "Completion",
+        infers=True,
+        is_openai=True,
+    ),
+    Operation("/v1/completions", "post", "Go on from a text", "Prompt", "Completion", infers=True, is_openai=True),
+    Operation("/tokenize", "post", "A text to tokens", "Content", "Tokens", infers=True),
+    Operation("/detokenize", "post", "Tokens to a text", "Tokens", "Content", infers=True),
     Operation("/v1/embeddings", "post", "Texts to vectors, in OpenAI's form", "Texts", infers=True),
     Operation("/v2/repository/index", "post", "All models, their versions and states", "Index"),
     Operation(f"{_CONTROL}/load", "post", "Load a model, or what it became on disk", "Control", content=""),
@@ -125,8 +150,9 @@ def openapi(models: Sequence[str] = (), root: str = "") -> dict[str, Any]:
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _described(operation, models)
     refusals = {
-        status: {"description": text, "content": {JSON: {"schema": _schema("Error")}}}
+        f"{kind}{status}": {"description": text, "content": {JSON: {"schema": _schema(schema)}}}
         for status, text in _REFUSALS.items()
+        for kind, schema in (("Refusal", "Error"), ("OpenAIRefusal", "OpenAIError"))
     }
     return {
         "openapi": "3.1.0",
@@ -136,7 +162,7 @@ def openapi(models: Sequence[str] = (), root: str = "") -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _SCHEMAS,
-            "responses": {f"Refusal{status}": found for status, found in refusals.items()},
+            "responses": refusals,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -166,7 +192,9 @@ def _described(operation: Operation, models: Sequence[str]) -> dict[str, Any]:
     if operation.body:
         content: dict[str, Any] = {JSON: {"schema": _schema(operation.body)}}
         found["requestBody"] = {"required": operation.infers, "content": content}
-        if operation.answer == "Answer":
+        if operation.answer == "Completion":  # with `stream`
+            done["content"][_EVENTS] = {"schema": {"type": "string"}}
+        if operation.answer in ("Answer", "Inferred"):
             octets = {"schema": {"type": "string", "format": "binary"}}
             content[OCTETS] = done["content"][OCTETS] = octets
         if operation.body == "Raw":
@@ -175,12 +203,13 @@ def _described(operation: Operation, models: Sequence[str]) -> dict[str, Any]:
         parameters += [
             header
             for header in _HEADERS
-            if operation.answer == "Answer" or header["name"] != "Inference-Header-Content-Length"
+            if operation.answer in ("Answer", "Inferred") or header["name"] != "Inference-Header-Content-Length"
         ]
     if parameters:
         found["parameters"] = parameters
     statuses: Iterable[str] = _ANYWHERE if operation.is_open else _REFUSALS
-    found["responses"] |= {status: {"$ref": f"#/components/responses/Refusal{status}"} for status in statuses}
+    kind = "OpenAIRefusal" if operation.is_openai else "Refusal"
+    found["responses"] |= {status: {"$ref": f"#/components/responses/{kind}{status}"} for status in statuses}
     if operation.answer == "Readiness":
         found["responses"]["503"] = {
             **done,
@@ -197,12 +226,16 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
     return {"name": name, "in": "header", "description": description, "schema": schema}
 
 
-_WHOLE = {"type": "integer", "minimum": 0}
+_WHOLE: dict[str, Any] = {"type": "integer", "minimum": 0}
+#: The options of `/inference`.
+_SHORT = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop")
 _PRIORITY = {**_WHOLE, "maximum": LOWEST_PRIORITY}
+_QUALITY = {"enum": list(QUALITIES)}
 _NAME = {"type": "string", "maxLength": 128}
 _HEADERS = (
     _header("X-Priority", "1 is the most urgent; the body's own counts before it", _PRIORITY),
     _header("X-Timeout-Ms", "Milliseconds; the body's own counts before it", _WHOLE),
+    _header("X-Quality", "Which variant, where a model has a fast one; the body's own counts before it", _QUALITY),
     _header("X-Request-Id", "Comes back in the answer", _NAME),
     _header("traceparent", "The W3C trace context, which comes back in the answer", _NAME),
     _header("Inference-Header-Content-Length", "The bytes of JSON in front of binary tensors", _WHOLE),
@@ -216,6 +249,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 _PARAMETERS = {
     "priority": {**_PRIORITY, "description": "1 is the most urgent"},
     "timeout": {**_WHOLE, "description": "Microseconds"},
+    "quality": {**_QUALITY, "description": "Which variant, where the model has a fast one"},
     "binary_data_output": {"type": "boolean"},
 }
 _STEPS = {
@@ -252,7 +286,101 @@ def _report() -> dict[str, Any]:
     return _object(properties, "device", "model")
 
 
+_TEXT_OPTIONS = {
+    "model": {"type": "string", "description": "Not needed where one model generates text"},
+    "max_tokens": {"type": "integer", "minimum": 1},
+    "temperature": {"type": "number", "minimum": 0, "maximum": 100, "description": "0 takes the likeliest token"},
+    "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+    "top_k": {"type": "integer", "minimum": 0},
+    "min_p": {"type": "number", "minimum": 0, "maximum": 1},
+    "seed": {"type": "integer"},
+    "stop": {"description": "A text, or a list of texts"},
+    "n": {"type": "integer", "minimum": 1, "maximum": MAX_CHOICES},
+    "stream": {"type": "boolean"},
+    "stream_options": _object({"include_usage": {"type": "boolean"}}),
+    "frequency_penalty": {"type": "number"},
+    "presence_penalty": {"type": "number"},
+    "repetition_penalty": {"type": "number"},
+    "logit_bias": {"type": "object", "additionalProperties": {"type": "number"}},
+    "response_format": _object({"type": {"enum": ["text", "json_object", "json_schema"]}}, "type"),
+}
+_CHOICE = _object({"index": _WHOLE, "finish_reason": {"enum": ["stop", "length"]}}, "index", "finish_reason")
+_MODEL_ENTRY = _object({"id": {"type": "string"}, "object": {"const": "model"}, "created": _WHOLE}, "id", "object")
 _SCHEMAS = {
+    "Chat": _object(
+        {
+            "messages": {
+                "type": "array",
+                "minItems": 1,
+                "items": _object({"role": {"type": "string"}, "content": {"description": "A text, or parts"}}, "role"),
+            },
+            **_TEXT_OPTIONS,
+            "max_completion_tokens": {"type": "integer", "minimum": 1},
+            "logprobs": {"type": "boolean"},
+            "top_logprobs": {"type": "integer", "minimum": 0, "maximum": MAX_LOGPROBS},
+            "tools": {"type": "array", "items": {"type": "object"}},
+            "tool_choice": {"enum": ["none", "auto"]},
+            "chat_template_kwargs": {"type": "object"},
+        },
+        "messages",
+    ),
+    "Prompt": _object(
+        {
+            "prompt": {"description": "A text, token ids, or a list of either"},
+            **_TEXT_OPTIONS,
+            "logprobs": {"type": "integer", "minimum": 0, "maximum": MAX_LOGPROBS},
+            "echo": {"type": "boolean"},
+        },
+        "prompt",
+    ),
+    "Completion": _object(
+        {
+            "id": {"type": "string"},
+            "object": {"enum": ["chat.completion", "text_completion"]},
+            "created": _WHOLE,
+            "model": {"type": "string"},
+            "choices": {"type": "array", "items": _CHOICE},
+            "usage": _object(dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _WHOLE)),
+        },
+        *("id", "object", "created", "model", "choices", "usage"),
+    ),
+    "Models": _object(
+        {"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL_ENTRY}}, "object", "data"
+    ),
+    "Model": _MODEL_ENTRY,
+    "Content": _object({"content": {"type": "string"}, "model": {"type": "string"}}, "content"),
+    "Tokens": _object(
+        {"tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}, "model": {"type": "string"}}, "tokens"
+    ),
+    "Inference": {
+        "anyOf": [
+            _schema("Request"),
+            _object({"prompt": {"type": "string"}, **{name: _TEXT_OPTIONS[name] for name in _SHORT}}, "prompt"),
+        ]
+    },
+    "Inferred": {
+        "anyOf": [
+            _schema("Answer"),
+            _object(
+                {"text": {"type": "string"}, "tokens_generated": _WHOLE, "latency_ms": {"type": "number"}},
+                *("text", "tokens_generated", "latency_ms"),
+            ),
+        ]
+    },
+    "OpenAIError": _object(
+        {
+            "error": _object(
+                {
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": "string"},
+                },
+                *("message", "type", "param", "code"),
+            )
+        },
+        "error",
+    ),
     "Request": _request(_PARAMETERS),
     "Raw": _object(
         {

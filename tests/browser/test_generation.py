@@ -161,19 +161,19 @@ def test_the_page_of_a_model_that_generates_text_is_a_chat_also_without_the_serv
     app = create_app({"tiny": bundle}, find_web_root())
     with ServerThread(app) as running:
         page = open_page(f"{running.url}/", viewport={"width": 360, "height": 740})
-        page.do(lambda page: page.wait_for_selector("#talk[data-state=talk]"))
-        page.do(lambda page: page.fill("#words", "Hello, who are you? " * 5))
+        page.do(lambda page: page.wait_for_selector(".chat button.go:enabled"))
+        page.do(lambda page: page.fill(".chat textarea", "Hello, who are you? " * 5))
         page.do(lambda page: page.keyboard.press("Enter"))
-        page.do(lambda page: page.wait_for_function("document.querySelector('#fact-offline').textContent === 'ready'"))
-        said = page.evaluate("() => [...document.querySelectorAll('.message')].map((one) => one.textContent.length)")
+        page.do(lambda page: page.wait_for_selector("text=works without the server"))
+        said = page.evaluate("() => [...document.querySelectorAll('.log p')].map((one) => one.textContent.length)")
         width = page.evaluate("() => document.documentElement.scrollWidth")
     page.do(lambda page: page.reload())
-    page.do(lambda page: page.wait_for_selector("#talk[data-state=talk]"))
-    page.do(lambda page: page.fill("#words", "Again"))
+    page.do(lambda page: page.wait_for_selector(".chat button.go:enabled"))
+    page.do(lambda page: page.fill(".chat textarea", "Again"))
     page.do(lambda page: page.keyboard.press("Enter"))
-    page.do(lambda page: page.wait_for_selector(".message.is-assistant:not(.is-writing)"))
+    page.do(lambda page: page.wait_for_function("document.querySelectorAll('.log p')[1]?.textContent.length > 0"))
 
     assert said[0] == 99
     assert said[1] > 0
     assert width == 360
-    assert "tiny" in page.evaluate("() => document.querySelector('#fact-model').textContent")
+    assert "tiny" in page.evaluate("() => document.querySelector('h1').textContent")

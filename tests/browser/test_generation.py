@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +18,10 @@ from tests.support.generation.bundles import write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.support.browser.pages import BrowserPage
 
+GUIDE = Path(__file__).parents[2] / "docs/guide/generate_page.md"
 _TALK = [{"role": "user", "content": "Who are you?"}]
 _ASKED: list[tuple[Any, dict[str, Any]]] = [
     ("Hello wörld", {"temperature": 0, "max_tokens": 24}),
@@ -177,3 +179,32 @@ def test_the_page_of_a_model_that_generates_text_is_a_chat_also_without_the_serv
     assert said[1] > 0
     assert width == 360
     assert "tiny" in page.evaluate("() => document.querySelector('h1').textContent")
+
+
+def test_the_guide_and_the_example_work(open_page: Callable[..., BrowserPage], bundle: Path) -> None:
+    with ServerThread(create_app({"smol": bundle}, find_web_root())) as running:
+        page = open_page(f"{running.url}/blank.html")
+        code = "\n".join(re.findall(r"```js\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL))
+        code = code.replace('import { generate } from "edge-infer";', "")
+        said = page.evaluate(
+            f"""async () => {{
+              const {{ generate }} = await import("/src/index.js");
+              const said = [];
+              const console = {{ log: (...words) => said.push(words) }};
+              {code}
+              return {{ said, text: document.body.textContent }};
+            }}"""
+        )
+        with edge_infer.generate(bundle) as generator:
+            expected = generator.complete("The three colours are", max_tokens=20, seed=1).text
+        page.do(lambda page: page.goto(f"{running.url}/vendor/examples/22_browser_chat/index.html"))
+        page.do(lambda page: page.fill("input", "Hello"))
+        page.do(lambda page: page.click("button:enabled"))
+        page.do(
+            lambda page: page.wait_for_function("document.querySelector('#talk').textContent.split('\\n').length > 2")
+        )
+
+    assert said["text"] == expected
+    assert said["said"][0][1] in ("stop", "length")
+    assert len(said["said"]) in (3, 4)  # the story may be told before its time is over
+    assert isinstance(said["said"][-1][0], str)

@@ -122,7 +122,8 @@ class Talk {
     const { completion } = stream;
     bubble.title = `${completion.usage.completionTokens} tokens, ${completion.finishReason}; seed ${completion.seed}`;
     say(completion.text);
-    this.#show({ first: first - start, speed: speedOf(stream, first), used: completion.usage.promptTokens + completion.usage.completionTokens });
+    const { promptTokens, completionTokens } = completion.usage;
+    this.#show({ first: first - start, speed: speedOf(stream, first), used: Math.min(promptTokens + completionTokens, generator.report().context) });
     if (this.#writing === stream) {
       this.#writing = null;
       this.send.textContent = "Send";

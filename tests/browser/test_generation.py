@@ -89,7 +89,7 @@ def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
     page = open_page(f"{address}/blank.html")
 
     said = page.evaluate("""async () => {
-      const { generate } = await import("/src/index.js");
+      const { generate, pipeline } = await import("/src/index.js");
       const generator = await generate("/models/tiny");
       const stream = generator.stream("Hello", { seed: 1, maxTokens: 200 });
       for await (const piece of stream) if (piece) break;
@@ -104,7 +104,12 @@ def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
       const report = generator.report();
       const after = await generator.complete("Hello", { seed: 1, maxTokens: 3 });
       await generator.dispose();
-      return { left, given: await given, errors, report, after };
+      const write = await pipeline("text-generation", "/models/tiny", { device: "auto" });
+      const texts = await write(["Hello", [{ role: "user", content: "Hi" }]], { max_tokens: 3, seed: 1 });
+      texts.push(await write("Hello", { max_tokens: 3, seed: 1, return_full_text: false }), write.task);
+      texts.push(await write(3).catch(({ code }) => code));
+      await write.dispose();
+      return { left, given: await given, errors, report, after, texts };
     }""")
 
     assert said["left"]["finishReason"] == "cancelled"
@@ -112,6 +117,11 @@ def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
     assert said["given"] == "AbortError"
     assert [code for code, _ in said["errors"]] == ["input_error", "input_error"]
     assert (said["report"]["thread"], said["report"]["mode"]) == ("worker", "exact")
+    one, talk, rest, task, code = said["texts"]
+    assert one == [{"generated_text": "Hello" + said["after"]["text"]}]
+    assert rest == [{"generated_text": said["after"]["text"]}]
+    assert [message["role"] for message in talk[0]["generated_text"]] == ["user", "assistant"]
+    assert (task, code) == ("text-generation", "input_error")
     assert said["after"]["tokens"] == said["left"]["tokens"][:3] or said["left"]["usage"]["completionTokens"] < 3
 
 

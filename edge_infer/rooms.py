@@ -82,7 +82,7 @@ FOR_COMPILED: tuple[str, ...] = (
 )
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
-#: in the wheel.
+#: in the second one, which Python fetches when it first imports one of them, and in the wheel.
 LATER: tuple[str, ...] = ("tasks",)
 
 

@@ -21,7 +21,7 @@ from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Bounds, Tenant
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, row
-from tests.support.server.texts import USER, events_of, post, spelling, text_bundle, use_fakes
+from tests.support.server.texts import USER, endless, events_of, post, spelling, text_bundle, use_fakes
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -290,6 +290,7 @@ def test_errors_have_openais_form_and_its_kinds(tmp_path: Path, decoders: list[H
 
 def test_numbers_that_are_none_are_an_error_and_free_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(seen: list[int], logits: memoryview[float]) -> None:
+        endless(seen, logits)
         if len(seen) == PROMPT + 2:
             logits[:] = memoryview(bytes(4 * len(logits))).cast("f")
             logits[3] = float("nan")

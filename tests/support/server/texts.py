@@ -93,7 +93,7 @@ def text_bundle(folder: Path, name: str = "chat", *, template: str | None = TEMP
 class HeldDecoder(FakeDecoder):
     """A decoder whose steps a test can hold: it runs while `go` is set."""
 
-    def __init__(self, slots: int, context: int, change: Callable[[list[int], memoryview[float]], None] | None) -> None:
+    def __init__(self, slots: int, context: int, change: Callable[[list[int], memoryview[float]], None]) -> None:
         super().__init__(SIZE, slots, context, change=change)
         self.go, self.entered = Event(), Event()
         self.go.set()
@@ -104,10 +104,15 @@ class HeldDecoder(FakeDecoder):
         super().run(tokens, slots, positions, wanted)
 
 
+def endless(_seen: list[int], logits: memoryview[float]) -> None:
+    """Never choose a mark."""
+    logits[END] = logits[END + 1] = -99.0
+
+
 def use_fakes(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[list[int], memoryview[float]], None] | None = None
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[list[int], memoryview[float]], None] = endless
 ) -> list[HeldDecoder]:
-    """Let bundles open decoders without weights; return those that were opened."""
+    """Let bundles open decoders without weights, whose answers have no end; return those that were opened."""
     made: list[HeldDecoder] = []
 
     def opened(_bundle: Any, _variant: Any, slots: int, context: int, _threads: int) -> HeldDecoder:

@@ -89,6 +89,13 @@ if [ "${1:-}" = all ] && [ ! -e .bench/openvino/ready ]; then
   touch .bench/openvino/ready
 fi
 
+# transformers, whose logits those of imported decoders are compared with, for `make check-all`; without what it pulls in for models of the Hub.
+if [ "${1:-}" = all ] && [ ! -e .bench/transformers/ready ]; then
+  .venv/bin/uv pip install -q --target .bench/transformers --no-deps --python .venv/bin/python 'transformers==5.24.0' \
+    'safetensors==0.8.0' 'huggingface-hub==2.4.0' 'regex==2026.11.19' 'requests==2.34.2' pyyaml tqdm packaging filelock typing-extensions fsspec
+  touch .bench/transformers/ready
+fi
+
 # schemathesis brings a web client and a hypothesis of its own.
 if [ ! -x .bench/schemathesis/bin/schemathesis ]; then
   .venv/bin/uv venv -q --clear .bench/schemathesis

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edge_infer.cli import options, output
+from edge_infer.cli import output
 from edge_infer.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,10 +31,9 @@ _OPTIONS = (
     click.option("--presence-penalty", type=float, metavar="X", help="Against tokens that the answer has."),
     click.option("--schema", metavar="FILE", help=_SCHEMA),
     click.option("--context", type=int, metavar="N", help="Tokens of prompt and answer together."),
-    click.option("--threads", type=int, metavar="N", help="Threads that compute.  [default: 1]"),
-    options.variant,
+    click.option("--variant", metavar="ID", help="The weights, such as decoder/int8; the smallest unless given."),
 )
-_LOAD = ("context", "threads", "variant")
+_LOAD = ("context", "variant")
 
 
 def sampling(command: Callable[..., Any]) -> Callable[..., Any]:

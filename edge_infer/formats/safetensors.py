@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from edge_infer.errors import BundleError, InputError
 from edge_infer.tensors.drawn import DrawnTensor, draw
@@ -25,8 +25,6 @@ from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    _ReadOne = Callable[[str, dict[str, Any], str | None, memoryview], Tensor]
 
 _NAMES = {
     DType.FLOAT32: "F32",
@@ -46,6 +44,17 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 #: The limit that the reference implementation sets.
 _MAX_HEADER_BYTES = 100 * 10**6
+
+
+_T = TypeVar("_T")
+
+
+class TensorView(NamedTuple):
+    """A tensor where its file lies: its bytes are those of the file, and none is copied."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: memoryview
 
 
 #: In front of each request and answer on a stream (docs/guide/serve.md): the client's number of the request, the bytes
@@ -98,7 +107,29 @@ def read_tensors(data: bytes | memoryview) -> dict[str, Tensor]:
     return _read(data, _read_one)
 
 
-def _read(data: bytes | memoryview, read_one: _ReadOne) -> dict[str, Tensor]:
+def read_views(data: memoryview) -> dict[str, TensorView]:
+    """Read where the tensors of a file lie, such as one that is mapped into memory; as strict as `read_tensors`.
+
+    Raises:
+        BundleError: It is not such a file: a length, an offset, a shape or a dtype is wrong.
+    """
+    return _read(data, _view)
+
+
+def _view(name: str, entry: dict[str, Any], _note: str | None, body: memoryview) -> TensorView:
+    start, end = entry["data_offsets"]
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"tensor `{name}` is of {entry['dtype']!r}")
+    found = TensorView(_DTYPES[entry["dtype"]], tuple(entry["shape"]), body[start:end])
+    needed = found.dtype.nbytes(found.shape)
+    if needed != end - start:
+        raise ValueError(f"tensor `{name}` of shape {entry['shape']} takes {needed} bytes, got {end - start}")
+    return found
+
+
+def _read(
+    data: bytes | memoryview, read_one: Callable[[str, dict[str, Any], str | None, memoryview], _T]
+) -> dict[str, _T]:
     view = memoryview(data)
     length = int.from_bytes(view[:8], "little")
     if len(view) < 8 or length > min(_MAX_HEADER_BYTES, len(view) - 8):

@@ -135,7 +135,7 @@ def generate(
         slots: How many generations run at once; further ones wait.
         context: Tokens of prompt and answer together; None for the model's own, at most 4096. Each slot's cache takes
             memory for all of them.
-        threads: Threads that compute; None for one.
+        threads: Threads that compute; the kernels have one.
 
     Raises:
         BundleError: There is no bundle, or a file of it is damaged.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError
 from edge_infer.generation.sampler import Sampler
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         ) -> None:
             """Compute rows."""
 
-        def logits(self, index: int) -> memoryview[float]:
+        def logits(self, index: int) -> memoryview[Any]:
             """Return the logits of a wanted row."""
 
         def top(self, index: int, count: int) -> Sequence[tuple[int, float]]:

@@ -2,7 +2,8 @@
 
 `__metadata__` holds the configuration as JSON. The tensor `program` tells the kernels what `generation.config` names
 (`kernels.decoder_words`). Each tensor starts at a multiple of 16 bytes of the file: a tensor `pad.K` fills the hole
-behind one whose bytes are no such multiple, as safetensors allows none.
+behind one whose bytes are no such multiple, as safetensors allows none. The last one is 64 bytes longer: the kernels
+may read as much behind a tensor.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class WeightFile:
                 size = os.fstat(file.fileno()).st_size
                 if size < 16:
                     raise BundleError(f"`{self.path.name}` is not a weight file: {size} bytes", hint=_NOT_OURS)
-                #: The whole file, read only.
-                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                #: The whole file. It is a private mapping, as ctypes takes the address of writable memory only.
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except OSError as error:
             raise BundleError(f"The weight file `{self.path}` cannot be read: {error}") from error
         try:
@@ -215,9 +216,9 @@ def _write(
     header["program"] = {"dtype": "I32", "shape": [count], "data_offsets": [0, 4 * count]}
     places, reached, pads = dict[str, int](), 4 * count, 0
 
-    def fill() -> None:
+    def fill(more: int = 0) -> None:
         nonlocal reached, pads
-        hole = -reached % words.ALIGNMENT
+        hole = -reached % words.ALIGNMENT + more
         if hole:
             header[f"pad.{pads}"] = {"dtype": "U8", "shape": [hole], "data_offsets": [reached, reached + hole]}
             reached, pads = reached + hole, pads + 1
@@ -228,7 +229,7 @@ def _write(
         end = reached + memoryview(data).nbytes
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [reached, end]}
         reached = end
-    fill()
+    fill(words.SLACK)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % words.ALIGNMENT)
     base = 8 + len(text)
@@ -240,7 +241,7 @@ def _write(
             for name, _, _, data in chunks:
                 file.write(bytes(base + places[name] - file.tell()))
                 file.write(memoryview(data).cast("B"))
-            file.write(bytes(-file.tell() % words.ALIGNMENT))
+            file.write(bytes(base + reached - file.tell()))
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)

@@ -1,6 +1,9 @@
-"""Build the kernels: one WebAssembly module and a shared library for each CPU (`make kernels`).
+"""Build the kernels: WebAssembly modules and shared libraries for each CPU (`make kernels`).
 
     pip install ziglang==0.17.1 && python -m edge_infer.kernels.build [FOLDER]
+
+Those of compiled models are `kernels.wasm` and `linux_*.so`, of `source/*.c`. Those of text generation are
+`generation.wasm` and `generation_linux_*.so`, of `source/generation/*.c`; the page's package has a copy of the first.
 
 The compiler is `zig cc`, which builds for every target on any host. The libraries use no C library, so one file serves
 glibc and musl alike. The same sources and the same compiler give the same bytes.
@@ -13,10 +16,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from edge_infer.kernels import decoder_words
 from edge_infer.kernels.declarations import ABI, KERNELS
 
 _HERE = Path(__file__).resolve().parent
 SOURCE, BUILT = _HERE / "source", _HERE / "built"
+#: Where the page's package has `generation.wasm`.
+PAGE = _HERE.parents[1] / "web" / "src" / "generation"
 
 #: By file the target, and what it adds to the options.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -26,13 +32,27 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
     "linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
     "linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
+    "generation.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128", "-Wl,--no-entry",
+                        "-Wl,-z,stack-size=32768", "-Wl,--export=__heap_base"),
+    "generation_linux_x86_64.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64"),
+    "generation_linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
+    "generation_linux_x86_64_vnni.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v4+avx512vnni"),
+    "generation_linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
+    "generation_linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
 }  # fmt: skip
 #: Vectors are written by hand: the compiler's own made the float depthwise convolution three times slower.
 _OPTIONS = (
     *("-std=c11", "-O3", "-ffreestanding", "-fno-builtin", "-nostdlib", "-fvisibility=hidden", "-ffp-contract=off"),
     *("-fno-vectorize", "-fno-slp-vectorize", "-fno-stack-protector", "-fno-sanitize=all", "-fno-math-errno"),
     *("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions", "-s", "-g0"),
-    *("-Wall", "-Wextra", "-Werror"),
+    *("-Wall", "-Wextra", "-Werror", "-Wno-psabi"),
+)
+
+
+#: What the kernels of text generation export.
+GENERATION = (
+    *("decoder_version", "decoder_check", "decoder_check_rows", "decoder_cache_bytes", "decoder_scratch_bytes"),
+    *("decoder_run", "decoder_copy", "decoder_top"),
 )
 
 
@@ -59,15 +79,32 @@ def build(folder: Path = BUILT, names: tuple[str, ...] = (*TARGETS,)) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (SOURCE / "arguments.h").write_text(arguments_header(), "utf-8")
-    sources = sorted(path.name for path in SOURCE.glob("*.c"))
+    (SOURCE / "generation" / "program.h").write_text(decoder_words.header(), "utf-8")
     for name in names:
-        if name.endswith(".wasm"):
-            ends = [f"-Wl,--export={kernel}" for kernel in KERNELS]
-        else:
-            ends = ["-shared", "-fPIC", "-Wl,--build-id=none", f"-Wl,-soname,{name}"]
-        target = os.fspath((folder / name).resolve())
-        command = [sys.executable, "-m", "ziglang", "cc", *TARGETS[name], *_OPTIONS, *ends, "-o", target, *sources]
-        subprocess.run(command, check=True, cwd=SOURCE)
+        compile_to(folder / name, TARGETS[name], name.startswith("generation"))
+    if folder == BUILT and PAGE.is_dir() and "generation.wasm" in names:
+        (PAGE / "generation.wasm").write_bytes((folder / "generation.wasm").read_bytes())
+
+
+def compile_to(path: Path, target: tuple[str, ...], is_generation: bool) -> None:
+    """Build one file.
+
+    Args:
+        path: Of the file; it is a module where it ends in `.wasm`.
+        target: The compiler's options for it.
+        is_generation: Whether it is of the sources of text generation.
+
+    Raises:
+        subprocess.CalledProcessError: The compiler fails; it says why on stderr.
+    """
+    folder = SOURCE / "generation" if is_generation else SOURCE
+    if path.name.endswith(".wasm"):
+        ends = [f"-Wl,--export={name}" for name in (GENERATION if is_generation else KERNELS)]
+    else:
+        ends = ["-shared", "-fPIC", "-Wl,--build-id=none", f"-Wl,-soname,{path.name}"]
+    sources = sorted(source.name for source in folder.glob("*.c"))
+    command = [sys.executable, "-m", "ziglang", "cc", *target, *_OPTIONS, *ends, "-o", os.fspath(path.resolve())]
+    subprocess.run([*command, *sources], check=True, cwd=folder)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ MAGIC = int.from_bytes(b"EIGD", "little")
 VERSION = 1
 #: The unit of places in the file.
 ALIGNMENT = 16
+#: Bytes of the file behind every tensor: the kernels read whole vectors there, and use none of it.
+SLACK = 64
 
 FIELDS = (
     *("magic", "version", "words", "vocab_size", "hidden_size", "layers", "heads", "kv_heads", "head_size", "mlp_size"),
@@ -43,6 +45,7 @@ def header() -> str:
     """Return the C header with the place of every word."""
     lines = ["/* Made by edge_infer/kernels/build.py from decoder_words.py. */", "#pragma once"]
     lines += [f"#define PROGRAM_MAGIC {MAGIC:#x}", f"#define PROGRAM_VERSION {VERSION}"]
+    lines += [f"#define SLACK {SLACK}"]
     enums: dict[str, tuple[str, ...]] = {
         "WORD": (*FIELDS, "tensors"),
         "TENSOR": (*TENSORS, "count"),

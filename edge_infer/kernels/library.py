@@ -79,12 +79,11 @@ class Library:
         return lambda: self._run(image, rows, len(calls))
 
 
-@cache
-def native_library() -> Library:
-    """Return the shared library for this CPU.
+def native_machine() -> str:
+    """Return the word for this CPU in the names of the built libraries: `x86_64`, `aarch64` or `armv7`.
 
     Raises:
-        BackendUnavailable: There is none for this system or CPU.
+        BackendUnavailable: There is no library for this system or CPU.
     """
     name, bits = platform.machine(), 8 * ctypes.sizeof(ctypes.c_void_p)
     machine = _MACHINES.get((name.lower(), bits), "") if sys.platform == "linux" else ""
@@ -93,14 +92,25 @@ def native_library() -> Library:
             f"There are no kernels for {sys.platform} on {name or 'this CPU'} with a {bits}-bit Python",
             hint="use Linux on x86_64, aarch64 or armv7",
         )
-    if machine == "x86_64" and "avx2" in read_processor().features:
-        machine = "x86_64_v3"
     missing = _missing_on_armv7() if name.lower() == "armv7l" else []
     if missing:
         raise BackendUnavailable(
             f"This CPU lacks {listed(missing)}, which the kernels for armv7 need",
             hint="use a Raspberry Pi 2 or later, or any Cortex-A7",
         )
+    return machine
+
+
+@cache
+def native_library() -> Library:
+    """Return the shared library for this CPU.
+
+    Raises:
+        BackendUnavailable: There is none for this system or CPU.
+    """
+    machine = native_machine()
+    if machine == "x86_64" and "avx2" in read_processor().features:
+        machine = "x86_64_v3"
     return Library(_BUILT / f"linux_{machine}.so")
 
 

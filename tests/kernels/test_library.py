@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer.errors import BackendUnavailable
-from edge_infer.kernels import build, library
+from edge_infer.kernels import build, decoder_words, generation, library
 from edge_infer.kernels.declarations import KERNELS
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def test_the_structs_are_those_of_the_declarations() -> None:
     assert (build.SOURCE / "arguments.h").read_text("utf-8") == build.arguments_header()
+    assert (build.SOURCE / "generation" / "program.h").read_text("utf-8") == decoder_words.header()
 
 
 @pytest.mark.long
@@ -47,7 +48,30 @@ def test_a_library_runs_calls_in_their_order(name: str) -> None:
 def test_every_kernel_is_in_every_file() -> None:
     for name in build.TARGETS:
         content = (build.BUILT / name).read_bytes()
-        assert [kernel for kernel in KERNELS if kernel.encode() not in content] == [], name
+        kernels = build.GENERATION if name.startswith("generation") else KERNELS
+        assert [kernel for kernel in kernels if kernel.encode() not in content] == [], name
+
+
+def test_the_page_has_the_module_of_text_generation() -> None:
+    assert (build.PAGE / "generation.wasm").read_bytes() == (build.BUILT / "generation.wasm").read_bytes()
+
+
+def test_the_built_files_of_text_generation_are_small() -> None:
+    for path in build.BUILT.glob("generation*"):
+        assert path.stat().st_size <= (48_000 if path.suffix == ".wasm" else 120_000), path.name
+
+
+@pytest.mark.parametrize("name", ["x86_64", "x86_64_v3"])
+def test_kernels_of_another_version_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "VERSION", decoder_words.VERSION + 1)
+
+    with pytest.raises(BackendUnavailable, match="of version 1, expected 2"):
+        generation.GenerationLibrary(build.BUILT / f"generation_linux_{name}.so")
+
+
+def test_a_file_that_is_not_a_library_of_text_generation_is_refused() -> None:
+    with pytest.raises(BackendUnavailable, match="do not load"):
+        generation.GenerationLibrary(build.BUILT / "linux_x86_64.so")
 
 
 def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:

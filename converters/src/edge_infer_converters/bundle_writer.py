@@ -19,7 +19,7 @@ from edge_infer.bundle.manifest import MANIFEST_NAME, PART_SIZE, FileEntry, Mani
 from edge_infer.errors import BundleError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -86,6 +86,21 @@ class BundleWriter:
         ]
         self._entries[path] = FileEntry(path, len(data), hashlib.sha256(data).hexdigest(), parts)
 
+    def adopt(self, path: str) -> int:
+        """Take a file that was written into the folder, however large, and return its size.
+
+        Args:
+            path: Its path inside, `/` between folders.
+        """
+        whole, parts, size = hashlib.sha256(), [], 0
+        with (self.folder / path).open("rb") as file:
+            while part := file.read(PART_SIZE):
+                whole.update(part)
+                parts.append(hashlib.sha256(part).hexdigest())
+                size += len(part)
+        self._entries[path] = FileEntry(path, size, whole.hexdigest(), parts if size > PART_SIZE else [])
+        return size
+
     def read(self, path: str) -> bytes | None:
         """Return a file that was added, or None."""
         return (self.folder / path).read_bytes() if path in self._entries else None
@@ -106,10 +121,14 @@ class BundleWriter:
         outputs: Sequence[TensorSpec],
         variants: Sequence[Variant],
         definition: Definition | None = None,
+        *,
+        task: str | None = None,
+        generate: Mapping[str, Any] | None = None,
     ) -> str:
         """Write `manifest.json` over the files that were added, and return its sha256, the revision.
 
-        Labels and golden examples are named where they were added.
+        Labels and golden examples are named where they were added. The task is the definition's, or the given one of
+        a model that generates text.
         """
         manifest = Manifest(
             name,
@@ -120,8 +139,9 @@ class BundleWriter:
             self._entries.values(),
             labels=LABELS_NAME if LABELS_NAME in self._entries else None,
             examples=EXAMPLES_NAME if EXAMPLES_NAME in self._entries else None,
-            task=None if definition is None else definition.task,
+            task=task if definition is None else definition.task,
             pipeline=None if definition is None else definition.to_json(),
+            generate=generate,
         )
         data = manifest.to_bytes()
         Manifest.from_bytes(data)  # what is written can be read

@@ -51,9 +51,9 @@ _PARAMETERS = [
 def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     """Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
-    SOURCE is an .onnx, .ort, .pt2 or .tflite file, a folder of the Hugging Face Hub with onnx/model.onnx, or
-    package.module:function that returns a torch module with example inputs, a Keras model, or a fitted estimator of
-    scikit-learn, XGBoost or LightGBM.
+    SOURCE is an .onnx, .ort, .pt2 or .tflite file, a folder of the Hugging Face Hub with onnx/model.onnx, such a folder
+    of a model that generates text (config.json, safetensors, tokenizer.json), or package.module:function that returns a
+    torch module with example inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
 
     What stands before and after the model (resizing, tokens, names of classes) is taken from the model's metadata or
     from the files beside it, and written into the bundle: `edge_infer.pipeline(BUNDLE)` then takes images or texts.
@@ -66,8 +66,9 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     from edge_infer.errors import InputError, UnsupportedOperator
     from edge_infer.platform import allocator
     from edge_infer_converters import convert_run, support
+    from edge_infer_converters.conversion import DecoderConversion
     from edge_infer_converters.recipe import Recipe
-    from edge_infer_converters.report.terminal import TerminalReporter, print_table
+    from edge_infer_converters.report.terminal import TerminalReporter, print_decoders, print_table
     from edge_infer_converters.sources.bindings import parse_bindings
     from edge_infer_converters.sources.options import parse_shapes
 
@@ -92,8 +93,16 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
         raise
     if as_json:
         printer.data_json(result.to_json())
+    elif isinstance(result, DecoderConversion):
+        print_decoders(result)
     else:
         print_table(result)
+    if isinstance(result, DecoderConversion):
+        printer.talk(
+            f"Wrote {result.path}: {result.architecture}, {len(result.decoders)} variants, "
+            f"{printer.size(result.nbytes)}, revision {result.revision[:6]}; edge-infer chat {result.path}"
+        )
+        return
     kept = sum(one.is_kept for one in result.variants)
     printer.talk(
         f"Wrote {result.path}: {kept} variant{'' if kept == 1 else 's'}, {printer.size(result.nbytes)}, "

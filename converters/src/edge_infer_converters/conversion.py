@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edge_infer.bundle.manifest import Variant
     from edge_infer_converters.measure.variants import ConvertedVariant
 
 
@@ -55,4 +57,50 @@ class Conversion:
             "kept_float": list(self.kept_float),
             "variants": made,
             "left_out": not_good | self.not_made,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderVariant:
+    """A variant of a model that generates text.
+
+    Attributes:
+        variant: What the manifest says of it.
+        nbytes: The size of its file.
+        sqnr_db: How near its weights are to those of the source, in dB; infinite where they are equal.
+    """
+
+    variant: Variant
+    nbytes: int
+    sqnr_db: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this as `quality.json` does."""
+        return {"size": self.nbytes, "weights_sqnr_db": None if isinf(self.sqnr_db) else round(self.sqnr_db, 3)}
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConversion(Conversion):
+    """What `convert` made of a model that generates text.
+
+    Attributes:
+        decoders: The variants. `variants` is empty: what stands there was run on inputs, and compared.
+        architecture: The family, such as `llama`.
+        parameters: How many weights the model has.
+    """
+
+    decoders: tuple[DecoderVariant, ...] = ()
+    architecture: str = ""
+    parameters: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe this for `--json`."""
+        return {
+            "bundle": str(self.path),
+            "name": self.name,
+            "revision": self.revision,
+            "size": self.nbytes,
+            "architecture": self.architecture,
+            "parameters": self.parameters,
+            "variants": [{"id": one.variant.id, "file": one.variant.file, **one.to_json()} for one in self.decoders],
         }

@@ -18,7 +18,7 @@ from edge_infer.errors import (
 from edge_infer.formats import safetensors
 from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer.tasks import vectors
-from edge_infer_converters import support
+from edge_infer_converters import decoder_run, support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
@@ -39,6 +39,7 @@ from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, sai
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.selection import choose
 from edge_infer_converters.sources import pipelines
+from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
@@ -93,6 +94,13 @@ def convert(
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
         folder = Path(output).with_suffix(".bundle")
         raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
+    decoder = find_folder(model)
+    if decoder is not None:
+        given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
+        given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
+        return decoder_run.convert(
+            decoder, output, recipe, name=name, version=version, given=given, force=force, reporter=reporter
+        )
     model, folder_name = pipelines.opened(model)
     with BundleWriter(output, force=force) as writer:
         origin = open_source(model, recipe.source)

@@ -9,10 +9,11 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from edge_infer.generation.config import DecoderConfig
 
-    Array = np.ndarray
+    Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Oracle:
@@ -66,9 +67,9 @@ class Oracle:
         given = self._norm(f"{name}attention_norm", x)
         attended = self._linear(f"{name}attention_output", self._attention(layer, given, positions))
         if self.config.parallel:
-            return x + attended + self._mlp(name, given)
+            return np.asarray(x + attended + self._mlp(name, given))
         x = x + self._norm(f"{name}attention_post_norm", attended)
-        return x + self._norm(f"{name}mlp_post_norm", self._mlp(name, self._norm(f"{name}mlp_norm", x)))
+        return np.asarray(x + self._norm(f"{name}mlp_post_norm", self._mlp(name, self._norm(f"{name}mlp_norm", x))))
 
     def _attention(self, layer: int, x: Array, positions: Array) -> Array:
         config, name = self.config, f"layers.{layer}."
@@ -87,7 +88,7 @@ class Oracle:
         scores = np.where(is_seen, scores, -np.inf)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
-        return np.einsum("hqk,khd->qhd", shares, np.repeat(values, groups, 1)).reshape(len(x), -1)
+        return np.asarray(np.einsum("hqk,khd->qhd", shares, np.repeat(values, groups, 1)).reshape(len(x), -1))
 
     def _rotated(self, x: Array, positions: Array, kind: int) -> Array:
         if self.config.positions != "rope":
@@ -108,16 +109,16 @@ class Oracle:
     def _activated(self, x: Array) -> Array:
         match self.config.activation:
             case "silu":
-                return x / (1 + np.exp(-x))
+                return np.asarray(x / (1 + np.exp(-x)))
             case "relu":
                 return np.maximum(x, 0)
             case "gelu":
-                return x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)))
+                return np.asarray(x * 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))))
             case "gelu_tanh":
-                return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+                return np.asarray(x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
     def _linear(self, name: str, x: Array) -> Array:
-        return x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0)
+        return np.asarray(x @ self.tensors[f"{name}.weight"].T + self.tensors.get(f"{name}.bias", 0.0))
 
     def _norm(self, name: str, x: Array) -> Array:
         """Normalise the last axis; what has no weight is left as it is."""
@@ -127,7 +128,7 @@ class Oracle:
         if self.config.norm == "layer":
             x = x - x.mean(-1, keepdims=True)
         x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.config.norm_epsilon)
-        return x * weight + self.tensors.get(f"{name}.bias", 0.0)
+        return np.asarray(x * weight + self.tensors.get(f"{name}.bias", 0.0))
 
 
 def _capped(x: Array, cap: float) -> Array:

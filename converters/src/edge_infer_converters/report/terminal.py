@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from edge_infer_converters.conversion import Conversion
+    from edge_infer_converters.conversion import Conversion, DecoderConversion
 
 
 class TerminalReporter:
@@ -54,3 +54,18 @@ def print_table(conversion: Conversion) -> None:
     missing = [""] * (len(columns) - 2)
     rows += [[id_, *missing, "left out"] for id_ in conversion.not_made]
     output.table(columns, rows, right=columns[1:-1])
+
+
+def print_decoders(conversion: DecoderConversion) -> None:
+    """Print the variants of a model that generates text: how large they are, and how near their weights."""
+    columns = ["variant", "size", "bits a weight", "weights sqnr"]
+    rows = [
+        (
+            one.variant.id,
+            output.size(one.nbytes),
+            f"{one.nbytes * 8 / max(conversion.parameters, 1):.2f}",
+            decibels(one.sqnr_db),
+        )
+        for one in conversion.decoders
+    ]
+    output.table(columns, rows, right=columns[1:])

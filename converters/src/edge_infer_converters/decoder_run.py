@@ -1,0 +1,209 @@
+"""Convert a Hugging Face folder of a model that generates text: read it, encode its weights, write the bundle."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.bundle.manifest import Variant
+from edge_infer.errors import InputError, listed
+from edge_infer.generation.config import BLOCK
+from edge_infer.generation.weight_file import Encoded, write_weight_file
+from edge_infer.tensors.tensor import TensorSpec
+from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
+from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
+from edge_infer_converters.measure.variant_quality import describe_machine
+from edge_infer_converters.recipe import Recipe
+from edge_infer_converters.report.reporter import step
+from edge_infer_converters.sources.decoder.describe import describe
+from edge_infer_converters.sources.decoder.files import read_object
+from edge_infer_converters.sources.decoder.shards import Shards
+from edge_infer_converters.sources.decoder.tensors import source_tensors
+from edge_infer_converters.sources.decoder.tokens import read_tokens
+from edge_infer_converters.writers.decoder.spool import Spool
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from edge_infer.generation.weight_file import Encoding
+    from edge_infer_converters.report.reporter import Reporter
+    from edge_infer_converters.sources.decoder.describe import Described
+    from edge_infer_converters.sources.decoder.tensors import SourceTensor
+
+TASK = "text-generation"
+#: The preferred first.
+PRECISIONS: dict[str, Encoding] = {"int4": "int4", "int8": "int8", "fp16": "f16", "fp32": "f32"}
+_USUAL = ("int4", "int8")
+# By attribute of a recipe the options that fill it: none of them means anything to a decoder.
+_OPTIONS = {
+    "formats": "--format",
+    "keep_all": "--keep-all",
+    "budget": "--max-loss, --min-sqnr, --max-size, --max-latency-ratio and --metric",
+    "targets": "--target",
+    "source": "--shape, --bind, --layout, --opset and --allow-baked",
+    "tflite_io": "--tflite-io",
+    "calibrate": "--calibrate",
+    "is_cached": "--no-cache",
+    "keep_names": "--keep-names",
+    "prunes": "--prune-dead-channels",
+    "goldens": "--goldens",
+}
+
+
+def convert(
+    folder: Path,
+    output: str | os.PathLike[str],
+    recipe: Recipe,
+    *,
+    name: str | None,
+    version: str,
+    given: Mapping[str, object],
+    force: bool,
+    reporter: Reporter,
+) -> DecoderConversion:
+    """Convert a folder.
+
+    Args:
+        folder: The folder of the Hugging Face Hub.
+        output: The bundle to write.
+        recipe: What to make: its precisions, and nothing else.
+        name: The model's name; the folder's where it is None.
+        version: The model's version.
+        given: Further options by their flag; those that are not None are refused, but for the task of generation.
+        force: Whether to replace a bundle that is there.
+        reporter: The receiver of progress and warnings.
+
+    Raises:
+        ConversionError: The folder is damaged, or its parts do not fit together.
+        UnsupportedModel: The model, or its tokenizer, computes what is not supported.
+        InputError: An option does not apply to decoders.
+        BundleError: The output exists or cannot be written.
+    """
+    precisions = _precisions(recipe, given)
+    document = read_object(folder / "config.json")
+    described = describe(document)
+    config = described.config
+    for note in described.notes:
+        reporter.warn(note, "")
+    tokens = read_tokens(folder, document, config)
+    for note, hint in tokens.notes:
+        reporter.warn(note, hint)
+    with ExitStack() as stack:
+        writer = stack.enter_context(BundleWriter(output, force=force))
+        shards = stack.enter_context(Shards(folder))
+        tensors = source_tensors(described, shards.tensors)
+        parameters = sum(math.prod(one.shape) for one in tensors)
+        said = f"{shards.nbytes / 1e6:.1f} MB, {config.architecture}, {parameters / 1e6:.1f} M parameters"
+        reporter.talk(step("Read", folder.resolve().name, f"{said}, {config.layers} layers, context {config.context}"))
+        spool = stack.enter_context(Spool(writer.folder))
+        with reporter.progress(f"Encoding {', '.join(precisions)}", parameters) as advance:
+            for tensor in tensors:
+                wanted = [encoding_of(tensor, precision) for precision in precisions]
+                spool.add(tensor, list(dict.fromkeys(wanted)), advance)
+                shards.forget_pages()
+        for path, data in tokens.files.items():
+            writer.add(path, data)
+        variants = [_write(writer, described, tensors, spool, precision) for precision in precisions]
+        for one in variants:
+            detail = f"{one.nbytes / 1e6:.1f} MB, weights {_decibels(one.sqnr_db)}"
+            reporter.talk(step("Converted", f"{one.variant.id:<12}", detail))
+        revision = writer.write_manifest(
+            checked_name(name, folder.resolve().name),
+            checked_version(version),
+            [TensorSpec("input_ids", "int32", ["tokens"])],
+            [TensorSpec("logits", "float32", [config.vocab_size])],
+            [one.variant for one in variants],
+            task=TASK,
+            generate=tokens.generate,
+        )
+        result = DecoderConversion(
+            writer.path,
+            checked_name(name, folder.resolve().name),
+            revision,
+            writer.size,
+            (),
+            {},
+            "nothing: a decoder's weights are encoded without data",
+            decoders=tuple(variants),
+            architecture=config.architecture,
+            parameters=parameters,
+        )
+        writer.write_quality(_quality(result))
+        writer.commit()
+    return result
+
+
+def encoding_of(tensor: SourceTensor, precision: str) -> Encoding:
+    """Return how a variant of a precision stores a tensor.
+
+    Vectors stay float32 and learned positions float16, which are few. The embedding and the head have 8 bits where
+    others have 4: they are rows that are looked up, and the last sum before a token is chosen. A matrix whose columns
+    blocks do not divide stays float16.
+    """
+    if precision == "fp32" or len(tensor.shape) == 1:
+        return "f32"
+    if precision == "fp16" or tensor.name == "positions" or tensor.shape[1] % BLOCK:
+        return "f16"
+    return "int8" if tensor.name in ("embedding", "head") else PRECISIONS[precision]
+
+
+def _precisions(recipe: Recipe, given: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the precisions to make, and refuse what does not apply.
+
+    Raises:
+        InputError: An option does not apply, or a precision is none of a decoder.
+    """
+    refused = [flag for flag, value in given.items() if value is not None and not (flag == "--task" and value == TASK)]
+    usual = Recipe()
+    refused += [flags for name, flags in _OPTIONS.items() if getattr(recipe, name) != getattr(usual, name)]
+    if refused:
+        raise InputError(
+            f"A model that generates text is converted without {' and '.join(refused)}",
+            hint="edge-infer convert FOLDER -o OUT.bundle; --precision, --name, --model-version and --force apply",
+            options=refused,
+        )
+    wanted = recipe.precisions or _USUAL
+    unknown = [one for one in wanted if one not in PRECISIONS]
+    if unknown:
+        raise InputError(
+            f"A model that generates text has no precision `{unknown[0]}`; choose from {listed(list(PRECISIONS))}",
+            hint="--precision int4,int8",
+            allowed=list(PRECISIONS),
+        )
+    return tuple(one for one in PRECISIONS if one in wanted)
+
+
+def _write(
+    writer: BundleWriter, described: Described, tensors: Sequence[SourceTensor], spool: Spool, precision: str
+) -> DecoderVariant:
+    """Write the weight file of a variant."""
+    file = f"decoder/model_{precision}.safetensors"
+    chosen = [(one.name, encoding_of(one, precision)) for one in tensors]
+    path = writer.folder / file
+    path.parent.mkdir(exist_ok=True)
+    rotations = [
+        (f"rope.{kind}", Encoded("f32", one.shape, one.astype("<f4").tobytes()))
+        for kind, one in described.rotations.items()
+    ]
+    write_weight_file(path, described.config, [*rotations, *spool.encoded(chosen)])
+    nbytes = writer.adopt(file)
+    places = [spool.places[one] for one in chosen]
+    signal, error = sum(one.signal for one in places), sum(one.error for one in places)
+    sqnr_db = math.inf if error == 0 else 10 * math.log10(signal / error) if signal else 0.0
+    return DecoderVariant(Variant(f"decoder/{precision}", "decoder", precision, file), nbytes, sqnr_db)
+
+
+def _decibels(value: float) -> str:
+    return "exact" if math.isinf(value) else f"{value:.1f} dB"
+
+
+def _quality(result: DecoderConversion) -> dict[str, Any]:
+    """Describe what was measured: how near the weights are to those of the folder, not the model's answers."""
+    return {
+        "revision": result.revision,
+        "machine": describe_machine(),
+        "variants": {one.variant.id: one.to_json() for one in result.decoders},
+    }

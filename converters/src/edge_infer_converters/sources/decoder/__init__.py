@@ -1,0 +1,1 @@
+"""Hugging Face folders of models that generate text: read without torch and without transformers."""

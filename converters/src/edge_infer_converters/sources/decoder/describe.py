@@ -1,0 +1,269 @@
+"""From a `config.json` to what the decoder is: its configuration, its kinds of layers and their rotations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from edge_infer.errors import UnsupportedModel
+from edge_infer.generation.config import DecoderConfig
+from edge_infer_converters.sources.decoder.families import Family, family
+from edge_infer_converters.sources.decoder.fields import Fields
+from edge_infer_converters.sources.decoder.rope import Rope, read_rope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edge_infer.generation.config import Activation
+
+# What the kernels' 32-bit numbers and a folder of the Hub can hold; larger ones are typing errors or attacks.
+_MOST = {"layers": 1024, "heads": 1024, "head_size": 1024, "hidden_size": 2**16, "mlp_size": 2**18}
+_MOST_TOKENS = 2**22
+_MOST_POSITIONS = 2**24
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+_LAYER_TYPES: dict[str, int] = {"full_attention": 0, "sliding_attention": 1}
+#: The configuration of the text model inside that of a model of images and text, and its type.
+_INSIDE = {"gemma3": "gemma3_text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a `config.json` says of a decoder.
+
+    Attributes:
+        config: The decoder.
+        family: Its family: how it calls its tensors.
+        rotations: The frequencies of each kind of layer that rotates.
+        rotation_factor: What rotated queries and keys are multiplied by, each.
+        is_tied: Whether the head is the embedding.
+        notes: What the user should know.
+    """
+
+    config: DecoderConfig
+    family: Family
+    rotations: Mapping[int, np.ndarray]
+    rotation_factor: float
+    is_tied: bool
+    notes: tuple[str, ...] = field(default=())
+
+
+def text_config(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the configuration of the text model, and a note where more than that stands in the document."""
+    kind = document.get("model_type")
+    inside = document.get("text_config")
+    if isinstance(kind, str) and kind in _INSIDE and isinstance(inside, dict):
+        return {**inside, "model_type": _INSIDE[kind]}, ("Images are left out: the text model alone is converted",)
+    return document, ()
+
+
+def describe(document: Mapping[str, Any]) -> Described:
+    """Read what a decoder is.
+
+    Raises:
+        ConversionError: A field is missing, of another type or out of range.
+        UnsupportedModel: The family, or a switch of it, is not supported; the message names it.
+    """
+    document, notes = text_config(document)
+    kind = document.get("model_type")
+    found = family(kind)
+    if document.get("quantization_config") is not None:
+        method = Fields(document).part("quantization_config")
+        raise UnsupportedModel(
+            f"The weights are quantized by {method.get('quant_method') if method else 'something'} already",
+            hint="convert the model that it was made from: edge-infer quantizes it",
+        )
+    fields = Fields(document, found.defaults, found.spelt())
+    for name, what in found.refused.items():
+        if fields.flag(name):
+            raise UnsupportedModel(f"config.json: `{name}` asks for {what}, which is not supported", field=name)
+    _refuse_variants(fields, str(kind))
+    sizes = {name: fields.size(name, most) for name, most in _MOST.items() if name in ("layers", "heads")}
+    hidden = fields.size("hidden_size", _MOST["hidden_size"])
+    heads = sizes["heads"]
+    if fields.get("head_size") is None and hidden % heads:
+        raise fields.wrong("heads", heads, f"a divisor of the {hidden} values of `{fields.name('hidden_size')}`")
+    head_size = hidden // heads if fields.get("head_size") is None else fields.size("head_size", _MOST["head_size"])
+    kv_heads = heads if fields.get("kv_heads") is None else fields.size("kv_heads", heads)
+    if heads % kv_heads:
+        raise fields.wrong("kv_heads", kv_heads, f"a divisor of the {heads} heads")
+    mlp = (
+        4 * hidden if kind == "gpt2" and fields.get("mlp_size") is None else fields.size("mlp_size", _MOST["mlp_size"])
+    )
+    context = fields.size("context", _MOST_POSITIONS)
+    kinds, window = _layer_kinds(fields, found, sizes["layers"], context)
+    rotations = _rotations(fields, found, head_size, kinds)
+    limit = min((one.context for one in rotations.values() if one.context), default=0)
+    if limit and limit < context:
+        notes += (f"The context is {limit} tokens: longer texts need other frequencies (longrope), up to {context}",)
+        context = limit
+    scale, factor = _attention_scale(fields, head_size), 1.0
+    if rotations and (sharpened := rotations[kinds[0]].factor) != 1.0:
+        # Cosine and sine are multiplied by it, so that scores are by its square.
+        if len(rotations[kinds[0]].frequencies) * 2 == head_size:
+            scale *= sharpened**2
+        else:
+            factor = sharpened
+    kinds, rotations, window = _without_rotation(fields, kinds, rotations, window, context)
+    config = DecoderConfig(
+        architecture=str(kind).removesuffix("_text"),
+        vocab_size=fields.size("vocab_size", _MOST_TOKENS),
+        hidden_size=hidden,
+        layers=sizes["layers"],
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        mlp_size=mlp,
+        context=context,
+        norm=found.norm,
+        norm_epsilon=fields.number("norm_epsilon", 0.0, 1.0),
+        activation=_activation(fields, str(kind)),
+        gated=found.gated,
+        parallel=found.parallel,
+        positions=found.positions,
+        position_offset=found.position_offset,
+        rotary_size=next(iter(rotations.values())).rotary_size if rotations else 0,
+        attention_scale=scale,
+        attention_softcap=_softcap(fields, "attn_logit_softcapping"),
+        final_softcap=_softcap(fields, "final_logit_softcapping"),
+        embedding_scale=float(np.float32(math.sqrt(hidden))) if found.scales_embedding else 1.0,
+        sliding_window=window,
+        layer_kinds=kinds,
+    )
+    frequencies = {kind: one.frequencies for kind, one in rotations.items()}
+    return Described(config, found, frequencies, factor, fields.flag("tie_word_embeddings"), notes)
+
+
+def _refuse_variants(fields: Fields, kind: str) -> None:
+    """Refuse what a family's checkpoints rarely ask for, and what would be computed wrongly in silence."""
+    experts = next((name for name in ("num_local_experts", "num_experts", "n_routed_experts") if fields.get(name)), "")
+    if experts:
+        raise UnsupportedModel(
+            f"config.json: `{experts}` is {fields.get(experts)}: mixtures of experts are not supported",
+            hint="take a dense model of the family",
+            field=experts,
+        )
+    if kind == "opt":
+        if fields.get("do_layer_norm_before") is False:
+            raise UnsupportedModel(
+                "config.json: `do_layer_norm_before` is false: norms behind the layers (opt-350m) are not supported",
+                hint="take facebook/opt-125m or facebook/opt-1.3b",
+                field="do_layer_norm_before",
+            )
+        if fields.get("word_embed_proj_dim") not in (None, fields.get("hidden_size")):
+            raise UnsupportedModel(
+                f"config.json: `word_embed_proj_dim` is {fields.get('word_embed_proj_dim')}: an embedding of another "
+                "width than the layers (opt-350m) is not supported",
+                hint="take facebook/opt-125m or facebook/opt-1.3b",
+                field="word_embed_proj_dim",
+            )
+        if fields.get("layer_norm_elementwise_affine") is False:
+            raise UnsupportedModel("config.json: norms without weights are not supported", hint="take another OPT")
+
+
+def _activation(fields: Fields, kind: str) -> Activation:
+    word = fields.get("activation")
+    if kind == "gemma" and word == "gelu":  # its checkpoints mean the approximation
+        return "gelu_tanh"
+    if kind == "gemma" and isinstance(fields.get("hidden_activation"), str):
+        word = fields.get("hidden_activation")
+    found = _ACTIVATIONS.get(word) if isinstance(word, str) else None
+    if found is None:
+        raise fields.wrong("activation", word, f"one of {', '.join(_ACTIVATIONS)}")
+    return found
+
+
+def _softcap(fields: Fields, name: str) -> float:
+    return 0.0 if fields.get(name) is None else fields.number(name, 0.0)
+
+
+def _attention_scale(fields: Fields, head_size: int) -> float:
+    if fields.get("scale_attn_weights") is False:
+        return 1.0
+    width = fields.number("query_pre_attn_scalar", 1e-6) if fields.get("query_pre_attn_scalar") else head_size
+    return float(width**-0.5)
+
+
+def _layer_kinds(fields: Fields, found: Family, layers: int, context: int) -> tuple[tuple[int, ...], int]:
+    """Return which layers see a window, and how wide it is; one as wide as the context is none."""
+    window = 0 if fields.get("sliding_window") is None else fields.size("sliding_window", 2**31 - 1)
+    if found.windows == "none" or (found.windows == "asked" and not fields.flag("use_sliding_window")):
+        window = 0
+    types = fields.get("layer_types")
+    if types is not None:
+        expected = f"full_attention or sliding_attention for each of {layers} layers"
+        if not isinstance(types, list) or len(types) != layers:
+            raise fields.wrong("layer_types", types, expected)
+        unknown = [one for one in types if not isinstance(one, str) or one not in _LAYER_TYPES]
+        if unknown:
+            raise fields.wrong("layer_types", unknown[0], expected)
+        kinds = [_LAYER_TYPES[one] for one in types]
+        if any(kinds) and not window and found.windows != "none":
+            kinds = [0] * layers
+        elif any(kinds) and not window:
+            window = fields.size("sliding_window", 2**31 - 1)
+    elif not window or found.windows == "none":
+        kinds = [0] * layers
+    elif found.windows == "all":
+        kinds = [1] * layers
+    elif found.windows == "alternating":
+        every = fields.size("sliding_window_pattern", 1024)
+        kinds = [int((layer + 1) % every != 0) for layer in range(layers)]
+    else:
+        first = fields.size("max_window_layers", 2**31 - 1, 0)
+        kinds = [int(layer >= first) for layer in range(layers)]
+    if window >= context and found.windows == "all":
+        kinds = [0] * layers
+    return tuple(kinds), min(window, context) if any(kinds) else 0
+
+
+def _rotations(fields: Fields, found: Family, head_size: int, kinds: tuple[int, ...]) -> dict[int, Rope]:
+    if found.positions != "rope":
+        return {}
+    types: dict[int, Literal["full_attention", "sliding_attention"]] = {0: "full_attention", 1: "sliding_attention"}
+    rotations = {kind: read_rope(fields, head_size, types[kind]) for kind in sorted(set(kinds))}
+    if len({(one.rotary_size, one.factor) for one in rotations.values()}) > 1:
+        raise UnsupportedModel(
+            "config.json: layers that rotate different parts of a head are not supported", hint="take another model"
+        )
+    return rotations
+
+
+def _without_rotation(
+    fields: Fields, kinds: tuple[int, ...], rotations: dict[int, Rope], window: int, context: int
+) -> tuple[tuple[int, ...], dict[int, Rope], int]:
+    """Give layers without rotation (NoPE) a kind of their own: frequencies of zero, and a window of the whole context.
+
+    Raises:
+        UnsupportedModel: Such layers, and windows too.
+    """
+    listed = fields.get("no_rope_layers")
+    every = fields.get("no_rope_layer_interval")
+    if listed is None and every is None:
+        return kinds, rotations, window
+    if listed is None:
+        every = fields.size("no_rope_layer_interval", 2**31 - 1)
+        listed = [int((layer + 1) % every != 0) for layer in range(len(kinds))]
+    if not isinstance(listed, list) or len(listed) != len(kinds) or any(one not in (0, 1) for one in listed):
+        raise fields.wrong("no_rope_layers", listed, f"0 or 1 for each of {len(kinds)} layers")
+    if all(listed):
+        return kinds, rotations, window
+    if any(kinds):
+        raise UnsupportedModel(
+            "config.json: layers without rotation and windows in one model are not supported",
+            hint="set `use_sliding_window` to false where the model allows it",
+        )
+    plain = rotations[0]
+    still = plain._replace(frequencies=np.zeros_like(plain.frequencies))
+    return tuple(1 - one for one in listed), {0: plain, 1: still}, context

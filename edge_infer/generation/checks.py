@@ -1,0 +1,48 @@
+"""What a decoder's engine checks when it opens a weight file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import BundleError, InputError
+from edge_infer.kernels import decoder_words as words
+
+if TYPE_CHECKING:
+    from edge_infer.generation.config import DecoderConfig
+
+
+def checked_context(config: DecoderConfig, context: int | None) -> int:
+    """Return how many positions a slot keeps.
+
+    Raises:
+        InputError: The model was made for fewer.
+    """
+    if context is not None and context > config.context:
+        raise InputError(
+            f"context is {context}, and the model was made for {config.context}", hint=f"context={config.context}"
+        )
+    return context or config.context
+
+
+def damaged(word: int, name: str) -> BundleError:
+    """Return the error for a program that `decoder_check` refused.
+
+    Args:
+        word: What it gave: one more than the place of the wrong word.
+        name: The file's name.
+    """
+    place, layer = word - 1 - len(words.FIELDS), None
+    names: tuple[str, ...] = words.TENSORS
+    said = words.FIELDS[word - 1] if place < 0 else ""
+    if place >= 0:
+        tensor = place // 3
+        if tensor >= len(names):
+            layer, rest = divmod(place - 3 * len(names), words.LAYER_WORDS)
+            tensor, names = (rest - 1) // 3, words.LAYER_TENSORS
+        said = names[tensor] if tensor >= 0 else "kind"
+    where = said if layer is None else f"layers.{layer}.{said}"
+    return BundleError(
+        f"The weight file `{name}` is damaged, or of another version: `{where}` does not fit",
+        hint="convert the model again",
+        part=where,
+    )

@@ -1,0 +1,204 @@
+"""A decoder that runs: tokens in, logits out, with the same bits in every place.
+
+The computing is done by `kernels/source/generation`: natively through ctypes, in a page by the same sources as
+WebAssembly (`backends/web/decoder.py`). No kernel's result depends on the other rows of a batch.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from edge_infer.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from edge_infer.generation.config import DecoderConfig
+
+
+class Engine(Protocol):
+    """What runs a checked program in one place: the kernels with their weights, their cache and their logits."""
+
+    config: DecoderConfig
+
+    def run(self, rows: array[int], count: int, wanted: array[int]) -> int:
+        """Compute a batch, and give 0, or what `decoder_check_rows` found wrong with it."""
+        ...
+
+    def logits(self, index: int) -> memoryview[float]:
+        """Give float32[vocab_size] of a wanted row."""
+        ...
+
+    def top(self, index: int, count: int) -> list[tuple[int, float]]:
+        """Give the best tokens of a wanted row."""
+        ...
+
+    def copy(self, from_slot: int, to_slot: int, length: int) -> None:
+        """Copy the first positions of a slot."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+class Decoder:
+    """A decoder with its weights and its cache; made by `open`, closed by `close` or as a context manager.
+
+    It belongs to one thread.
+
+    Args:
+        engine: What computes.
+        slots: Sequences that the cache holds.
+        context: Positions kept for each of them.
+    """
+
+    def __init__(self, engine: Engine, slots: int, context: int) -> None:
+        self.config: DecoderConfig = engine.config
+        self.slots = slots
+        self.context = context
+        self._engine: Engine | None = engine
+        self._wanted = 0
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], *, slots: int = 1, context: int | None = None, threads: int = 1
+    ) -> Self:
+        """Open a weight file; natively it is mapped, not read.
+
+        Args:
+            path: A file of `write_weight_file`.
+            slots: Sequences that the cache holds at once.
+            context: Positions kept for each; the model's own context unless given, and never more.
+            threads: Threads that compute. The kernels have one.
+
+        Raises:
+            BundleError: It is not a weight file, or is damaged.
+            InputError: `slots` or `context` is out of range.
+            OutOfMemory: There is no memory for the cache.
+            BackendUnavailable: There are no kernels for this system or CPU.
+            UnsupportedError: `threads` is not 1.
+        """
+        if threads != 1:
+            raise UnsupportedError(f"The kernels of text generation have one thread, not {threads}", hint="threads=1")
+        if slots < 1:
+            raise InputError(f"slots is {slots}, expected 1 or more")
+        if context is not None and context < 1:
+            raise InputError(f"context is {context}, expected 1 or more")
+        engine: Engine
+        if sys.platform == "emscripten":
+            from edge_infer.backends.web.decoder import PageEngine
+
+            engine = PageEngine(Path(path), slots, context)
+            return cls(engine, slots, engine.context)
+        from edge_infer.generation.native import NativeEngine
+
+        native = NativeEngine(Path(path), slots, context)
+        return cls(native, slots, native.context)
+
+    def run(self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], wanted: Sequence[int]) -> None:
+        """Compute one flat batch of rows: row i is `tokens[i]` at `positions[i]` of `slots[i]`.
+
+        The cache is written at those positions. Each row sees the positions of its slot up to its own. A row's result
+        is the same alone and in company.
+
+        Args:
+            tokens: Ids from 0 to `config.vocab_size` - 1.
+            slots: From 0 to `slots` - 1.
+            positions: From 0 to `context` - 1; those of one slot stand together, and rise.
+            wanted: Rising indices of the rows whose logits are computed.
+
+        Raises:
+            InputError: A value is out of range, or the lists do not fit together.
+        """
+        engine, count = self._open_engine(), len(tokens)
+        if len(slots) != count or len(positions) != count:
+            raise InputError(f"The batch has {count} tokens, {len(slots)} slots and {len(positions)} positions")
+        try:
+            rows, asked = array("i", tokens), array("i", wanted)
+            rows.extend(slots)
+            rows.extend(positions)
+        except (OverflowError, TypeError) as error:
+            raise InputError(f"The batch holds something else than 32-bit integers: {error}") from error
+        self._wanted = 0
+        wrong = engine.run(rows, count, asked)
+        if wrong:
+            raise InputError(self._fault(wrong, rows, count, asked))
+        self._wanted = len(asked)
+
+    def logits(self, index: int) -> memoryview[float]:
+        """Return the logits of the index-th wanted row: float32[vocab_size], writable, valid until the next run.
+
+        Raises:
+            InputError: The last run computed no such row.
+        """
+        return self._open_engine().logits(self._checked(index))
+
+    def top(self, index: int, count: int) -> list[tuple[int, float]]:
+        """Return the best tokens of the index-th wanted row as (id, logit), by (-logit, id).
+
+        A NaN stands before every number, so that the first entry tells whether there is one.
+
+        Args:
+            index: Of `wanted`.
+            count: How many; no more than the vocabulary has.
+
+        Raises:
+            InputError: The last run computed no such row, or `count` is less than 1.
+        """
+        if count < 1:
+            raise InputError(f"count is {count}, expected 1 or more")
+        return self._open_engine().top(self._checked(index), min(count, self.config.vocab_size))
+
+    def copy(self, from_slot: int, to_slot: int, length: int) -> None:
+        """Copy what the cache holds of one slot's first positions into another slot.
+
+        Raises:
+            InputError: A slot or the length is out of range.
+        """
+        engine = self._open_engine()
+        for slot in (from_slot, to_slot):
+            if not 0 <= slot < self.slots:
+                raise InputError(f"slot {slot} is out of range, expected 0 to {self.slots - 1}")
+        if not 0 <= length <= self.context:
+            raise InputError(f"length {length} is out of range, expected 0 to {self.context}")
+        if from_slot != to_slot:
+            engine.copy(from_slot, to_slot, length)
+
+    def close(self) -> None:
+        """Give the weights and the cache back. A second call does nothing."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open_engine(self) -> Engine:
+        if self._engine is None:
+            raise InputError("The decoder is closed", hint="open it again")
+        return self._engine
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self._wanted:
+            raise InputError(f"logits {index} were not computed; the last run computed {self._wanted}")
+        return index
+
+    def _fault(self, wrong: int, rows: array[int], count: int, wanted: array[int]) -> str:
+        if wrong < 0:
+            row = wanted[-1 - wrong]
+            return f"wanted[{-1 - wrong}] is {row}, expected a rising index of {count} rows"
+        row, kind = wrong // 4, wrong % 4
+        value = rows[(kind - 1) * count + row]
+        if kind == 1:
+            return f"tokens[{row}] is {value}, expected 0 to {self.config.vocab_size - 1}"
+        if kind == 2:
+            return f"slots[{row}] is {value}, expected 0 to {self.slots - 1}"
+        return f"positions[{row}] is {value}, expected 0 to {self.context - 1}, rising within a slot"

@@ -1,0 +1,108 @@
+"""The decoder's engine natively: the mapped weight file and the kernels of this CPU, through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import OutOfMemory
+from edge_infer.generation.checks import checked_context, damaged
+from edge_infer.generation.weight_file import WeightFile
+from edge_infer.kernels.generation import GenerationLibrary, generation_library
+
+if TYPE_CHECKING:
+    from array import array
+    from pathlib import Path
+
+
+class NativeEngine:
+    """One open weight file with a cache; see `decoder.Engine`.
+
+    Args:
+        path: The weight file.
+        slots: Sequences that the cache holds.
+        context: Positions kept for each; the model's own unless given.
+        library: The kernels; those of this CPU unless given.
+
+    Raises:
+        BundleError: It is not a weight file, or is damaged.
+        InputError: The model has fewer positions than `context`.
+        OutOfMemory: There is no memory for the cache.
+        BackendUnavailable: There are no kernels for this system or CPU.
+    """
+
+    def __init__(self, path: Path, slots: int, context: int | None, library: GenerationLibrary | None = None) -> None:
+        self._kernels = library or generation_library()
+        self._file = WeightFile(path)
+        self._memory: list[tuple[mmap.mmap, object]] = []
+        self._program = ctypes.create_string_buffer(self._file.program)
+        self.config = self._file.config
+        try:
+            wrong = self._kernels.check(self._program, len(self._file.program) // 4, float(len(self._file.data)))
+            if wrong:
+                raise damaged(wrong, path.name)
+            self.slots, self.context = slots, checked_context(self.config, context)
+            self._weights = self._address(self._file.data)
+            self._cache = self._reserve(self._kernels.cache_bytes(self._program, slots, self.context))
+            self._scratch = self._reserve(self._kernels.scratch_bytes(self._program, self.context))
+        except BaseException:
+            self.close()
+            raise
+        self._logits = ctypes.create_string_buffer(4 * self.config.vocab_size)
+        self._best = (ctypes.c_int32 * 1)(), (ctypes.c_float * 1)()
+
+    def run(self, rows: array[int], count: int, wanted: array[int]) -> int:
+        """Compute a batch; see `decoder.Engine.run`."""
+        place, asked = rows.buffer_info()[0], wanted.buffer_info()[0]
+        wrong: int = self._kernels.check_rows(self._program, self.slots, self.context, place, count, asked, len(wanted))
+        if wrong:
+            return wrong
+        if len(self._logits) < 4 * self.config.vocab_size * len(wanted):
+            self._logits = ctypes.create_string_buffer(4 * self.config.vocab_size * len(wanted))
+        self._kernels.run(
+            *(self._program, self._weights, self._cache, self._scratch, self.slots, self.context),
+            *(place, count, asked, len(wanted), self._logits),
+        )
+        return 0
+
+    def logits(self, index: int) -> memoryview[float]:
+        """Give the logits of a wanted row; see `decoder.Engine.logits`."""
+        size = 4 * self.config.vocab_size
+        return memoryview(self._logits).cast("B")[index * size : (index + 1) * size].cast("f")
+
+    def top(self, index: int, count: int) -> list[tuple[int, float]]:
+        """Give the best tokens of a wanted row; see `decoder.Engine.top`."""
+        if len(self._best[0]) < count:
+            self._best = (ctypes.c_int32 * count)(), (ctypes.c_float * count)()
+        ids, values = self._best
+        place = ctypes.addressof(self._logits) + 4 * self.config.vocab_size * index
+        self._kernels.top(place, self.config.vocab_size, count, ids, values)
+        return list(zip(ids[:count], values[:count], strict=True))
+
+    def copy(self, from_slot: int, to_slot: int, length: int) -> None:
+        """Copy the first positions of a slot; see `decoder.Engine.copy`."""
+        self._kernels.copy(self._program, self._cache, self.slots, self.context, from_slot, to_slot, length)
+
+    def close(self) -> None:
+        """Unmap the weights and give the cache back. A second call does nothing."""
+        while self._memory:
+            memory, _ = self._memory.pop()
+            del _
+            memory.close()
+        self._file.close()
+
+    def _reserve(self, size: float) -> int:
+        try:
+            return self._address(mmap.mmap(-1, max(int(size), 1)))
+        except (OSError, OverflowError, ValueError, MemoryError) as error:
+            raise OutOfMemory(
+                f"There is no memory for the decoder: {size / 2**20:.0f} MiB for {self.slots} slots of {self.context}",
+                hint="take fewer slots, or a smaller context",
+            ) from error
+
+    def _address(self, memory: mmap.mmap) -> int:
+        """Keep a mapping, and return where it begins."""
+        first = ctypes.c_char.from_buffer(memory)
+        self._memory.append((memory, first))
+        return ctypes.addressof(first)

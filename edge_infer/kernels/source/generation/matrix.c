@@ -1,0 +1,231 @@
+/* Products of a matrix, in each encoding, with rows of activations. */
+#include "model.h"
+#include "quantised.h"
+
+INLINE f32x16 sixteen(const uint8_t *w, int32_t column, int32_t count, int is_half) {
+  if (is_half) {
+    const uint16_t *half = (const uint16_t *)w + column;
+    return count >= 16 ? load_half(half) : load_half_some(half, count);
+  }
+  const float *value = (const float *)w + column;
+  return count >= 16 ? load(value) : load_some(value, count);
+}
+
+/* The dots of a row of floats with `count` rows of activations. */
+INLINE void float_dots(const uint8_t *w, int is_half, const float *x, int32_t x_width, int count, int32_t columns,
+                       float *y, size_t y_width, float bias) {
+  f32x16 sums[4];
+  for (int t = 0; t < count; t++) sums[t] = (f32x16){0};
+  int32_t c = 0;
+  for (; c + 16 <= columns; c += 16) {
+    f32x16 value = sixteen(w, c, 16, is_half);
+    for (int t = 0; t < count; t++) sums[t] += value * load(x + (size_t)t * (size_t)x_width + c);
+  }
+  if (c < columns) {
+    f32x16 value = sixteen(w, c, columns - c, is_half);
+    for (int t = 0; t < count; t++) sums[t] += value * load_some(x + (size_t)t * (size_t)x_width + c, columns - c);
+  }
+  for (int t = 0; t < count; t++) y[(size_t)t * y_width] = fold(sums[t]) + bias;
+}
+
+#if defined(LANES_PAIRS)
+#define FLOAT_TILE 2
+#else
+#define FLOAT_TILE 4
+#endif
+
+static void multiply_floats(const struct matrix *m, int is_half, const float *x, int32_t x_width, int32_t count,
+                            float *y, size_t y_width, float *expanded) {
+  size_t row_bytes = (size_t)m->columns * (is_half ? 2 : 4);
+  for (int32_t r = 0; r < m->rows; r++) {
+    const uint8_t *w = m->values + (size_t)r * row_bytes;
+    float bias = m->bias ? m->bias[r] : 0.0f;
+    int32_t t = 0;
+    if (is_half && count > 1) {
+      for (int32_t c = 0; c < m->columns; c += 16) store(expanded + c, sixteen(w, c, m->columns - c, 1));
+      w = (const uint8_t *)expanded;
+    }
+    for (; t + FLOAT_TILE <= count; t += FLOAT_TILE)
+      float_dots(w, 0, x + (size_t)t * (size_t)x_width, x_width, FLOAT_TILE, m->columns, y + (size_t)t * y_width + r,
+                 y_width, bias);
+    for (; t < count; t++) {
+      const float *row = x + (size_t)t * (size_t)x_width;
+      float *to = y + (size_t)t * y_width + r;
+      if (is_half && count == 1) float_dots(w, 1, row, x_width, 1, m->columns, to, y_width, bias);
+      else float_dots(w, 0, row, x_width, 1, m->columns, to, y_width, bias);
+    }
+  }
+}
+
+INLINE struct quantised quantised_row(const struct workspace *work, int32_t index, int32_t blocks) {
+  size_t place = (size_t)index * (size_t)padded_blocks(blocks);
+  return (struct quantised){work->quantised + place * BLOCK * VALUE_BYTES, work->quantised_scales + place,
+                            work->quantised_sums + place};
+}
+
+/* A panel of packed rows of weights with `count` quantised rows. The lanes of blocks are taken one after the other. */
+INLINE void panel_by_rows(const uint8_t *panel, const float *scales, const struct quantised x[], int32_t blocks,
+                          int count, int is_int4, panel_floats y[]) {
+  static const int order[4] = {0, 2, 1, 3};
+  for (int lane = 0; lane < 4; lane++) {
+    panel_floats sums[4];
+    for (int t = 0; t < count; t++) sums[t] = (panel_floats){0};
+    for (int32_t b = order[lane]; b < blocks; b += 4) {
+      panel_ints dots[4];
+      panel_dots(dots, panel + (size_t)b * PANEL_BLOCK_BYTES, x, b, count, is_int4);
+      panel_floats scale = *(const panel_floats *)(scales + (size_t)b * PANEL_ROWS);
+      for (int t = 0; t < count; t++)
+        sums[t] += __builtin_convertvector(dots[t], panel_floats) * (scale * x[t].scales[b]);
+    }
+    for (int t = 0; t < count; t++) {
+      panel_floats *to = y + (lane < 2 ? t : 4 + t);
+      *to = lane & 1 ? *to + sums[t] : sums[t];
+    }
+  }
+  for (int t = 0; t < count; t++) y[t] += y[4 + t];
+}
+
+#define PANEL_FORM(name, count, is_int4)                                                                     \
+  static __attribute__((noinline)) void name(const uint8_t *panel, const float *scales,                      \
+                                             const struct quantised x[], int32_t blocks, panel_floats y[]) { \
+    panel_by_rows(panel, scales, x, blocks, count, is_int4, y);                                              \
+  }
+PANEL_FORM(four_int8_rows, 4, 0)
+PANEL_FORM(one_int8_row, 1, 0)
+#if defined(PANELS_ARE_ALIKE)
+#define four_int4_rows four_int8_rows
+#define one_int4_row one_int8_row
+#else
+PANEL_FORM(four_int4_rows, 4, 1)
+PANEL_FORM(one_int4_row, 1, 1)
+#endif
+
+static __attribute__((noinline)) void pack_int4(uint8_t *panel, const uint8_t *const rows[], int32_t blocks) {
+  for (int32_t b = 0; b < blocks; b++) pack_block(panel + (size_t)b * PANEL_BLOCK_BYTES, rows, b, 1);
+}
+
+static __attribute__((noinline)) void pack_int8(uint8_t *panel, const uint8_t *const rows[], int32_t blocks) {
+  for (int32_t b = 0; b < blocks; b++) pack_block(panel + (size_t)b * PANEL_BLOCK_BYTES, rows, b, 0);
+}
+
+static void multiply_panels(const struct matrix *m, int is_int4, int32_t count, float *y, size_t y_width,
+                            const struct workspace *work) {
+  int32_t blocks = m->columns / BLOCK, block_bytes = is_int4 ? 16 : 32;
+  for (int32_t first = 0; first < m->rows; first += PANEL_ROWS) {
+    const uint8_t *rows[PANEL_ROWS];
+    for (int r = 0; r < PANEL_ROWS; r++) {
+      size_t row = (size_t)least(first + r, m->rows - 1) * (size_t)blocks;
+      rows[r] = m->values + row * (size_t)block_bytes;
+      for (int32_t b = 0; b < blocks; b += 4) {
+        f32x4 four = load_scales(m->scales + row + b, blocks - b);
+        for (int i = 0; i < least(4, blocks - b); i++) work->panel_scales[(b + i) * PANEL_ROWS + r] = four[i];
+      }
+    }
+    if (is_int4) pack_int4(work->panel, rows, blocks);
+    else pack_int8(work->panel, rows, blocks);
+    int32_t live = least(PANEL_ROWS, m->rows - first);
+    float bias[PANEL_ROWS] = {0};
+    for (int r = 0; m->bias && r < live; r++) bias[r] = m->bias[first + r];
+    for (int32_t t = 0; t < count;) {
+      struct quantised x[4];
+      panel_floats sums[8];
+      int tile = t + 4 <= count ? 4 : 1;
+      for (int i = 0; i < tile; i++) x[i] = quantised_row(work, t + i, blocks);
+      if (is_int4) (tile == 4 ? four_int4_rows : one_int4_row)(work->panel, work->panel_scales, x, blocks, sums);
+      else (tile == 4 ? four_int8_rows : one_int8_row)(work->panel, work->panel_scales, x, blocks, sums);
+      for (int i = 0; i < tile; i++) {
+        panel_floats value = sums[i] + *(const panel_floats *)bias;
+        float *to = y + (size_t)(t + i) * y_width + first;
+        if (live == PANEL_ROWS) *(panel_floats *)to = value;
+        else
+          for (int r = 0; r < live; r++) to[r] = value[r];
+      }
+      t += tile;
+    }
+  }
+}
+
+static void multiply_blocks(const struct matrix *m, int is_int4, const float *x, int32_t x_width, int32_t count,
+                            float *y, size_t y_width, const struct workspace *work) {
+  int32_t blocks = m->columns / BLOCK;
+  for (int32_t t = 0; t < count; t++)
+    quantise(quantised_row(work, t, blocks), x + (size_t)t * (size_t)x_width, blocks);
+  if (count >= 4) {
+    multiply_panels(m, is_int4, count, y, y_width, work);
+    return;
+  }
+  for (int32_t t = 0; t < count; t++) {
+    float *to = y + (size_t)t * y_width;
+    struct quantised row = quantised_row(work, t, blocks);
+    if (is_int4) rows_by_one(m->values, m->scales, row, blocks, to, m->rows, 1);
+    else rows_by_one(m->values, m->scales, row, blocks, to, m->rows, 0);
+    for (int32_t r = 0; m->bias && r < m->rows; r++) to[r] += m->bias[r];
+  }
+}
+
+/* y[t] = m x[t] + bias for `count` rows, at most CHUNK. */
+void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
+              const struct workspace *work) {
+  switch (m->encoding) {
+    case ENCODING_F32: multiply_floats(m, 0, x, x_width, count, y, y_width, work->expanded); break;
+    case ENCODING_F16: multiply_floats(m, 1, x, x_width, count, y, y_width, work->expanded); break;
+    case ENCODING_INT8: multiply_blocks(m, 0, x, x_width, count, y, y_width, work); break;
+    default: multiply_blocks(m, 1, x, x_width, count, y, y_width, work);
+  }
+}
+
+/* A row of a matrix as floats, times a factor. */
+void embed(const struct matrix *m, int32_t row, float scale, float *y) {
+  size_t start = (size_t)row * (size_t)m->columns;
+  if (m->encoding <= ENCODING_F16) {
+    int is_half = m->encoding == ENCODING_F16;
+    const uint8_t *w = m->values + start * (is_half ? 2 : 4);
+    for (int32_t c = 0; c < m->columns; c += 16)
+      store_some(y + c, sixteen(w, c, m->columns - c, is_half) * scale, m->columns - c);
+    return;
+  }
+  for (int32_t b = 0; b < m->columns / BLOCK; b++) {
+    size_t block = start / BLOCK + (size_t)b;
+    float unit = load_scales(m->scales + block, 1)[0];
+    for (int i = 0; i < BLOCK; i++) {
+      int32_t value = (int8_t)m->values[block * 32 + i];
+      if (m->encoding == ENCODING_INT4) {
+        uint8_t both = m->values[block * 16 + (i & 15)];
+        value = (i < 16 ? both & 15 : both >> 4) - 8;
+      }
+      y[b * BLOCK + i] = (float)value * unit * scale;
+    }
+  }
+}
+
+INLINE uint8_t *take(uint8_t **next, double *bytes, size_t size) {
+  uint8_t *at = *next;
+  size = (size + 63) / 64 * 64;
+  *bytes += (double)size;
+  *next += size;
+  return at;
+}
+
+/* The parts of a workspace that begins at `start`, a multiple of 64; its size alone where `start` is nothing. */
+struct workspace workspace_at(const int32_t *p, int32_t context, uint8_t *start) {
+  int32_t hidden = width(p[WORD_HIDDEN_SIZE]), q = queries(p), mlp = p[WORD_MLP_SIZE];
+  int32_t wide = width(most(q + 2 * keys(p), up_rows(p)));
+  int32_t inner = width(most(q, mlp)), columns = width(most(p[WORD_HIDDEN_SIZE], inner));
+  size_t blocks = (size_t)padded_blocks(columns / BLOCK + 1);
+  struct workspace work = {0};
+  uint8_t *next = start;
+  work.stream = (float *)take(&next, &work.bytes, (size_t)hidden * CHUNK * 4);
+  work.normed = (float *)take(&next, &work.bytes, (size_t)hidden * CHUNK * 4);
+  work.delta = (float *)take(&next, &work.bytes, (size_t)hidden * CHUNK * 4);
+  work.wide = (float *)take(&next, &work.bytes, (size_t)wide * CHUNK * 4);
+  work.inner = (float *)take(&next, &work.bytes, (size_t)inner * CHUNK * 4);
+  work.rotation = (float *)take(&next, &work.bytes, (size_t)width(p[WORD_ROTARY_SIZE]) * 2 * CHUNK * 4);
+  work.scores = (float *)take(&next, &work.bytes, (size_t)width(context) * 4 * 4);
+  work.expanded = (float *)take(&next, &work.bytes, (size_t)columns * 4);
+  work.quantised = (int8_t *)take(&next, &work.bytes, blocks * BLOCK * VALUE_BYTES * CHUNK);
+  work.quantised_scales = (float *)take(&next, &work.bytes, blocks * CHUNK * 4);
+  work.quantised_sums = (int32_t *)take(&next, &work.bytes, blocks * CHUNK * 4);
+  work.panel = take(&next, &work.bytes, blocks * PANEL_BLOCK_BYTES);
+  work.panel_scales = (float *)take(&next, &work.bytes, blocks * PANEL_ROWS * 4);
+  return work;
+}

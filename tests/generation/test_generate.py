@@ -1,0 +1,240 @@
+"""`generate`, the pipeline and the commands on a small random model: real kernels, real tokens."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+import threading
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+import edge_infer
+from edge_infer.cli import main_here
+from edge_infer.errors import BundleError, InputError, IntegrityError, ManifestError, UnsupportedError
+from tests.support.generation.bundles import changed, write_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("generate") / "tiny.bundle", encodings=("int4", "int8", "f32"))
+
+
+@pytest.fixture
+def generator(bundle: Path) -> Iterator[edge_infer.Generator]:
+    with edge_infer.generate(bundle, slots=3) as made:
+        yield made
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line in this process."""
+
+    def run(*arguments: object, text: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edge-infer", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+        with pytest.raises(SystemExit) as ended:
+            main_here()
+        done = capsys.readouterr()
+        return int(ended.value.code or 0), done.out, done.err
+
+    return run
+
+
+def test_a_bundle_generates_and_its_smallest_weights_are_taken(generator: edge_infer.Generator, bundle: Path) -> None:
+    done = generator.complete("Hello world", seed=1, max_tokens=20)
+    assert done.usage.completion_tokens == len(done.tokens) == 20
+    assert generator.report().variant == "decoder/int4"
+    assert (generator.report().context, generator.report().slots) == (256, 3)
+    with edge_infer.generate(bundle, variant="decoder/int8", context=64) as other:
+        assert (other.report().variant, other.report().context) == ("decoder/int8", 64)
+        assert other.complete("Hello world", seed=1, max_tokens=20).text
+
+
+def test_tokens_are_equal_again_in_company_after_reuse_and_after_a_cancel(
+    generator: edge_infer.Generator, bundle: Path
+) -> None:
+    with edge_infer.generate(bundle) as lonely:
+        expected = {n: lonely.complete(f"Story {n} of", seed=n, max_tokens=24).tokens for n in range(10)}
+    long = "Once upon a time, " * 12
+    running = generator.stream(long, seed=7, max_tokens=100)
+    next(running)
+    streams = {n: generator.stream(f"Story {n} of", seed=n, max_tokens=24) for n in range(10)}
+    running.close()
+    reused = generator.complete(long, seed=7, max_tokens=8)
+    assert reused.usage.cached_tokens == reused.usage.prompt_tokens - 1
+    assert {n: stream.result().tokens for n, stream in streams.items()} == expected
+    again = generator.complete("Story 3 of", seed=3, max_tokens=24)
+    assert again.tokens == expected[3]
+    with edge_infer.generate(bundle) as fresh:
+        assert fresh.complete(long, seed=7, max_tokens=8).tokens == reused.tokens
+
+
+def test_two_hundred_at_once_leave_no_slot_in_use(generator: edge_infer.Generator) -> None:
+    found: list[int] = []
+
+    def run(number: int) -> None:
+        with generator.stream(f"Number {number}", seed=number, max_tokens=3) as stream:
+            if number % 5 == 0:
+                next(stream, None)
+            else:
+                found.append(len(stream.result().tokens))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3] * 160
+    assert (generator.report().running, generator.report().waiting) == (0, 0)
+
+
+def test_a_chat_goes_on_from_the_cache(generator: edge_infer.Generator) -> None:
+    first = generator.chat(HELLO, seed=2, max_tokens=10)
+    talk = [*HELLO, {"role": "assistant", "content": first.text}, {"role": "user", "content": "And?"}]
+    second = generator.chat(talk, seed=2, max_tokens=10)
+    assert second.usage.cached_tokens >= first.usage.prompt_tokens
+    assert generator.render(HELLO) == "<s>user\nHello</s>\n<s>assistant\n"
+
+
+def test_greedy_tokens_are_the_best_of_their_logprobs(generator: edge_infer.Generator) -> None:
+    done = generator.complete("Hello", temperature=0, max_tokens=12, logprobs=3)
+    assert done.logprobs is not None
+    assert [entry.top[0][0] for entry in done.logprobs] == list(done.tokens)
+
+
+def test_an_answer_by_a_schema_is_valid(generator: edge_infer.Generator) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    form = {"type": "json_schema", "schema": schema}
+    done = generator.complete("Answer:", seed=1, max_tokens=200, response_format=form)
+    assert json.loads(done.text)["ok"] in (True, False)
+
+
+def test_a_zip_and_a_pipeline_generate_the_same(generator: edge_infer.Generator, bundle: Path, tmp_path: Path) -> None:
+    expected = generator.complete("Hello", seed=1, max_tokens=6).text
+    with zipfile.ZipFile(tmp_path / "tiny.zip", "w") as archive:
+        for path in sorted(bundle.rglob("*")):
+            archive.write(path, path.relative_to(bundle).as_posix())
+    with edge_infer.generate(tmp_path / "tiny.zip") as zipped:
+        assert zipped.complete("Hello", seed=1, max_tokens=6).text == expected
+    with edge_infer.pipeline(bundle) as run:
+        assert run("Hello", seed=1, max_tokens=6) == [{"generated_text": f"Hello{expected}"}]
+        assert run(["Hello"], seed=1, max_tokens=6, return_full_text=False) == [[{"generated_text": expected}]]
+        answer = run(HELLO, seed=1, max_tokens=6)[0]["generated_text"]
+        assert (answer[0], answer[1]["role"]) == (HELLO[0], "assistant")
+        with pytest.raises(InputError, match="no option `top`"):
+            run("Hello", top=1)
+        with pytest.raises(InputError, match="takes texts and messages"):
+            run(3)
+    with edge_infer.pipeline("text-generation", bundle, variant="decoder/fp32") as run:
+        assert run.task == "text-generation"
+    with pytest.raises(InputError, match="is for text-generation"):
+        edge_infer.pipeline(bundle, task="text-classification")
+    with pytest.raises(InputError, match="without `device`"):
+        edge_infer.pipeline(bundle, device="cuda")
+
+
+def test_what_is_wrong_with_a_bundle_is_said(bundle: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(bundle, tmp_path / "copy.bundle")
+    for fields, error, message in (
+        ({"kind": "decoder/9"}, UnsupportedError, "`decoder/9`"),
+        ({"kind": "decoder/1", "eos": "x"}, ManifestError, "`generate.eos`"),
+        ({"eos": [1], "context": "long"}, ManifestError, "`generate.context`"),
+        ({"context": 256, "vocab_size": 7}, BundleError, "the manifest says 7"),
+    ):
+        with pytest.raises(error, match=message):
+            edge_infer.generate(changed(copy, **fields))
+    with pytest.raises(InputError, match="`context` is 257, expected 1 to 256"):
+        edge_infer.generate(bundle, context=257)
+    with pytest.raises(InputError, match="`slots` is 0"):
+        edge_infer.generate(bundle, slots=0)
+    weights = copy / "decoder/model_int4.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x00")
+    with pytest.raises((IntegrityError, BundleError)):
+        edge_infer.generate(copy)
+
+
+def test_the_command_writes_text_and_json(command: Callable[..., tuple[int, str, str]], bundle: Path) -> None:
+    code, out, err = command("generate", bundle, "Hello", "--seed", 1, "--max-tokens", 8)
+    assert code == 0, err
+    assert "8 tokens" in err
+    assert "seed 1" in err
+    code, document, err = command("generate", bundle, "-", "--seed", 1, "--max-tokens", 8, "--json", text="Hello")
+    assert code == 0, err
+    found = json.loads(document)
+    assert found["text"] + "\n" == out
+    assert found["usage"]["completion_tokens"] == 8 == len(found["tokens"])
+    assert (found["finish_reason"], found["seed"]) == ("length", 1)
+
+
+def test_the_command_answers_by_a_schema(
+    command: Callable[..., tuple[int, str, str]], bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "schema.json").write_text('{"enum": ["red", "green"]}')
+    code, out, err = command("generate", bundle, "Colour:", "--schema", tmp_path / "schema.json", "--seed", 1)
+    assert code == 0, err
+    assert json.loads(out) in ("red", "green")
+    code, out, err = command("generate", bundle, "Colour:", "--schema", tmp_path / "none.json")
+    assert (code, out) == (1, "")
+    assert "cannot read" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["Hello", "--temperature", "-1"], "`temperature` is -1.0, expected 0 to 100"),
+        (["Hello " * 300], "the context has room for 256"),
+        (["Hello", "--variant", "decoder/int3"], "decoder/int3"),
+        (["Hello", "--context", "100000"], "expected 1 to 256"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    command: Callable[..., tuple[int, str, str]], bundle: Path, arguments: list[str], message: str
+) -> None:
+    code, out, err = command("generate", bundle, *arguments)
+    assert (code, out) == (1, "")
+    assert message in err
+
+
+def test_a_chat_answers_each_line_of_a_pipe(command: Callable[..., tuple[int, str, str]], bundle: Path) -> None:
+    code, out, err = command(
+        "chat", bundle, "--seed", 1, "--max-tokens", 5, "--json", "--system", "Be brief.", text="Hello\n\nMore\n"
+    )
+    assert code == 0, err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert len(answers) == 2
+    assert answers[1]["usage"]["cached_tokens"] >= answers[0]["usage"]["prompt_tokens"]
+    assert ">" not in err
+    code, out, err = command("chat", bundle, "--seed", 1, "--max-tokens", 5, text="Hello\n/clear\nHello\n/exit\nMore")
+    assert code == 0, err
+    assert out.splitlines()[: len(out.splitlines()) // 2] == out.splitlines()[len(out.splitlines()) // 2 :]
+    assert err.count("tokens/s") <= 2
+
+
+def test_a_long_chat_leaves_its_oldest_messages_out(command: Callable[..., tuple[int, str, str]], bundle: Path) -> None:
+    lines = "\n".join("Tell me a very long story, please, with many words." for _ in range(12))
+    code, out, err = command("chat", bundle, "--context", 120, "--seed", 1, "--max-tokens", 8, "--json", text=lines)
+    assert code == 0, err
+    assert len(out.splitlines()) == 12
+    assert "left out the 2 oldest messages" in err
+
+
+def test_a_chat_needs_a_template(command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    code, out, err = command("chat", write_bundle(tmp_path / "base.bundle", template=None), text="Hello\n")
+    assert (code, out) == (1, "")
+    assert "has no chat template" in err
+
+
+def test_load_says_who_generates(bundle: Path) -> None:
+    with pytest.raises(edge_infer.BackendUnavailable, match="generates text") as caught:
+        edge_infer.load(bundle)
+    assert "edge_infer.generate" in caught.value.hint

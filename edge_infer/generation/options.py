@@ -23,7 +23,7 @@ _NUMBERS: dict[str, tuple[float, float, str]] = {
     "temperature": (0.0, 100.0, "0 takes the most likely token"),
     "top_p": (0.0, 1.0, "1 keeps all tokens"),
     "min_p": (0.0, 1.0, "0 keeps all tokens"),
-    "repetition_penalty": (1e-3, 1e3, "1 changes nothing"),
+    "repetition_penalty": (1e-6, 1e3, "1 changes nothing"),
     "frequency_penalty": (-100.0, 100.0, "0 changes nothing"),
     "presence_penalty": (-100.0, 100.0, "0 changes nothing"),
 }

@@ -1,0 +1,40 @@
+"""The guide to the generation of text does what it says: its commands and its Python, on a small random folder."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_infer.cli import main_here
+from tests.support.generation.hub_folders import write_folder
+
+GUIDE = (Path(__file__).parents[2] / "docs/guide/generate.md").read_text("utf-8")
+
+
+def test_its_commands_and_lines_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "SmolLM2-135M-Instruct", changes={"max_position_embeddings": 512})
+    (lines,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+    for line in lines.splitlines()[1:]:
+        said, _, command = line.rpartition("| ")
+        said = " ".join(shlex.split(said)[1:]) + "\n" if said else ""
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main_here()
+        done = capsys.readouterr()
+        assert not ended.value.code, done.err
+        assert "tokens" in done.err or "smol.bundle" in done.out + done.err
+    names: dict[str, object] = {}
+    parts = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    assert len(parts) == 4
+    for code in parts:
+        exec(compile(code, "generate.md", "exec"), names)
+    assert re.search(r" (stop|length) \d+\n$", capsys.readouterr().out)

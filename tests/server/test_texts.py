@@ -19,6 +19,7 @@ from edge_infer.server.execution.text_model import TextLimits, TextModel
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Bounds, Tenant
+from tests.support.generation.bundles import write_bundle as write_text_bundle
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, row
 from tests.support.server.texts import USER, endless, events_of, post, spelling, text_bundle, use_fakes
@@ -513,3 +514,13 @@ def test_an_answer_can_be_bound_to_json(server: ServerThread) -> None:
         found = json.loads(choice["message"]["content"])
         assert set(found) == {"ok", "size"}
         assert choice["finish_reason"] == "stop"
+
+
+def test_a_bundle_with_weights_gives_each_the_tokens_that_it_gets_alone(tmp_path: Path) -> None:
+    bundle = write_text_bundle(tmp_path / "chat")
+    with generate(bundle) as alone:
+        expected = [alone.chat(USER, seed=seed, max_tokens=12).text for seed in range(8)]
+    with ServerThread(app_of(bundle, slots=3)) as server, ThreadPoolExecutor(8) as threads:
+        asked = [{"messages": USER, "seed": seed, "max_tokens": 12} for seed in range(8)]
+        answers = threads.map(lambda one: json.loads(post(server, CHAT, one).body), asked)
+        assert [one["choices"][0]["message"]["content"] for one in answers] == expected

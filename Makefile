@@ -17,7 +17,7 @@ setup: .venv/ready ## Build .venv with the three distributions and the npm packa
 	$(PYTHON) -m venv .venv && $(BIN)/python -m pip install -q uv
 	npm --prefix web ci --no-audit --no-fund
 	$(BIN)/python web/vendor.py
-	$(BIN)/uv pip install -q -e '.[onnxruntime,tflite,reference,browser,sync]' -e converters -e web --group dev
+	$(BIN)/uv pip install -q -e '.[onnxruntime,tflite,reference,browser,sync,text]' -e converters -e web --group dev
 	touch $@
 
 demo: setup ## Convert the digits model, verify it, serve the page

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.cli import options, output, pipeline_info, program_info, tflite_info
+from edge_infer.cli import decoder_info, options, output, pipeline_info, program_info, tflite_info
 from edge_infer.errors import InputError
 from edge_infer.formats.onnx import read_contents
 from edge_infer.runtime.load import load
@@ -30,7 +30,8 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     SOURCE is a bundle (folder, .zip or URL), a .onnx, .tflite or .wasm file, or a folder of the Hugging Face Hub. The
     steps before and after the model are those of its manifest, or what its metadata and the files beside it say. Of a
     .onnx file it shows the opsets and the operators, of a .tflite file also what the weights are stored in, and an
-    estimate of the memory that it needs beside them; of a compiled model, .wasm, the kernels that it calls.
+    estimate of the memory that it needs beside them; of a compiled model, .wasm, the kernels that it calls; of a model
+    that generates text its family, its sizes and the tokens that end an answer.
     """
     if source.endswith(".wasm") and Path(source).is_file():
         program_info.show(Path(source), with_calls=with_calls, as_json=as_json)
@@ -78,6 +79,7 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
                 "examples": len(bundle.examples()),
                 "labels": bundle.labels(),
                 **pipeline_info.to_json(bundle),
+                **decoder_info.to_json(bundle),
                 "files": [entry.to_json() for entry in manifest.files.values()],
             }
         )
@@ -92,6 +94,7 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     if bundle.labels():
         output.data(f"labels  {len(bundle.labels())}: {', '.join(bundle.labels()[:10])}")
     pipeline_info.show(bundle)
+    decoder_info.show(bundle)
     if manifest.examples:
         output.data(f"golden  {len(bundle.examples())} examples")
     if contents is not None:
@@ -99,12 +102,12 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
         output.data("nodes   " + ", ".join(f"{name} {count}" for name, count in contents.operators.items()))
     output.data("")
     output.table(
-        ["variant", "size", "targets", "sqnr dB", "file"],
+        ["variant", "size", "targets", said := "sqnr dB" if manifest.generate is None else "weights dB", "file"],
         [
             (row["id"], output.size(row["size"]), ", ".join(row["targets"]), _sqnr(row["quality"]), row["file"])
             for row in rows
         ],
-        right=["size", "sqnr dB"],
+        right=["size", said],
     )
     total = sum(entry.size for entry in manifest.files.values())
     output.talk(f"{len(manifest.files)} files, {output.size(total)}")
@@ -134,5 +137,5 @@ def _quality(source: str) -> dict[str, Any]:
 
 
 def _sqnr(measured: dict[str, Any]) -> str:
-    value = measured.get("sqnr_db")
+    value = measured.get("sqnr_db", measured.get("weights_sqnr_db"))
     return f"{value:.1f}" if isinstance(value, (int, float)) else "-"

@@ -14,6 +14,7 @@ from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
+from edge_infer.cli.verify_generation import verify_generation
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
 from edge_infer.formats.input_files import read_inputs
 from edge_infer.parity.comparison import Verdict, compare_outputs, worst_of
@@ -131,6 +132,9 @@ def verify(
     Where the bundle has a pipeline, its vectors run too: the tensors that the steps make must be the same to the bit,
     and on each engine of this machine the answers by label, score (.02) and overlap of boxes (.9).
 
+    A model that generates text is asked the prompts of its vectors: the chat template must render the same text, the
+    tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones.
+
     --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
     another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT.
 
@@ -152,13 +156,18 @@ def verify(
     bundle = Bundle.open(source)
     if any(file.size >= allocator.LARGE_BYTES for file in bundle.manifest.files.values()):
         allocator.return_large_blocks()
+    wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
+    if all(variant.format == "decoder" for variant in wanted):
+        given = {"--backend": backends, "--input": inputs, "--bisect": is_bisected, "--device": device != "auto"}
+        given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}
+        sys.exit(verify_generation(bundle, wanted, [flag for flag, value in given.items() if value], as_json=as_json))
+    wanted = [variant for variant in wanted if variant.format != "decoder"]
     examples = _given(bundle, inputs) if inputs else bundle.examples()
     if not examples:
         raise InputError(
             f"`{source}` has no golden examples to verify with",
             hint="edge-infer convert model.onnx -o model.bundle, or --input NAME=FILE",
         )
-    wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
     rows: list[Row] = []
     for name in _engines(backends, device, wanted):
         fitting = [variant for variant in wanted if variant.format in get_backend(name).formats]

@@ -370,6 +370,11 @@ class Generator:
             raise UnsupportedError(
                 f"`{self._label}` has no chat template, so that it takes no messages", hint='generator.stream("Hello")'
             )
+        if not isinstance(messages, (list, tuple)):
+            raise InputError(
+                f"the messages are {type(messages).__name__}, expected a list",
+                hint='[{"role": "user", "content": "Hello"}]',
+            )
         if self._template is None:
             self._template = ChatTemplate(self._source, self.definition.special_tokens)
         return self._template.render([_message(one) for one in messages], tools=tools, **values)
@@ -414,7 +419,10 @@ class Generator:
             if tools is not None:
                 raise InputError("`tools` are for messages, which a template renders", hint="generator.chat(messages)")
             return self.tokenize(prompt)
-        rendered = self.render(prompt, tools, **(template_values or {}))
+        values = dict(template_values or {})
+        if {"messages", "tools"} & set(values):
+            raise InputError("`template_values` are names with values, without `messages` and `tools`")
+        rendered = self.render(prompt, tools, **values)
         # The template writes the tokens at the beginning itself, as it does for transformers.
         return self.tokenizer.encode(rendered, add_special_tokens=False, truncation=None, padding=None).ids
 

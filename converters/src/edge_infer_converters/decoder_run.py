@@ -7,12 +7,14 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import Variant
-from edge_infer.errors import InputError, listed
+from edge_infer.errors import EdgeInferError, InputError, listed
+from edge_infer.generation import vectors
 from edge_infer.generation.config import BLOCK
 from edge_infer.generation.weight_file import Encoded, write_weight_file
 from edge_infer.tensors.tensor import TensorSpec
 from edge_infer_converters.bundle_writer import BundleWriter, checked_name, checked_version
 from edge_infer_converters.conversion import DecoderConversion, DecoderVariant
+from edge_infer_converters.measure import generation_vectors
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report.reporter import step
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.report.reporter import Reporter
     from edge_infer_converters.sources.decoder.describe import Described
     from edge_infer_converters.sources.decoder.tensors import SourceTensor
+    from edge_infer_converters.sources.decoder.tokens import Tokens
 
 TASK = "text-generation"
 #: The preferred first.
@@ -110,18 +113,17 @@ def convert(
         for one in variants:
             detail = f"{one.nbytes / 1e6:.1f} MB, weights {_decibels(one.sqnr_db)}"
             reporter.talk(step("Converted", f"{one.variant.id:<12}", detail))
-        revision = writer.write_manifest(
-            checked_name(name, folder.resolve().name),
-            checked_version(version),
-            [TensorSpec("input_ids", "int32", ["tokens"])],
-            [TensorSpec("logits", "float32", [config.vocab_size])],
-            [one.variant for one in variants],
-            task=TASK,
-            generate=tokens.generate,
-        )
+        model = (checked_name(name, folder.resolve().name), checked_version(version))
+        _write_manifest(writer, model, variants, tokens)  # the decoder is opened by it
+        try:
+            writer.add(vectors.NAME, generation_vectors.make(writer.folder))
+            tokens.generate["vectors"] = vectors.NAME
+        except EdgeInferError as error:
+            reporter.warn(f"Nothing proves the generation: {error.message}", error.hint)
+        revision = _write_manifest(writer, model, variants, tokens)
         result = DecoderConversion(
             writer.path,
-            checked_name(name, folder.resolve().name),
+            model[0],
             revision,
             writer.size,
             (),
@@ -194,6 +196,20 @@ def _write(
     signal, error = sum(one.signal for one in places), sum(one.error for one in places)
     sqnr_db = math.inf if error == 0 else 10 * math.log10(signal / error) if signal else 0.0
     return DecoderVariant(Variant(f"decoder/{precision}", "decoder", precision, file), nbytes, sqnr_db)
+
+
+def _write_manifest(
+    writer: BundleWriter, model: tuple[str, str], variants: Sequence[DecoderVariant], tokens: Tokens
+) -> str:
+    """Write the manifest and return its sha256."""
+    return writer.write_manifest(
+        *model,
+        [TensorSpec("input_ids", "int32", ["tokens"])],
+        [TensorSpec("logits", "float32", [tokens.generate["vocab_size"]])],
+        [one.variant for one in variants],
+        task=TASK,
+        generate=tokens.generate,
+    )
 
 
 def _decibels(value: float) -> str:

@@ -22,7 +22,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self.transport, self.is_open = cast("asyncio.Transport", transport), True  # uvloop's is no subclass
+        self.transport, self.is_open = cast("asyncio.Transport", transport), True  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         """Take a whole answer."""

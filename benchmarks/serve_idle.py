@@ -29,7 +29,7 @@ class _Figures(NamedTuple):
 
 
 class Listener(asyncio.Protocol):
-    """A connection that asked for events, and reads what comes."""
+    """A connection that asked for events, and reads them."""
 
     def __init__(self) -> None:
         self.is_open = False

@@ -115,7 +115,7 @@ def _other(folder: str) -> Path:
 
 
 def _server(folder: str) -> list[str]:
-    """Serve both models; nobody is refused, since a busy machine is no fault."""
+    """Serve both models; nobody is refused, since a busy machine is not a fault."""
     return ours(DIGITS, str(_other(folder)), "--max-wait-ms", "60000")
 
 

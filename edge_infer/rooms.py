@@ -70,6 +70,17 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/image/png.py": (_EVERYWHERE, "writes masks for the server"),
 }
 
+#: What a slim folder with a compiled model has besides: the kernels of its platform, and what reads the model.
+FOR_COMPILED: tuple[str, ...] = (
+    "backends/compiled.py",
+    "formats/program.py",
+    "formats/wasm.py",
+    "kernels/__init__.py",
+    "kernels/declarations.py",
+    "kernels/extents.py",
+    "kernels/library.py",
+)
+
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the wheel.
 LATER: tuple[str, ...] = ("tasks",)

@@ -15,7 +15,7 @@ try:
 except ImportError:  # the 32-bit Pi runs no test with it
     pass
 else:
-    # A busy machine is no fault of the code: no example has a time limit.
+    # A busy machine is not a fault of the code: no example has a time limit.
     settings.register_profile(
         "here",
         parent=settings.get_profile(settings.get_current_profile_name()),

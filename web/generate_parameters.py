@@ -1,4 +1,4 @@
-"""Write the parameters of the steps of pipelines for JavaScript, from those that Python declares.
+"""Write the tasks, and the parameters of the steps of pipelines, for JavaScript, from those that Python declares.
 
     python web/generate_parameters.py
 
@@ -11,13 +11,18 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 WEB = Path(__file__).parent
 MODULE = WEB / "src/tasks/parameters.js"
 _HEADER = """\
 /**
- * The parameters of the steps, as `edge_infer/tasks` declares them. Written by `python web/generate_parameters.py`; do
- * not edit. A parameter without a default must be given; `argument` marks those that the caller of a pipeline may give.
+ * The tasks and the parameters of the steps, as `edge_infer/tasks` declares them. Written by
+ * `python web/generate_parameters.py`; do not edit. A parameter without a default must be given; `argument` marks those
+ * that the caller of a pipeline may give.
  */
 
 /** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
@@ -43,9 +48,18 @@ _FLOWS = """
 export const FLOWS = {
 """
 
+_TASKS = """
+};
+
+/** The kind of each task's raw input, and what the caller may give besides the arguments of the steps. */
+/** @type {Record<string, {takes: "image" | "sound" | "text" | "table", args: string[]}>} */
+export const TASKS = {
+"""
+
 
 def written() -> str:
     """Return the module's text."""
+    from edge_infer.tasks.registry import OWN
     from edge_infer.tasks.steps import STEPS
 
     lines = []
@@ -61,10 +75,11 @@ def written() -> str:
         f"  {json.dumps(name)}: {{ takes: {json.dumps(flow.takes)}, gives: {json.dumps(flow.gives)} }},"
         for name, flow in STEPS.items()
     ]
-    return _HEADER + "\n".join(lines) + _FLOWS + "\n".join(flows) + "\n};\n"
+    tasks = [f"  {json.dumps(one.name)}: {_as_object({'takes': one.takes, 'args': one.arguments})}," for one in OWN]
+    return _HEADER + "\n".join(lines) + _FLOWS + "\n".join(flows) + _TASKS + "\n".join(tasks) + "\n};\n"
 
 
-def _as_object(facts: dict[str, object]) -> str:
+def _as_object(facts: Mapping[str, object]) -> str:
     return "{ " + ", ".join(f"{key}: {json.dumps(value)}" for key, value in facts.items()) + " }"
 
 

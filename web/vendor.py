@@ -52,6 +52,8 @@ pyodide/           Pyodide, Copyright (c) the Pyodide contributors and Mozilla. 
 zstddec/           zstddec, Copyright (c) Don McCurdy; holds Zstandard, Copyright
                    (c) Yann Collet, Facebook, Inc.                                  MIT and BSD-3-Clause, see
                    Source: https://github.com/donmccurdy/zstddec                    LICENSES/zstddec.txt
+jinja/             @huggingface/jinja, Copyright (c) Hugging Face.                  MIT, see LICENSES/jinja.txt
+                   Source: https://github.com/huggingface/huggingface.js
 wheels/            micropip, Copyright (c) the Pyodide contributors.                MPL-2.0, see LICENSES/MPL-2.0.txt
                    Source: https://github.com/pyodide/micropip
 """

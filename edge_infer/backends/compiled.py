@@ -16,6 +16,7 @@ from edge_infer.backends.base import Availability, Backend, Placement, Runnable
 from edge_infer.errors import BackendUnavailable, InputError, listed
 from edge_infer.platform.installed import installed_version
 from edge_infer.tensors.arrays import writable_bytes
+from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import Tensor, TensorSpec
 
 if TYPE_CHECKING:
@@ -64,39 +65,67 @@ class CompiledBackend(Backend):
 
 
 class ProgramModel(Runnable):
-    """A program with its image: the constants, then the memory of its tensors."""
+    """A program with its image: the constants, then the memory of its tensors.
 
-    def __init__(self, compiled: CompiledModel) -> None:
+    Args:
+        compiled: What the file holds.
+        keeps_state: Whether variables keep their values from run to run; each run starts from the first ones unless
+            given.
+    """
+
+    def __init__(self, compiled: CompiledModel, *, keeps_state: bool = False) -> None:
         self._compiled = compiled
+        self._keeps_state = keeps_state
         program = compiled.program
-        self.inputs = tuple(_spec(tensor) for tensor in program.inputs)
-        self.outputs = tuple(_spec(tensor) for tensor in program.outputs)
+        self.inputs = tuple(_spec(tensor, is_row=program.is_row) for tensor in program.inputs)
+        self.outputs = tuple(_spec(tensor, is_row=program.is_row) for tensor in program.outputs)
         self.placement = Placement("cpu", 1, ("edge-infer kernels",))
-        self._image = _Image(compiled)
+        self.has_hidden_state = bool(program.state)
+        self._image = _Image(compiled, keeps_state=keeps_state)
+
+    def keeping_state(self) -> ProgramModel:
+        """Make a second model whose state stays from run to run; see `Runnable.keeping_state`."""
+        return ProgramModel(self._compiled, keeps_state=True)
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str], into: Mapping[str, Array], keep: Collection[str]
     ) -> dict[str, Array]:
         """Run the model; see `Runnable.run`. Its memory is used again by each run: kept outputs are host tensors."""
         del keep
-        image = self._image
-        for name, value in feeds.items():
-            image.write(name, value)
-        image.run()
+        rows = self._rows({name: value.shape for name, value in feeds.items()})
         results: dict[str, Array] = {}
+        targets: dict[str, memoryview] = {}
         for name in outputs:
-            result = image.output(name)
+            part = self._image.output(name)
+            shape = part.shape if rows is None else (rows, *part.shape[1:])
             if name in into:
-                writable_bytes(name, into[name], result.dtype, result.shape)[:] = result.data()
                 results[name] = into[name]
+                targets[name] = writable_bytes(name, into[name], part.dtype, shape)
             else:
-                results[name] = Tensor(bytearray(result.data()), result.dtype, result.shape)
+                results[name] = made = Tensor(bytearray(part.dtype.nbytes(shape)), part.dtype, shape)
+                targets[name] = made.data()
+        self._image.run_rows({name: _bytes(value) for name, value in feeds.items()}, targets, rows)
         return results
+
+    def _rows(self, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
+        """Return the number of samples in a batch, or None where the batch is not free."""
+        if not self._compiled.program.is_row:
+            return None
+        counts = {name: shape[0] for name, shape in shapes.items()}
+        rows = next(iter(counts.values()), 1)
+        for name, count in counts.items():
+            if count != rows:
+                raise InputError(
+                    f"Input `{name}` has {count} samples, another one {rows}: all inputs share their batch",
+                    input=name,
+                    expected=rows,
+                    got=count,
+                )
+        return rows
 
     def bind(self, shapes: Mapping[str, tuple[int, ...]]) -> ProgramCall:
         """Make a call with an image of its own; see `Runnable.bind`."""
-        del shapes  # every shape of a compiled model is fixed
-        return ProgramCall(_Image(self._compiled), self.inputs, self.outputs)
+        return ProgramCall(_Image(self._compiled, keeps_state=self._keeps_state), self._rows(shapes))
 
     def close(self) -> None:
         """Give back the image; the runnable is not used again."""
@@ -104,13 +133,17 @@ class ProgramModel(Runnable):
 
 
 class ProgramCall:
-    """A run over an image of its own: its outputs lie in it, and the next run overwrites them."""
+    """A run over an image of its own: the outputs of one sample lie in it, and the next run overwrites them."""
 
-    def __init__(self, image: _Image, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+    def __init__(self, image: _Image, rows: int | None) -> None:
         self._image = image
+        self._rows = rows
         # Not in the image: a run takes the memory of an input for others once it has been read.
-        self.inputs: dict[str, Array] = {spec.name: _zeros(spec) for spec in inputs}
-        self.outputs: dict[str, Array] = {spec.name: image.output(spec.name) for spec in outputs}
+        self.inputs: dict[str, Array] = {tensor.name: _zeros(tensor, rows) for tensor in image.inputs}
+        self.outputs: dict[str, Array] = {
+            tensor.name: image.output(tensor.name) if rows in (None, 1) else _zeros(tensor, rows)
+            for tensor in image.outputs
+        }
 
     def write(self, name: str, value: Array) -> None:
         """Copy a value into an input buffer."""
@@ -118,9 +151,9 @@ class ProgramCall:
 
     def run(self) -> None:
         """Run the model on what the buffers hold."""
-        for name, value in self.inputs.items():
-            self._image.write(name, value)
-        self._image.run()
+        feeds = {name: _bytes(value) for name, value in self.inputs.items()}
+        targets = {} if self._rows in (None, 1) else {name: _bytes(value) for name, value in self.outputs.items()}
+        self._image.run_rows(feeds, targets, self._rows)
 
     def close(self) -> None:
         """Give the buffers back."""
@@ -131,7 +164,7 @@ class ProgramCall:
 class _Image:
     """The memory of a program, and its calls bound to it."""
 
-    def __init__(self, compiled: CompiledModel) -> None:
+    def __init__(self, compiled: CompiledModel, *, keeps_state: bool) -> None:
         from edge_infer.formats.program import ALIGNMENT
         from edge_infer.kernels.library import native_library
 
@@ -141,30 +174,57 @@ class _Image:
         start = -address % ALIGNMENT
         self._bytes = memoryview(memory).cast("B")[start : start + program.image_bytes]
         self._bytes[: program.constant_bytes] = compiled.constants
-        self._inputs = {tensor.name: tensor for tensor in program.inputs}
-        self._outputs = {tensor.name: tensor for tensor in program.outputs}
-        self.run = native_library().bind(address + start, program.calls)
+        self.inputs, self.outputs = program.inputs, program.outputs
+        self._parts = {
+            side: {tensor.name: self._part(tensor) for tensor in tensors}
+            for side, tensors in (("in", self.inputs), ("out", self.outputs))
+        }
+        self._state = program.state
+        self._keeps_state = keeps_state
+        self._run = native_library().bind(address + start, program.calls)
+        self._start_over()
 
-    def write(self, name: str, value: Array) -> None:
-        """Copy an input into its place."""
-        self._part(self._inputs[name])[:] = _bytes(value)
+    def run_rows(self, feeds: Mapping[str, memoryview], targets: Mapping[str, memoryview], rows: int | None) -> None:
+        """Run the program on each sample of a batch.
+
+        Args:
+            feeds: The bytes of each input, all samples one behind the other.
+            targets: Where to copy outputs to.
+            rows: The number of samples; None where the program takes its inputs as they are.
+        """
+        for row in range(1 if rows is None else rows):
+            for name, data in feeds.items():
+                part = self._parts["in"][name]
+                part[:] = data[row * len(part) : (row + 1) * len(part)]
+            if self._state and not self._keeps_state:
+                self._start_over()
+            self._run()
+            for name, data in targets.items():
+                part = self._parts["out"][name]
+                data[row * len(part) : (row + 1) * len(part)] = part
+
+    def _start_over(self) -> None:
+        """Give the variables their first values."""
+        for offset, nbytes, initial in self._state:
+            first = bytes(nbytes) if initial < 0 else self._bytes[initial : initial + nbytes]
+            self._bytes[offset : offset + nbytes] = first
 
     def output(self, name: str) -> Tensor:
         """Return an output where it lies."""
-        tensor = self._outputs[name]
-        return Tensor(self._part(tensor), tensor.dtype, tensor.shape)
+        tensor = next(one for one in self.outputs if one.name == name)
+        return Tensor(self._parts["out"][name], tensor.dtype, tensor.shape)
 
     def _part(self, tensor: ProgramTensor) -> memoryview:
-        return self._bytes[tensor.offset : tensor.offset + _spec(tensor).dtype.nbytes(tensor.shape)]
+        return self._bytes[tensor.offset : tensor.offset + DType(tensor.dtype).nbytes(tensor.shape)]
 
 
-def _spec(tensor: ProgramTensor) -> TensorSpec:
-    return TensorSpec(tensor.name, tensor.dtype, tensor.shape)
+def _spec(tensor: ProgramTensor, *, is_row: bool) -> TensorSpec:
+    return TensorSpec(tensor.name, tensor.dtype, ("batch", *tensor.shape[1:]) if is_row else tensor.shape)
 
 
-def _zeros(spec: TensorSpec) -> Tensor:
-    shape = tuple(dim for dim in spec.shape if isinstance(dim, int))
-    return Tensor(bytearray(spec.dtype.nbytes(shape)), spec.dtype, shape)
+def _zeros(tensor: ProgramTensor, rows: int | None) -> Tensor:
+    shape = tensor.shape if rows is None else (rows, *tensor.shape[1:])
+    return Tensor(bytearray(DType(tensor.dtype).nbytes(shape)), tensor.dtype, shape)
 
 
 def _bytes(value: Array) -> memoryview:

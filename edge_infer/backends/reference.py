@@ -119,7 +119,7 @@ class ReferenceModel(Runnable):
 
 
 class ReferenceCall:
-    """A run on fixed input buffers; it is no faster than a plain run."""
+    """A run on fixed input buffers; it is not faster than a plain run."""
 
     def __init__(self, model: ReferenceModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
         import numpy

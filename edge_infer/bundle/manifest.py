@@ -24,7 +24,7 @@ MAX_MANIFEST_BYTES = 16 * 2**20
 #: Files above this size carry the sha256 of each part of this size, so that a download can be resumed and checked.
 PART_SIZE = 2**20
 
-FORMATS = ("onnx", "tflite", "decoder")
+FORMATS = ("onnx", "tflite", "compiled", "decoder")
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
 _RESERVED = ("chain",)
@@ -86,7 +86,7 @@ class Variant:
 
     Args:
         id: Unique in the bundle, format first: `onnx/int8`.
-        format: `onnx` or `tflite`, which `load` runs, or `decoder`, which `generate` runs.
+        format: `onnx`, `tflite` or `compiled`, which `load` runs, or `decoder`, which `generate` runs.
         precision: What the weights are stored in.
         file: The path of the model file.
         external: The paths of files that the model file refers to by name (ONNX external data).

@@ -151,6 +151,11 @@ def bisect(bundle: Bundle, way: Way, against: Way, examples: Sequence[Example]) 
             f"`{way.variant.id}` and `{against.variant.id}` are files of two formats, whose nodes differ",
             hint=f"--against a variant of {format_}",
         )
+    if format_ == "compiled":
+        raise UnsupportedModel(
+            "Compiled models give no inner values out: each is made of the TFLite file of its precision",
+            hint=f"--variant tflite/{way.variant.precision}",
+        )
     for one in (way, against):
         if format_ == "tflite" and one.backend != exact_engine(format_):
             raise UnsupportedModel(

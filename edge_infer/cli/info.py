@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("source")
-@click.option("--program", "with_calls", is_flag=True, help="Of a compiled model: each call with its arguments.")
+@click.option("--program", "with_calls", is_flag=True, help="Of compiled models: each call with its arguments.")
 @options.as_json
 def info(source: str, with_calls: bool, as_json: bool) -> None:
     """Show what a bundle or a model file holds: inputs, outputs, variants, sizes, measured quality, pipeline.
@@ -36,8 +36,11 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     if source.endswith(".wasm") and Path(source).is_file():
         program_info.show(Path(source), with_calls=with_calls, as_json=as_json)
         return
-    if with_calls:
+    if with_calls and source.endswith((".onnx", ".ort", ".tflite")):
         raise InputError(f"`{source}` is not a compiled model", hint="edge-infer compile MODEL.tflite -o FOLDER")
+    if with_calls:
+        program_info.show_variants(Bundle.open(source), as_json=as_json)
+        return
     if source.endswith(".tflite") and Path(source).is_file():
         tflite_info.show(Path(source), as_json=as_json)
         return
@@ -49,7 +52,7 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
             inputs, outputs = session.inputs, session.outputs
     contents = None
     if source.endswith(".onnx") and Path(source).is_file():
-        contents = read_contents(Path(source).read_bytes())  # the engine or the bundle has refused what is no model
+        contents = read_contents(Path(source).read_bytes())  # the engine or the bundle has refused other files
     quality = _quality(source)
     rows: list[dict[str, Any]] = []
     for variant in manifest.variants:

@@ -19,7 +19,7 @@ from edge_infer.platform.systemd import Watchdog, answers, notify
 from edge_infer.server.options import ServeOptions, declared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from edge_infer.server.app import Limits
     from edge_infer.server.config import Settings
@@ -71,7 +71,7 @@ def _declared_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @_declared_options
 def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> None:
-    """Serve bundles over HTTP: inference, the files, and a demo page for the digits model.
+    """Serve bundles over HTTP: inference, the files, and a page for each model.
 
     A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. Bundles
     of one name are versions of one model. A STORE is a folder or URL of signed versions, or STORE/MODEL: its newest
@@ -112,9 +112,12 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
         from edge_infer.server.metrics.tracing import otlp_provider
 
         provider = otlp_provider()
+    if options.page is not None and not (options.page / "index.html").is_file():
+        raise click.UsageError(f"--page {options.page} has no index.html")
     app = create_app(
         models,
         root,
+        page=options.page,
         isolated=not options.no_isolation,
         cache_folder=cache_folder() / "encoded",
         device=options.device,
@@ -147,7 +150,10 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
         if not models:
             output.talk("hint: edge-infer convert model.onnx -o model.bundle, then edge-infer serve model.bundle")
         if options.open_browser and _has_desktop():
-            click.launch(url + _page_of(models, has_demo=root is not None, has_tenants=bool(settings.tenants)))
+            click.launch(
+                url
+                + _page_of(has_pages=root is not None or options.page is not None, has_tenants=bool(settings.tenants))
+            )
 
     _log_to_output(options.log_format)
     if followed is not None:
@@ -232,11 +238,11 @@ def _followed(stores: list[str], models: dict[str, list[Path]], device: str, tok
     return followed
 
 
-def _page_of(models: Iterable[str], *, has_demo: bool, has_tenants: bool) -> str:
-    """Return the page that `--open` opens: the demo draws digits, and only the dashboard asks for a key."""
+def _page_of(*, has_pages: bool, has_tenants: bool) -> str:
+    """Return the page that `--open` opens: only the dashboard asks for a key."""
     if has_tenants:
         return "/dashboard"
-    return "/" if has_demo and "digits" in models else "/docs"
+    return "/" if has_pages else "/docs"
 
 
 def _has_desktop() -> bool:

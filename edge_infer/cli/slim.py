@@ -12,8 +12,18 @@ from edge_infer.cli import options, output
 @click.command()
 @click.argument("source")
 @click.option("-o", "--output", "folder", required=True, type=click.Path(path_type=Path), help="The folder to write.")
-@click.option("--variant", default=None, metavar="ID", help="The variant; default: the one `load` takes on a CPU.")
-@click.option("--platform", default=None, metavar="NAME", help="x86_64 or aarch64; default: this machine's.")
+@click.option(
+    "--variant",
+    default=None,
+    metavar="ID",
+    help="The variant, an ONNX or compiled one; default: as `load` takes.",
+)
+@click.option(
+    "--platform",
+    default=None,
+    metavar="NAME",
+    help="x86_64, aarch64; of compiled models armv7 too.",
+)
 @click.option(
     "--wheel",
     default=None,
@@ -33,7 +43,7 @@ def slim(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Copy only what the bundle or model SOURCE needs: the engine's library, the runtime, one variant.
+    """Copy only what the bundle or model SOURCE needs: the engine's library or kernels, the runtime, one variant.
 
     The folder runs on a bare Python 3.11 or newer, without pip and without numpy:
 
@@ -42,12 +52,14 @@ def slim(
     python3 -I -S digits-device inputs.json
     python3 -I -S digits-device --self-test
     """  # noqa: D301  click reads the \b
+    from edge_infer.bundle.bundle import Bundle
     from edge_infer.tools.slim.engine import find_library, this_platform
-    from edge_infer.tools.slim.folder import write_slim
+    from edge_infer.tools.slim.folder import chosen_variant, write_slim
 
     target = platform or this_platform()
-    library = find_library(target, wheel)
-    made = write_slim(source, folder, library, variant=variant, as_zip=zipapp, force=force)
+    needs_engine = chosen_variant(Bundle.open(source), variant).format != "compiled"
+    library = find_library(target, wheel) if needs_engine else None
+    made = write_slim(source, folder, library, platform=target, variant=variant, as_zip=zipapp, force=force)
     if as_json:
         output.data_json(
             {"folder": str(folder), "variant": made.variant, "platform": target, "size": made.size, "parts": made.sizes}

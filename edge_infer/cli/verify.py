@@ -272,7 +272,7 @@ def _engines(asked: Sequence[str], device: str, wanted: list[Variant]) -> list[s
         states = {name: get_backend(name).availability() for name in backend_names()}
         names = [name for name, state in states.items() if state.ready and kind in ("auto", *state.devices)]
         names = [name for name in names if formats.intersection(get_backend(name).formats)]
-        # What nobody's users run, slowly, is asked for by its name, or where nothing else reads the variants.
+        # The reference is slow and no user runs it: it is taken by its name, or where nothing else reads the variants.
         names = [name for name in names if not get_backend(name).is_reference] or names
     for name in names:
         if not formats.intersection(get_backend(name).formats):

@@ -44,7 +44,7 @@ class _Settings:
     """Attributes with defaults, of which some cannot be changed."""
 
     _defaults: ClassVar[dict[str, Any]] = {}
-    #: What can only stay as it is, each with the reason.
+    #: Options that have one value here, each with the reason.
     _fixed: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:

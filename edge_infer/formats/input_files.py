@@ -215,7 +215,9 @@ def _table(path: Path, spec: TensorSpec, rows: list[list[str]]) -> np.ndarray:
         if dtype.kind in "iu" and (table != values).any():
             raise OverflowError(f"{values[table != values][0]} is out of its range")
     except (ValueError, OverflowError) as error:
-        raise InputError(f"`{path}` holds a value that is no {spec.dtype}: {error}", input=spec.name) from error
+        raise InputError(
+            f"`{path}` holds a value that is not of dtype {spec.dtype}: {error}", input=spec.name
+        ) from error
     return _fitted(path, spec, table)
 
 
@@ -295,7 +297,7 @@ def _fitted(path: Path, spec: TensorSpec, array: np.ndarray) -> np.ndarray:
 
 
 def _shapes(shape: tuple[int, ...], spec: TensorSpec) -> Iterator[tuple[int, ...]]:
-    """Give the shapes in which an input may want the same values: as it is, with other 1s, each row a sample."""
+    """Give the shapes in which an input may want the same values: its own, with other 1s, each row a sample."""
     yield shape
     sizes = tuple(dim for dim in shape if dim != 1)
     ones = len(spec.shape) - len(sizes)

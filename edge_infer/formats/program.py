@@ -57,6 +57,20 @@ class ProgramTensor(NamedTuple):
     zero: int = 0
 
 
+class ProgramState(NamedTuple):
+    """Memory that a run leaves for the next one.
+
+    Attributes:
+        offset: Where it lies in the image, in bytes.
+        nbytes: Its size.
+        initial: Where its first value lies in the constants, in bytes; -1 where it is zeros.
+    """
+
+    offset: int
+    nbytes: int
+    initial: int
+
+
 class Program(NamedTuple):
     """The calls of a compiled model and the memory that they need.
 
@@ -69,6 +83,9 @@ class Program(NamedTuple):
         calls: Each kernel's name and where its arguments lie in the image, in bytes, in the order of a run.
         base: The address of the image in the module's memory.
         abi: `kernels.declarations.ABI` of the library that it was compiled for.
+        is_row: Whether a run computes one sample of a free batch: every input and output has the batch first, and the
+            samples do not depend on one another.
+        state: The variables of the model: a stream keeps them from run to run.
     """
 
     rounding: str
@@ -79,6 +96,8 @@ class Program(NamedTuple):
     calls: tuple[tuple[str, int], ...]
     base: int = 0
     abi: int = 1
+    is_row: bool = False
+    state: tuple[ProgramState, ...] = ()
 
 
 def to_json(program: Program) -> str:
@@ -94,6 +113,10 @@ def to_json(program: Program) -> str:
         "outputs": [_tensor(one) for one in program.outputs],
         "calls": [[kernel, place] for kernel, place in program.calls],
     }
+    if program.is_row:
+        document["row"] = True
+    if program.state:
+        document["state"] = [list(one) for one in program.state]
     return json.dumps(document, separators=(",", ":"))
 
 
@@ -219,7 +242,13 @@ def _program(document: Any) -> Program:
     if not isinstance(rounding, str):
         raise ValueError("its rounding is not a text")
     listed = tuple((call[0], _whole({"place": call[1]}, "place", constants)) for call in calls)
-    return Program(rounding, image, constants, inputs, outputs, listed, base, ABI)
+    is_row = document.get("row", False)
+    if type(is_row) is not bool or (is_row and not all(one.shape[:1] == (1,) for one in (*inputs, *outputs))):
+        raise ValueError("its `row` is not true with one sample in each input and output")
+    state = _states(document.get("state", []), constants, image)
+    if state and is_row:
+        raise ValueError("it has state, and runs one sample of a batch")
+    return Program(rounding, image, constants, inputs, outputs, listed, base, ABI, is_row, state)
 
 
 def _tensors(document: dict[str, Any], side: str, image: int) -> tuple[ProgramTensor, ...]:
@@ -247,6 +276,23 @@ def _tensors(document: dict[str, Any], side: str, image: int) -> tuple[ProgramTe
     names = {tensor.name for tensor in found}
     if len(names) < len(found):
         raise ValueError(f"two of its {side} have one name")
+    return tuple(found)
+
+
+def _states(entries: Any, constants: int, image: int) -> tuple[ProgramState, ...]:
+    if not isinstance(entries, list):
+        raise ValueError("its state is not a list")
+    found = []
+    for entry in entries:
+        if not isinstance(entry, list) or len(entry) != len(ProgramState._fields):
+            raise ValueError(f"{json.dumps(entry)[:80]} is not a state")
+        if not all(type(number) is int for number in entry):
+            raise ValueError(f"{json.dumps(entry)[:80]} is not a state of whole numbers")
+        one = ProgramState(*entry)
+        is_inside = one.nbytes >= 0 and one.offset >= constants and one.offset + one.nbytes <= image
+        if not is_inside or not (one.initial == -1 or 0 <= one.initial <= constants - one.nbytes):
+            raise ValueError("a state lies outside of its memory")
+        found.append(one)
     return tuple(found)
 
 

@@ -155,7 +155,7 @@ class Sampler:
         if options.temperature == 0.0:
             return _usable(row.top(1))[0][0]
         uniform = self._random.uniform()
-        kept = options.top_k or self._vocab_size
+        kept = min(options.top_k or self._vocab_size, self._vocab_size)
         count = min(kept, options.top_k or FIRST_SELECTION)
         while True:
             best = _usable(row.top(count))

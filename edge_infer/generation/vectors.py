@@ -48,8 +48,9 @@ class GenerationVector(NamedTuple):
 
 
 def write_vectors(vectors: Sequence[GenerationVector]) -> bytes:
-    """Return the bytes of the file."""
-    return (json.dumps([one.to_json() for one in vectors], indent=1, ensure_ascii=False) + "\n").encode()
+    """Return the bytes of the file: JSON with a line for each vector."""
+    lines = (json.dumps(one.to_json(), ensure_ascii=False) for one in vectors)
+    return ("[\n" + ",\n".join(lines) + "\n]\n").encode(errors="replace")
 
 
 def read_vectors(bundle: Bundle) -> list[GenerationVector]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _BUILT = Path(__file__).parent / "built"
+#: In a zip, out of which no library can be loaded, they lie beside it.
+_BESIDE_ZIP = Path(__file__).parents[3] / "kernels"
 #: By the kernel's word for the CPU and the bits of this Python: a 64-bit kernel runs 32-bit programs too.
 _MACHINES = {
     ("x86_64", 64): "x86_64",
@@ -111,7 +113,22 @@ def native_library() -> Library:
     machine = native_machine()
     if machine == "x86_64" and "avx2" in read_processor().features:
         machine = "x86_64_v3"
-    return Library(_BUILT / f"linux_{machine}.so")
+    return Library((_BUILT if _BUILT.is_dir() else _BESIDE_ZIP) / f"linux_{machine}.so")
+
+
+def library_files(machine: str) -> dict[str, bytes]:
+    """Return the shared libraries that a machine may load, by file name.
+
+    Args:
+        machine: `x86_64`, `aarch64` or `armv7`. A 64-bit ARM kernel runs 32-bit programs too.
+
+    Raises:
+        BackendUnavailable: There is none.
+    """
+    names = {"x86_64": ("x86_64", "x86_64_v3"), "aarch64": ("aarch64", "armv7"), "armv7": ("armv7",)}
+    if machine not in names:
+        raise BackendUnavailable(f"There are no kernels for {machine}", hint=f"use {listed(list(names))}")
+    return {f"linux_{name}.so": (_BUILT / f"linux_{name}.so").read_bytes() for name in names[machine]}
 
 
 def _missing_on_armv7() -> list[str]:

@@ -157,7 +157,7 @@ def _limited(url: str, data: bytes, limit: int) -> bytes:
 
 
 def _refused(url: str, status: int, body: bytes) -> FetchError | Unauthorized:
-    """Describe an answer that is no success, in the server's own words where it is one of ours."""
+    """Describe an answer that is not a success, in the server's own words where it is one of ours."""
     import json
 
     try:

@@ -45,7 +45,7 @@ def watchdog_s(environment: Mapping[str, str] | None = None) -> float | None:
 
 
 class Watchdog:
-    """Tells systemd that this process is alive, as long as it is; stops with `close`.
+    """Tells systemd that this process is alive, until `close`.
 
     Args:
         is_alive: Asked at each beat, in a thread of its own; while it says no, or does not answer, nothing is sent, and

@@ -218,6 +218,7 @@ def create_app(
     models: Mapping[str, Path | str | Sequence[Path]],
     web_root: Path | None = None,
     *,
+    page: Path | None = None,
     isolated: bool = True,
     cache_folder: Path | None = None,
     device: str = "auto",
@@ -232,8 +233,9 @@ def create_app(
 
     Args:
         models: The bundles to serve, by name; several bundles of one name are its versions.
-        web_root: The folder that has `src`, `demo` and `vendor`; None for the installed one, and where there is none,
-            no pages are served.
+        web_root: The folder that has `src`, `studio`, `demo` and `vendor`; None for the installed one, and where there
+            is none, no pages are served.
+        page: The folder of a page of your own, which stands at `/` in place of the studio.
         isolated: Whether pages are cross-origin isolated, which threads in a page need.
         cache_folder: Where compressed copies of files outlive the server; None to keep them in memory.
         device: What models run on, as `edge_infer.load` takes it.
@@ -294,6 +296,7 @@ def create_app(
         held=lambda: context.memory.taken,
     )
     assets = Assets(EncodedFiles(cache_folder))
+    pages = PageRoutes(web_root, assets, page)
     hosted = store or HostedStore()
 
     @asynccontextmanager
@@ -308,13 +311,14 @@ def create_app(
 
     routes = Starlette(
         routes=[
-            *PageRoutes(web_root, assets).routes(),
+            *pages.routes(),
             *ModelRoutes(engine.repository, assets).routes(),
             *PackageRoutes(assets, web_root).routes(),
             *InferenceRoutes(engine, endpoint, texts, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),
             *StoreRoutes(hosted, assets, lambda: engine.is_draining).routes(),
             *DashboardRoutes(engine, streams, assets, keys).routes(),
+            *pages.own_routes(),
         ],
         middleware=[
             Middleware(AccessLog),

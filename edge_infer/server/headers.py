@@ -20,7 +20,7 @@ _ALWAYS = {
 }
 #: What a page needs for `SharedArrayBuffer`, and with it for threads: https://web.dev/articles/coop-coep
 _ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
-#: What comes back, so that who asks can find its request, and how much of it.
+#: Headers of a request that its answer repeats, so that a client can match the two, and the most characters of each.
 _ECHOED = (b"x-request-id", b"traceparent")
 _MAX_ECHO = 128
 #: Where the door says in a request's scope that it has answered in the place of the application.

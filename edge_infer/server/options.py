@@ -53,7 +53,8 @@ class ServeOptions:
 
     host: str = _option("127.0.0.1", "The address to listen on; 0.0.0.0 for all.", metavar="TEXT")
     port: int = _option(8080, "The port to listen on; 0 takes a free one.", 0, 65535)
-    web_root: Path | None = _option(None, "A folder with src, demo and vendor, in place of the installed one.")
+    web_root: Path | None = _option(None, "A folder with src, studio, demo and vendor, not the installed one.")
+    page: Path | None = _option(None, "A folder with a page of your own, shown at / in place of the studio.")
     device: str = _option("auto", "What models run on: auto, cpu, cuda or cuda:1.", metavar="NAME")
     workers: int = _option(0, "How many batches run at once; 0: one per CPU, at most 4.", 0, 64)
     max_batch_size: int = _option(32, "The most rows of a batch; measuring each model may lower it.", 1, 4096)
@@ -114,7 +115,7 @@ class ServeOptions:
     )
     open_browser: bool = _option(
         False,
-        "Open a page where there is a desktop: the demo of the digits model, else /docs.",
+        "Open the studio, or your own page, where there is a desktop.",
         flag="--open",
     )
     no_isolation: bool = _option(False, "Leave out COOP and COEP: pages then have no threads.")

@@ -117,8 +117,8 @@ class InferenceRoutes:
         """Say whether new requests are taken.
 
         They are not while models are loaded for the first time, once the server is stopping, and where a pool has lost
-        its device. A model whose newest bundle cannot be loaded is named, without words for who has no key; its older
-        version goes on.
+        its device. A model whose newest bundle cannot be loaded is named, without its error for clients that
+        have no key; its older version goes on.
         """
         lost = {name: one.lost.message for name, one in self._engine.dispatchers.items() if one.lost is not None}
         starting = sorted(self._engine.starting)

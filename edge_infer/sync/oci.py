@@ -2,8 +2,8 @@
 
 By the OCI distribution specification 1.1 (github.com/opencontainers/distribution-spec); `oras pull` restores the
 folder.
-The tag is moved last, at once, so that who reads meanwhile sees the old state. Credentials come from the environment,
-`EDGE_INFER_OCI_USER` and `EDGE_INFER_OCI_PASSWORD`.
+The tag is moved last, at once, so that a client that reads meanwhile sees the old state. Credentials come
+from the environment, `EDGE_INFER_OCI_USER` and `EDGE_INFER_OCI_PASSWORD`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OciStore:
         location: `oci://HOST/REPOSITORY[:TAG]`, the tag being `latest` unless given. This machine is asked by http.
 
     Raises:
-        StoreError: It is no such location.
+        StoreError: It is not a location of this form.
     """
 
     def __init__(self, location: str) -> None:
@@ -53,7 +53,7 @@ class OciStore:
 
         found = _LOCATION.fullmatch(location)
         if found is None:
-            raise StoreError(f"`{location}` is no place in a registry", hint="oci://HOST/REPOSITORY:TAG")
+            raise StoreError(f"`{location}` is not a place in a registry", hint="oci://HOST/REPOSITORY:TAG")
         self.location = location
         host, self._repository, tag = found[1], found[2], found[3] or "latest"
         is_here = host.partition(":")[0] in ("localhost", "127.0.0.1")

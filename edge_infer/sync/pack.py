@@ -114,7 +114,7 @@ class _Header(NamedTuple):
 def _read_header(pack: IO[bytes]) -> _Header:
     start = pack.read(12)
     if len(start) != 12 or start[:8] != MAGIC:
-        raise DeltaError("This is no pack of a version that this edge-infer reads", hint="pip install -U edge-infer")
+        raise DeltaError("This is not a pack of a version that this edge-infer reads", hint="pip install -U edge-infer")
     (size,) = struct.unpack("<I", start[8:])
     if size > _MAX_HEADER:
         raise DeltaError(f"The pack's header has {size} bytes, expected at most {_MAX_HEADER}")

@@ -1,8 +1,8 @@
 """A store that lies elsewhere: in an S3 bucket, or any place that fsspec knows, or in an OCI registry.
 
 A publisher works on a copy in the cache folder: the metadata is fetched, packs where a delta needs them; what is new is
-uploaded afterwards, the timestamp last, so that who reads meanwhile sees the old state. Publish from one place at a
-time.
+uploaded afterwards, the timestamp last, so that a client that reads meanwhile sees the old state. Publish from one
+place at a time.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class FsspecStore:
             yield
         except FileNotFoundError as error:
             raise FetchError(f"{self.location} has no such file: {error}", status=404) from error
-        except Exception as error:  # each implementation has errors of its own: botocore's are no OSError
+        except Exception as error:  # each implementation has errors of its own: botocore's is not an OSError
             raise FetchError(
                 f"{self.location} cannot be read or written: {error}",
                 hint="are its credentials and endpoint set?",

@@ -4,7 +4,8 @@
     revisions/<sha256>.json
     packs/<first two digits>/<sha256>
 
-Everything but `tuf/timestamp.json` is immutable. It is written last, so that who reads meanwhile sees the old state.
+Everything but `tuf/timestamp.json` is immutable. It is written last, so that a client that reads meanwhile sees the old
+state.
 """
 
 from __future__ import annotations
@@ -353,7 +354,7 @@ class Repository:
                 hint=f"edge-infer store keys init {self.folder} --keys DIR",
             ) from error
         if not isinstance(signed, kind):
-            raise StoreError(f"`{self.folder}` is damaged: tuf/{name} is no {kind.__name__}")
+            raise StoreError(f"`{self.folder}` is damaged: tuf/{name} does not hold a {kind.__name__}")
         return signed
 
     def _expires(self, role: str) -> datetime.datetime:

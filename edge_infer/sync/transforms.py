@@ -107,7 +107,7 @@ def _check(transform: int, width: int, data: bytes, old: bytes) -> None:
     if transform not in CODECS or width not in WIDTHS or (is_float and width == 1):
         raise DeltaError(f"Unknown transform {transform} of width {width}", hint="pip install --upgrade edge-infer")
     if transform != RAW and len(data) % width:
-        raise DeltaError(f"{len(data)} bytes are no elements of {width} bytes")
+        raise DeltaError(f"{len(data)} bytes are not a whole number of elements of {width} bytes")
     if transform in DIFFERENCES and len(old) != len(data):
         raise DeltaError(f"A difference of {len(data)} bytes against {len(old)} bytes")
 

@@ -34,9 +34,9 @@ MAX_ROOT_BYTES = 512_000
 class Floor(NamedTuple):
     """What was seen already.
 
-    The metadata's versions, the model's sequence (who asks puts the one that was taken there), the last signed time in
-    s since 1970, and the keys that signed timestamps and snapshots then. Versions of keys that were replaced since do
-    not count: whoever held them may have counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
+    The metadata's versions, the model's sequence (the caller puts the one that was taken there), the last signed time
+    in s since 1970, and the keys that signed timestamps and snapshots then. Versions of keys that were replaced since
+    do not count: whoever held them may have counted up to anything (TUF 1.0, 5.3.11, "fast-forward attack").
     """
 
     root: int = 0

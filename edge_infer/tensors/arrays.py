@@ -1,6 +1,6 @@
 """Inputs of a session, checked against their specs, and its outputs, as numpy arrays or Tensors.
 
-An input is taken as it is, never cast: a `numpy.ndarray` or a `Tensor` stays what it is, any other buffer is wrapped
+An input is never cast: a `numpy.ndarray` or a `Tensor` is taken unchanged, any other buffer is wrapped
 without a copy, nested lists (which have no dtype) are packed in the spec's.
 """
 
@@ -109,7 +109,7 @@ class InputChecker:
                 )
 
     def _malformed(self, inputs: Any) -> InputError | None:
-        """Describe inputs that are no mapping, or lack a name; None where the fault is elsewhere."""
+        """Describe inputs that are not a mapping, or lack a name; None where the fault is elsewhere."""
         specs = dict(self._specs)
         known = list(specs)
         if not hasattr(inputs, "keys"):

@@ -330,7 +330,7 @@ class EngineTensor(Tensor):
     location = "engine"
 
     def __new__(cls, *_: Any) -> Self:
-        """Make an object that is no buffer itself: its data is the engine's."""
+        """Make an object that is not a buffer itself: its data is the engine's."""
         return object.__new__(cls)
 
     def __init__(self, dtype: DType, shape: Sequence[int]) -> None:

@@ -65,7 +65,7 @@ class Tap(NamedTuple):
         operator: That node's operator.
         name: What the value is called in the first model.
         other: What it is called in the second.
-        inputs: What the node reads and does not store, as it is called in the first model.
+        inputs: What the node reads and does not store, by its names in the first model.
     """
 
     node: str

@@ -25,7 +25,7 @@ class Graph(NamedTuple):
 
     Attributes:
         nodes: In the order in which they run.
-        inputs: The names of what comes in.
+        inputs: The names of the graph's inputs.
         stored: The names of what depends on no input; the empty name is one of them.
         no_tensors: The names of values that are sequences, maps or the like.
     """
@@ -45,7 +45,7 @@ def graph_of(model: bytes, format_: str) -> Graph:
 
     Raises:
         BackendUnavailable: It is ONNX, and the package onnx is not installed.
-        UnsupportedModel: It is no whole TFLite file.
+        UnsupportedModel: It is not a whole TFLite file.
     """
     return _of_tflite(model) if format_ == "tflite" else _of_onnx(parsed(model))
 

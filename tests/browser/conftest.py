@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def digits_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_digits_bundle(tmp_path_factory.mktemp("digits") / "digits.bundle")
+    """The digits in the formats of engines: with a compiled variant, pages would start none."""
+    return make_digits_bundle(tmp_path_factory.mktemp("digits") / "digits.bundle", "both")
 
 
 @pytest.fixture(scope="package")

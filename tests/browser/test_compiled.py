@@ -13,9 +13,11 @@ from edge_infer.errors import EdgeInferError, InputError
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from edge_infer_converters.compilation import compile_file
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.tflite import reading
+from tests.support import stateful_tflite
 from tests.support.browser.pages import BrowserPage, PagePython
 from tests.support.converters import small_models
 
@@ -42,12 +44,22 @@ import edge_infer
 with open("model.wasm", "wb") as file:
     file.write(bytes(content))
 session = edge_infer.load("model.wasm", arrays="tensor")
-shapes = {spec.name: spec.shape for spec in session.inputs}
+shapes = {spec.name: (1, *spec.shape[1:]) for spec in session.inputs}
 feeds = {name: edge_infer.Tensor.from_list(values, "float32").reshape(shapes[name]) for name, values in given.items()}
 runs = [session.run(feeds) for _ in range(3)]
 report = session.report()
 flat = [{name: value.reshape(-1).tolist() for name, value in results.items()} for results in runs]
 [report.engine, report.device, report.threads, flat]
+"""
+_STEPS = """
+import edge_infer
+with open("sum.wasm", "wb") as file:
+    file.write(bytes(content))
+session = edge_infer.load("sum.wasm", arrays="tensor")
+with session.stream() as stream:
+    forms = (session.run, stream.step)
+    found = [[float(form({"x": [value]})["y"][0]) for value in (1.0, 2.0, 2.0)] for form in forms]
+found
 """
 
 
@@ -65,7 +77,7 @@ def expected(model: Path) -> tuple[dict[str, list[float]], dict[str, list[float]
     """Inputs, and what the same file gives natively."""
     with edge_infer.load(model) as session:
         rng = np.random.default_rng(7)
-        shapes = {spec.name: [int(dim) for dim in spec.shape] for spec in session.inputs}
+        shapes = {spec.name: [int(dim) for dim in (1, *spec.shape[1:])] for spec in session.inputs}
         feeds = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
         results = session.run(feeds)
     return {name: one.ravel().tolist() for name, one in feeds.items()}, {
@@ -147,3 +159,33 @@ def test_python_in_the_page_runs_it_without_an_engine(
 
     assert (engine, device, threads) == ("compiled-web", "wasm", 1)
     assert runs == [want] * 3, "the later ones cross by a shared buffer"
+
+
+def test_variables_stay_in_a_stream_of_the_page(
+    served: tuple[BrowserPage, Callable[[bytes], None]], browser: BrowserThread
+) -> None:
+    page, answer = served
+    content = compile_file(stateful_tflite.in_resource(), "sum").model.wasm
+    answer(content)
+    page.evaluate(_OPEN, {})
+    script = """async () => {
+        const sum = async (step, value) => (await step({ x: [value] })).y.data[0];
+        const [left, right] = [session.stream(), session.stream()];
+        const found = [];
+        for (const value of [1, 2, 2]) {
+            found.push(await sum((x) => session.run(x), value), await sum((x) => left.step(x), value));
+            found.push(await sum((x) => right.step(x), 10 * value));
+        }
+        left.close();
+        right.close();
+        return found;
+    }"""
+    assert page.evaluate(script) == [11, 11, 20, 12, 13, 40, 12, 15, 60]
+
+    with ServerThread(create_app({}, find_web_root())) as running:
+        other = BrowserPage(browser, f"{running.url}/blank.html")
+        try:
+            steps = PagePython(other, engines=["compiled"]).run(_STEPS, content=list(content))
+        finally:
+            other.close()
+    assert steps == [[11, 12, 12], [11, 13, 15]]

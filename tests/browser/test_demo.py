@@ -10,21 +10,44 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+import edge_infer
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.http.listener import listen, url_of
 from edge_infer.server.static.pages import find_web_root
-from tests.support.browser.digits import digits_app
+from tests.support.browser.digits import digits_app, make_digits_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Request
 
     from tests.support.browser.pages import BrowserPage
 
+_ENGINE_FILES = ("/vendor/onnxruntime-web/", "/vendor/litert/")
+#: What the demo fetches from a server until it answers, brotli as our server sends it.
+_MAX_FIRST_VISIT = 125_000
 _READY = "#result[data-state=answer]"
+
+
+@pytest.fixture(scope="module")
+def digits_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits as `make demo` converts them, with compiled variants."""
+    return make_digits_bundle(tmp_path_factory.mktemp("demo") / "digits.bundle")
+
+
+@pytest.fixture(scope="module")
+def server(digits_bundle: Path) -> Iterator[str]:
+    with ServerThread(create_app({"digits": digits_bundle}, find_web_root())) as running:
+        yield running.url
+
+
+@pytest.fixture(scope="module")
+def plain_server(digits_bundle: Path) -> Iterator[str]:
+    """A server whose pages are not isolated."""
+    with ServerThread(create_app({"digits": digits_bundle}, find_web_root(), isolated=False)) as running:
+        yield running.url
 
 
 def recognised(page: Page, digit: int) -> str:
@@ -45,7 +68,7 @@ def draw_a_one(page: Page) -> None:
 
 @pytest.mark.parametrize("mode", ["javascript", "python"])
 def test_a_drawing_is_recognised(open_page: Callable[..., BrowserPage], server: str, mode: str) -> None:
-    page = open_page(f"{server}/?mode={mode}")
+    page = open_page(f"{server}/demo/?mode={mode}")
     page.do(lambda page: page.wait_for_selector(_READY))
 
     page.do(draw_a_one)
@@ -70,7 +93,7 @@ def test_a_drawing_is_recognised_under_a_path(
         thread = Thread(target=outer.run, args=([listening],))
         thread.start()
         try:
-            page = open_page(f"{url_of(listening)}/ml/?mode={mode}")
+            page = open_page(f"{url_of(listening)}/ml/demo/?mode={mode}")
             page.do(lambda page: page.wait_for_selector(_READY))
             page.do(draw_a_one)
             page.do(lambda page: recognised(page, 1))
@@ -82,7 +105,7 @@ def test_a_drawing_is_recognised_under_a_path(
 
 
 def test_both_modes_recognise_every_sample_alike(open_page: Callable[..., BrowserPage], server: str) -> None:
-    page = open_page(f"{server}/", reduced_motion="reduce")
+    page = open_page(f"{server}/demo/", reduced_motion="reduce")
     seen: dict[str, list[str]] = {}
     for mode in ("javascript", "python"):
         page.do(lambda page, mode=mode: page.click(f"label[for=mode-{mode}]"))  # type: ignore[misc]
@@ -94,8 +117,44 @@ def test_both_modes_recognise_every_sample_alike(open_page: Callable[..., Browse
 
     assert seen["javascript"] == seen["python"]
     facts = page.do(lambda page: page.inner_text("dl"))
-    assert "ort-web 1.30.0" in facts
-    assert "onnx/int8" in facts
+    assert f"compiled-web {edge_infer.__version__}" in facts
+    assert "compiled/int8" in facts
+    assert page.console == []
+
+
+def test_the_first_answer_needs_no_engine(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/blank.html")
+    asked: list[str] = []
+    sizes: list[int] = []
+
+    def hear(request: Request) -> None:
+        asked.append(request.url)
+        sizes.append(request.sizes()["responseBodySize"])
+
+    page.do(lambda page: page.context.on("requestfinished", hear))
+    page.do(lambda page: page.goto(f"{server}/"))
+    page.do(lambda page: page.wait_for_selector(_READY))
+    page.do(lambda page: page.wait_for_load_state("networkidle"))
+
+    assert not [url for url in asked if any(part in url for part in _ENGINE_FILES)]
+    assert [url for url in asked if url.endswith(".wasm")] == [f"{server}/models/digits/compiled/model_int8.wasm"]
+    assert 40_000 < sum(sizes) < _MAX_FIRST_VISIT
+
+
+def test_the_engines_are_started_when_they_are_asked_for(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(f"{server}/")
+    page.do(lambda page: page.wait_for_selector(_READY))
+    page.do(lambda page: page.click("#measure"))
+    page.do(lambda page: page.wait_for_selector("#measure", state="hidden", timeout=60_000))
+
+    rows = page.do(lambda page: [row.inner_text().split("\t") for row in page.query_selector_all("#starts-rows tr")])
+
+    assert [row[:2] for row in rows] == [
+        ["Compiled, no engine", "compiled/int8"],
+        ["onnxruntime-web", "onnx/int8"],
+        ["LiteRT.js", "tflite/int8"],
+    ]
+    assert all(row[2].endswith((" kB", " MB", "cache")) and row[3].endswith(" ms") for row in rows)
     assert page.console == []
 
 
@@ -126,7 +185,7 @@ def test_javascript_prepares_a_drawing_as_python_does(open_page: Callable[..., B
 
 def test_a_server_without_the_model_says_what_to_type(open_page: Callable[..., BrowserPage]) -> None:
     with ServerThread(create_app({}, find_web_root())) as bare:
-        page = open_page(f"{bare.url}/")
+        page = open_page(f"{bare.url}/demo/")
         said = page.do(lambda page: page.wait_for_selector("#error").inner_text())  # type: ignore[union-attr]
 
     assert "no model called digits" in said
@@ -135,7 +194,7 @@ def test_a_server_without_the_model_says_what_to_type(open_page: Callable[..., B
 
 
 def test_a_page_without_isolation_notes_it_and_works(open_page: Callable[..., BrowserPage], plain_server: str) -> None:
-    page = open_page(f"{plain_server}/")
+    page = open_page(f"{plain_server}/demo/")
     page.do(lambda page: page.wait_for_selector(_READY))
 
     assert page.do(lambda page: page.is_visible("#note"))
@@ -143,7 +202,7 @@ def test_a_page_without_isolation_notes_it_and_works(open_page: Callable[..., Br
 
 
 def test_the_page_is_used_by_keyboard_alone(open_page: Callable[..., BrowserPage], server: str) -> None:
-    page = open_page(f"{server}/", reduced_motion="reduce")
+    page = open_page(f"{server}/demo/", reduced_motion="reduce")
     page.do(lambda page: page.wait_for_selector(_READY))
 
     page.do(lambda page: page.focus("#samples button:nth-child(8)"))

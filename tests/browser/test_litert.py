@@ -338,6 +338,7 @@ def test_the_engine_may_be_started_with_python(open_page: Callable[..., BrowserP
     assert not any("onnxruntime-web" in url for url in asked)
 
 
+@pytest.mark.long
 def test_verify_runs_it_in_a_browser(digits_bundle: Path) -> None:
     done = CliRunner().invoke(cli, ["verify", str(digits_bundle), "--backend", "litert-web", "--json"])
 

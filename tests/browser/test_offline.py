@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
@@ -66,6 +68,7 @@ def test_a_page_with_javascript_only_works_offline_after_one_visit(open_page: Op
     assert not any(part in url for url in kept for part in ("/models/", "/vendor/pyodide/", "/vendor/litert/"))
 
 
+@pytest.mark.long
 def test_an_onnxruntime_script_works_offline_after_one_visit(open_page: Open, digits_bundle: Path) -> None:
     """The file itself runs natively too, over the real onnxruntime."""
     folder = EXAMPLES / "21_browser_script"

@@ -347,6 +347,7 @@ def test_an_error_of_the_users_code_comes_with_its_traceback(python: PagePython)
     assert "in divide" in caught.value.details["traceback"]
 
 
+@pytest.mark.long
 def test_micropip_installs_the_wheel_in_a_page_of_someone_else(
     open_page: Callable[..., BrowserPage], server: str
 ) -> None:

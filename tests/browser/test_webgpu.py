@@ -214,6 +214,7 @@ x = [[i % 7 / 7 for i in range(64)]]
 """
 
 
+@pytest.mark.long
 def test_python_without_jspi_waits_for_the_gpu_by_a_second_worker_or_says_what_to_write(
     open_gpu_page: Callable[[str], BrowserPage], server: str, expected: list[float]
 ) -> None:
@@ -289,6 +290,7 @@ report = session.report()
     assert "going on with wasm" in found[4]
 
 
+@pytest.mark.long
 def test_python_in_a_browser_without_webgpu_goes_on_with_wasm_or_strictly_raises(
     open_page: Callable[..., BrowserPage], server: str, expected: list[float]
 ) -> None:

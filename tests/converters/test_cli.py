@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from tests.support.model_files import WriteModel
 
-VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
+VARIANTS = [
+    *("onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"),
+    *("compiled/fp32", "compiled/int8"),
+]
 
 
 def test_the_table_is_data_and_the_rest_is_talk(write_model: WriteModel, tmp_path: Path) -> None:

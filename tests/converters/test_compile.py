@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel, UnsupportedOperator
 from edge_infer_converters import convert
+from edge_infer_converters.compilation import compile_file
 from edge_infer_converters.compile_command import compile_
 from edge_infer_converters.measure import compiled_check
 from edge_infer_converters.writers.compiled import arena, writer
 from edge_infer_converters.writers.compiled.calls import Value
 from edge_infer_converters.writers.tflite import flatbuffer, reading
 from edge_infer_converters.writers.tflite.graph import Graph, Quantization, Tensor
-from tests.support import real_models
+from tests.support import real_models, stateful_tflite
 from tests.support.converters import small_models
 
 if TYPE_CHECKING:
@@ -227,6 +228,23 @@ def test_values_that_live_at_one_time_do_not_overlap(lives: list[tuple[int, int,
             place = plan.places[id(other)]
             if one.first <= other.last and other.first <= one.last:
                 assert start + one.nbytes <= place or place + other.nbytes <= start
+
+
+def test_variables_stay_from_run_to_run_as_litert_keeps_them() -> None:
+    content = stateful_tflite.in_resource()
+
+    compiled, checked = compile_file(content, "sum")
+
+    assert checked == "equal to LiteRT on 24 steps of a stream"
+    image = compiled_check.Image(compiled)
+    assert [float(image.run({"x": np.full(1, value, np.float32)})["y"][0]) for value in (1, 2, 2)] == [11, 13, 15]
+
+
+def test_first_values_that_are_computed_are_refused() -> None:
+    content = stateful_tflite.in_resource(is_computed=True)
+
+    with pytest.raises(UnsupportedModel, match="first values of variables are computed by NEG"):
+        compile_file(content, "sum")
 
 
 def test_all_that_is_missing_is_said_at_once() -> None:

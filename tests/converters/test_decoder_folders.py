@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from edge_infer import Bundle
 from edge_infer.errors import ConversionError, InputError, UnsupportedModel
+from edge_infer.generation.decoder import Decoder
 from edge_infer.tensors.dtypes import DType
 from edge_infer_converters import convert
 from edge_infer_converters.conversion import DecoderConversion
@@ -25,7 +27,7 @@ from tests.support.generation.record_family_logits import ROWS, STEP
 from tests.support.generation.weights import read_floats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 RECORDED: dict[str, Any] = json.loads((ROOT / "tests/support/generation/family_logits.json").read_text())
@@ -43,22 +45,54 @@ def logits(result: DecoderConversion, precision: str) -> np.ndarray:
     return np.asarray(Oracle(config, tensors).logits(TOKENS))
 
 
+def kernel_logits(result: DecoderConversion, precision: str) -> np.ndarray:
+    decoder = Decoder.open(result.path / f"decoder/model_{precision}.safetensors")
+    places = list(range(len(TOKENS)))
+    try:
+        decoder.run(TOKENS[:10], [0] * 10, places[:10], places[:10])
+        first = [np.array(decoder.logits(row)) for row in places[:10]]
+        decoder.run(TOKENS[10:], [0] * 6, places[10:], places[:6])
+        return np.array([*first, *(np.array(decoder.logits(row)) for row in places[:6])])
+    finally:
+        decoder.close()
+
+
 def decibels(reference: np.ndarray, got: np.ndarray) -> float:
     return float(10 * np.log10((reference**2).sum() / ((reference - got) ** 2).sum()))
 
 
-@pytest.mark.parametrize("family", hub_folders.CONFIGS)
-def test_a_bundle_computes_what_transformers_computes(tmp_path: Path, family: str) -> None:
-    folder = hub_folders.write_folder(tmp_path / family, family)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DecoderConversion]:
+    """Return the bundle of a family in all precisions; each is made once."""
 
-    result = converted(folder, precision="fp32,fp16,int8,int4")
+    @cache
+    def make(family: str) -> DecoderConversion:
+        folder = hub_folders.write_folder(tmp_path_factory.mktemp("hub") / family, family)
+        return converted(folder, precision="fp32,fp16,int8,int4")
+
+    return make
+
+
+@pytest.mark.parametrize("family", hub_folders.CONFIGS)
+def test_a_bundle_means_what_transformers_computes(made: Callable[[str], DecoderConversion], family: str) -> None:
+    result = made(family)
 
     exact = logits(result, "fp32")
-    expected = np.array(RECORDED[family])
-    assert np.abs(exact[-ROWS:, ::STEP] - expected).max() < 1e-5 * exact.std()
+    assert np.abs(exact[-ROWS:, ::STEP] - np.array(RECORDED[family])).max() < 1e-5 * exact.std()
     assert decibels(exact, logits(result, "fp16")) > 50
     assert decibels(exact, logits(result, "int8")) > 25
     assert decibels(exact, logits(result, "int4")) > 5
+
+
+@pytest.mark.parametrize("family", hub_folders.CONFIGS)
+def test_the_kernels_compute_what_the_weights_mean(made: Callable[[str], DecoderConversion], family: str) -> None:
+    result = made(family)
+
+    # Blocks of integers are multiplied with inputs that are rounded to 8 bits.
+    for precision, least in {"fp32": 100, "fp16": 100, "int8": 30, "int4": 30}.items():
+        assert decibels(logits(result, precision), kernel_logits(result, precision)) > least
+    exact = kernel_logits(result, "fp32")
+    assert np.abs(exact[-ROWS:, ::STEP] - np.array(RECORDED[family])).max() < 1e-4 * exact.std()
 
 
 @pytest.mark.long
@@ -108,6 +142,7 @@ def test_the_bundle_says_what_generates(tmp_path: Path) -> None:
         "add_bos": False,
         "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"},
         "defaults": {"temperature": 0.7, "top_p": 0.9, "top_k": 40},
+        "vectors": "generation_vectors.json",
     }
     assert bundle.read("chat_template.jinja").decode() == hub_folders.TEMPLATE
     assert bundle.read("tokenizer.json") == (folder / "tokenizer.json").read_bytes()

@@ -22,7 +22,10 @@ def test_converting_and_comparing() -> None:
 
     assert lines[0].split() == ["variant", "size", "of", "source", "accuracy", "SQNR", "engine"]
     rows = {line.split()[0]: line for line in lines[1:]}
-    assert list(rows) == ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
+    assert list(rows) == [
+        *("onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"),
+        *("compiled/fp32", "compiled/int8"),
+    ]
     for id_, share, accuracy, decibels in [
         ("onnx/fp32", 101, 99.0, 100),
         ("onnx/fp16", 52, 99.0, 60),
@@ -30,6 +33,8 @@ def test_converting_and_comparing() -> None:
         ("tflite/fp32", 102, 99.0, 100),
         ("tflite/fp16", 54, 99.0, 60),
         ("tflite/int8", 32, 98.5, 30),
+        ("compiled/fp32", 104, 99.0, 100),
+        ("compiled/int8", 32, 98.5, 30),
     ]:
         found = re.search(r"(\d+)% +([\d.]+)% +(\d+) dB", rows[id_])
         assert found is not None, rows[id_]

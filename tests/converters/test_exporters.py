@@ -152,6 +152,7 @@ def test_a_keras_model_gives_what_it_gives_in_keras(in_folder: str) -> None:
     np.testing.assert_allclose(model.reference().run({"image": image})["scores"], wanted, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.torch
 def test_another_backend_of_keras_is_refused(in_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")

@@ -47,7 +47,8 @@ def pair(batch: str = "n") -> bytes:
 
 
 def test_each_place_gets_what_suits_it() -> None:
-    assert made_for("web") == {"onnx/fp32": ("web",), "onnx/fp16": ("web",), "onnx/int8": ("web",)}
+    page = ("onnx/fp32", "onnx/fp16", "onnx/int8", "compiled/fp32", "compiled/int8")
+    assert made_for("web") == dict.fromkeys(page, ("web",))
     assert made_for("cuda") == {"onnx/fp32": ("cuda",), "onnx/fp16": ("cuda",)}
     assert {"onnx/fp32", "onnx/int8", "tflite/fp32"} <= set(made_for("pi"))
     assert "onnx/fp16" not in made_for("pi")
@@ -83,6 +84,8 @@ def test_the_engine_takes_the_variant_made_for_its_place(write_model: WriteModel
         "onnx/fp32": ("web", "cuda"),
         "onnx/fp16": ("web", "cuda"),
         "onnx/int8": ("web",),
+        "compiled/fp32": ("web",),
+        "compiled/int8": ("web",),
     }
     bundle = convert(write_model(zoo.mlp()), tmp_path / "p.bundle", target="pi", format="onnx", precision="fp32,int8")
     with edge_infer.load(bundle.path, backend="onnxruntime") as session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,23 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.lowering import Node
     from tests.support.model_files import WriteModel
 
-MLP_VARIANTS = ["onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"]
+
+@pytest.fixture(scope="module")
+def mlp_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network converted as users convert it, its crash test included; tests that change it work on a copy."""
+    folder = tmp_path_factory.mktemp("mlp")
+    (folder / "mlp.onnx").write_bytes(zoo.mlp())
+    convert(folder / "mlp.onnx", folder / "mlp.bundle")
+    return folder / "mlp.bundle"
 
 
-def test_a_model_becomes_a_bundle_of_six_variants(write_model: WriteModel, tmp_path: Path) -> None:
+MLP_VARIANTS = [
+    *("onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"),
+    *("compiled/fp32", "compiled/int8"),
+]
+
+
+def test_a_model_becomes_a_bundle_of_eight_variants(write_model: WriteModel, tmp_path: Path) -> None:
     data = mlp_data(tmp_path / "data.npz")
 
     result = convert(write_model(zoo.mlp(), "mlp.onnx"), tmp_path / "mlp.bundle", calibration=data, evaluation=data)
@@ -55,13 +69,9 @@ def test_a_model_becomes_a_bundle_of_six_variants(write_model: WriteModel, tmp_p
 
 
 @pytest.mark.parametrize("id_", MLP_VARIANTS)
-def test_every_variant_runs_and_agrees_with_its_golden_examples(
-    write_model: WriteModel, tmp_path: Path, id_: str
-) -> None:
-    convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle")
-
-    examples = Bundle.open(tmp_path / "mlp.bundle").examples()
-    with edge_infer.load(tmp_path / "mlp.bundle", variant=id_, arrays="tensor") as session:
+def test_every_variant_runs_and_agrees_with_its_golden_examples(mlp_bundle: Path, id_: str) -> None:
+    examples = Bundle.open(mlp_bundle).examples()
+    with edge_infer.load(mlp_bundle, variant=id_, arrays="tensor") as session:
         results = [session.run(inputs) for inputs, _ in examples]
 
     assert len(examples) == 32
@@ -70,10 +80,8 @@ def test_every_variant_runs_and_agrees_with_its_golden_examples(
     assert comparison.judge(figures, id_.partition("/")[2]).word == "ok"
 
 
-def test_golden_outputs_are_those_of_the_source(write_model: WriteModel, tmp_path: Path) -> None:
-    convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle")
-
-    inputs, outputs = Bundle.open(tmp_path / "mlp.bundle").examples()[7]
+def test_golden_outputs_are_those_of_the_source(mlp_bundle: Path) -> None:
+    inputs, outputs = Bundle.open(mlp_bundle).examples()[7]
 
     wanted = run_onnx(zoo.mlp(), {"x": np.asarray(inputs["x"])})
     np.testing.assert_array_equal(np.asarray(outputs["logits"]), wanted["logits"])
@@ -167,7 +175,9 @@ def test_an_operator_that_tflite_lacks_leaves_that_format_out(write_model: Write
 
     assert [one.variant.id for one in result.variants] == ["onnx/fp32", "onnx/fp16", "onnx/int8"]
     reason = "TFLite is not written for Einsum: `same`"
-    assert result.not_made == dict.fromkeys(("tflite/fp32", "tflite/fp16", "tflite/int8"), reason)
+    assert result.not_made == dict.fromkeys(
+        ("tflite/fp32", "tflite/fp16", "tflite/int8", "compiled/fp32", "compiled/int8"), reason
+    )
     assert told.warnings.count(f"tflite/fp32 is left out: {reason}") == 1
     assert not any(reason in text for text in told.warnings if not text.startswith("tflite/fp32")), "it is said once"
     assert not (tmp_path / "m.bundle/tflite").exists()
@@ -188,10 +198,12 @@ def test_a_variant_that_is_not_good_enough_is_left_out(write_model: WriteModel, 
         reporter=told,
     )
 
-    assert [one.variant.id for one in result.variants if not one.is_kept] == ["onnx/int8", "tflite/int8"]
+    assert [one.variant.id for one in result.variants if not one.is_kept] == [
+        *("onnx/int8", "tflite/int8", "compiled/int8")
+    ]
     assert any(text.startswith("onnx/int8 is left out: SQNR") for text in told.warnings)
     kept = [variant.id for variant in Bundle.open(tmp_path / "m.bundle").manifest.variants]
-    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32", "tflite/fp16"]
+    assert kept == ["onnx/fp32", "onnx/fp16", "tflite/fp32", "tflite/fp16", "compiled/fp32"]
     assert not (tmp_path / "m.bundle/onnx/model_int8.onnx").exists()
 
 
@@ -208,7 +220,7 @@ def test_keep_all_keeps_it(write_model: WriteModel, tmp_path: Path) -> None:
         recipe=Recipe(keep_all=True),
     )
 
-    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 6
+    assert len(Bundle.open(tmp_path / "m.bundle").manifest.variants) == 8
 
 
 def test_no_good_variant_is_an_error_and_writes_nothing(write_model: WriteModel, tmp_path: Path) -> None:
@@ -231,8 +243,8 @@ def test_no_good_variant_is_an_error_and_writes_nothing(write_model: WriteModel,
 def test_a_model_with_two_inputs_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
     result = convert(write_model(zoo.add(), "add.onnx"), tmp_path / "add.bundle")
 
-    assert [one.variant.id for one in result.variants] == ["onnx/fp32", "tflite/fp32"]
-    assert set(result.not_made) == {"onnx/fp16", "onnx/int8", "tflite/fp16", "tflite/int8"}
+    assert [one.variant.id for one in result.variants] == ["onnx/fp32", "tflite/fp32", "compiled/fp32"]
+    assert set(result.not_made) == {"onnx/fp16", "onnx/int8", "tflite/fp16", "tflite/int8", "compiled/int8"}
 
 
 def test_an_integer_model_is_converted(write_model: WriteModel, tmp_path: Path) -> None:
@@ -300,9 +312,9 @@ def test_external_weights_are_taken_into_the_bundle(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run_onnx(written, feeds)["logits"], run_onnx(zoo.mlp(), feeds)["logits"])
 
 
-def test_what_is_there_is_not_overwritten_unasked(write_model: WriteModel, tmp_path: Path) -> None:
+def test_what_is_there_is_not_overwritten_unasked(write_model: WriteModel, tmp_path: Path, mlp_bundle: Path) -> None:
     model = write_model(zoo.mlp())
-    convert(model, tmp_path / "m.bundle")
+    shutil.copytree(mlp_bundle, tmp_path / "m.bundle")
     before = files_of(tmp_path / "m.bundle")
 
     with pytest.raises(BundleError, match="exists") as caught:
@@ -327,10 +339,10 @@ def test_a_folder_that_is_no_bundle_is_never_overwritten(write_model: WriteModel
 
 @pytest.mark.parametrize("stage", ["encode", "measure", "commit"])
 def test_a_failure_leaves_the_old_bundle_and_nothing_else(
-    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    write_model: WriteModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mlp_bundle: Path, stage: str
 ) -> None:
     model = write_model(zoo.mlp())
-    convert(model, tmp_path / "m.bundle")
+    shutil.copytree(mlp_bundle, tmp_path / "m.bundle")
     before = files_of(tmp_path / "m.bundle")
 
     def fail(*_: Any, **__: Any) -> None:

@@ -22,7 +22,17 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 
 
 #: What is described elsewhere: the files of pages and packages, and Triton's extensions that are refused by name.
-UNDESCRIBED = ("/src/", "/vendor/", "/demo/", "/models/{name}/{path", "/simple", "/wheels", "/dashboard/", "/favicon")
+UNDESCRIBED = (
+    "/src/",
+    "/vendor/",
+    "/demo/",
+    "/studio/",
+    "/models/{name}/{path",
+    "/simple",
+    "/wheels",
+    "/dashboard/",
+    "/favicon",
+)
 REFUSED = ("/v2/logging", "/v2/trace", "/v2/systemsharedmemory", "/v2/cudasharedmemory", "/v2/models/{name}/trace")
 
 

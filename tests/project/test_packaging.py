@@ -63,7 +63,7 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
     assert runs_models < 350_000
 
 
-def test_the_web_wheel_holds_modules_demo_and_engine_files(wheels: dict[str, Path]) -> None:
+def test_the_web_wheel_holds_modules_pages_and_engine_files(wheels: dict[str, Path]) -> None:
     with zipfile.ZipFile(wheels["edge_infer_web"]) as archive:
         names = set(archive.namelist())
 
@@ -71,6 +71,8 @@ def test_the_web_wheel_holds_modules_demo_and_engine_files(wheels: dict[str, Pat
         "src/index.js",
         "src/engines/ort.js",
         "demo/index.html",
+        "studio/index.html",
+        "studio/widgets/registry.js",
         "vendor/onnxruntime-web/ort-wasm-simd-threaded.wasm",
         "vendor/pyodide/pyodide.asm.wasm",
         "vendor/examples/digits_app.py",

@@ -17,9 +17,11 @@ from edge_infer.backends.registry import get_backend
 from edge_infer.cli import cli
 from edge_infer.errors import BackendUnavailable, InputError
 from edge_infer.kernels import library
+from edge_infer_converters.compilation import compile_file
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.tflite import reading
+from tests.support import stateful_tflite
 from tests.support.converters import small_models
 
 if TYPE_CHECKING:
@@ -72,7 +74,8 @@ def test_prepared_calls_and_buffers_give_the_same(files: tuple[Path, Path]) -> N
         want = session.run(feeds)[name]
         target = np.empty_like(want)
         assert session.run(feeds, into={name: target})[name] is target
-        with session.prepare() as call, session.prepare() as other:
+        shapes = {key: value.shape for key, value in feeds.items()}
+        with session.prepare(shapes) as call, session.prepare(shapes) as other:
             found = call(_feeds(session, 1))[name].copy()
             np.testing.assert_array_equal(other(feeds)[name], want)
             assert not np.array_equal(found, want)
@@ -89,8 +92,9 @@ import edge_infer
 session = edge_infer.load({str(files[1])!r}, arrays="tensor")
 (spec,) = session.inputs
 size = 1
-for dim in spec.shape: size *= dim
-result = session.run({{spec.name: edge_infer.Tensor(bytes(4 * size), spec.dtype, spec.shape)}})
+shape = [1 if isinstance(dim, str) else dim for dim in spec.shape]
+for dim in shape: size *= dim
+result = session.run({{spec.name: edge_infer.Tensor(bytes(4 * size), spec.dtype, shape)}})
 print(result[session.outputs[0].name].tolist())
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -135,3 +139,15 @@ def test_info_shows_the_program(files: tuple[Path, Path]) -> None:
 
     wrong = CliRunner().invoke(cli, ["info", str(files[0]), "--program"])
     assert "is not a compiled model" in str(wrong.exception)
+
+
+def test_variables_start_over_in_each_run_and_stay_in_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "sum.wasm").write_bytes(compile_file(stateful_tflite.in_resource(), "sum").model.wasm)
+    with edge_infer.load(tmp_path / "sum.wasm") as session:
+        assert session.has_hidden_state
+        with session.stream() as stream, session.stream() as other, session.prepare() as call:
+            forms = (session.run, call, stream.step)
+            found = [[float(form({"x": [value]})["y"][0]) for value in (1.0, 2.0, 2.0)] for form in forms]
+            assert float(other.step({"x": [5.0]})["y"][0]) == 15
+
+    assert found == [[11, 12, 12], [11, 12, 12], [11, 13, 15]]

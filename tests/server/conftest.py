@@ -29,6 +29,8 @@ def web_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A stand-in for `web/`: one file of each kind."""
     root = tmp_path_factory.mktemp("web")
     files = {
+        "studio/index.html": b'<!doctype html><head><link rel="stylesheet" href="studio.css"></head>',
+        "studio/studio.css": b"body { margin: 0 }",
         "demo/index.html": b'<!doctype html><head><link rel="stylesheet" href="style.css"></head>' + b" " * 2000,
         "demo/style.css": b"body { margin: 0 }",
         "demo/empty.txt": b"",

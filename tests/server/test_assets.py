@@ -30,6 +30,7 @@ DECODERS: dict[str, Callable[[bytes], bytes]] = {
     ("path", "media_type"),
     [
         ("/", "text/html; charset=utf-8"),
+        ("/studio/", "text/html; charset=utf-8"),
         ("/demo/", "text/html; charset=utf-8"),
         ("/demo/index.html", "text/html; charset=utf-8"),
         ("/demo/style.css", "text/css; charset=utf-8"),

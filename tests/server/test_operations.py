@@ -26,6 +26,7 @@ from edge_infer.formats.safetensors import FRAME, write_examples
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings, parse_settings, read_settings
 from edge_infer.server.execution import job, loaded_model, repository
+from edge_infer.server.execution.batch_probe import Probe, probe
 from edge_infer.server.execution.canary import Canary
 from edge_infer.server.execution.lifecycle import Engine
 from edge_infer.server.execution.loaded_model import load_model
@@ -47,18 +48,20 @@ from tests.support.wait import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from edge_infer.runtime.session import Session
+
 OCTETS = "application/octet-stream"
 
 
 # -- variants --
 
 
-def slow_model(layers: int) -> bytes:
-    """`y = x` by a long way round: pairs of negations, which an optimizer cannot fold."""
+def slow_model(times: int = 400) -> bytes:
+    """Another function of the same tensors: so many times `abs(log(1 + exp(x)))`."""
     from onnx import TensorProto, helper
 
     nodes, name = [], "x"
-    for i in range(layers):
+    for i in range(times):
         nodes.append(helper.make_node("Softplus", [name], [f"s{i}"]))
         nodes.append(helper.make_node("Abs", [f"s{i}"], [f"a{i}"]))
         name = f"a{i}"
@@ -91,14 +94,29 @@ def two_variants(folder: Path, slow: bytes, fast: bytes, *golden: Any) -> Path:
     return write_bundle(folder, {"manifest.json": manifest.to_bytes(), **files})
 
 
-def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path, gate: Gate) -> None:
+@pytest.fixture
+def row_ms(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """How many milliseconds a row of each variant is said to take: what a busy machine measures decides nothing."""
+    stated: dict[str, float] = {}
+
+    def probed(session: Session, max_batch_size: int) -> Probe:
+        return probe(session, max_batch_size)._replace(row_s=stated[session.report().variant] / 1000)
+
+    monkeypatch.setattr(loaded_model, "probe", probed)
+    return stated
+
+
+def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(
+    tmp_path: Path, gate: Gate, row_ms: dict[str, float]
+) -> None:
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.selection import choices
 
-    probe = Bundle.open(two_variants(tmp_path / "probe", slow_model(1), slow_model(1)))
-    first = next(choices(probe.manifest)).variant.id
+    alike = Bundle.open(two_variants(tmp_path / "alike", onnx_model(), onnx_model()))
+    first = next(choices(alike.manifest)).variant.id
     other = "onnx/fp32" if first == "onnx/int8" else "onnx/int8"
-    slow, fast = slow_model(400), onnx_model()
+    row_ms.update({first: 2.0, other: 1.0})
+    slow, fast = slow_model(), onnx_model()
     models = (slow, fast) if first == "onnx/fp32" else (fast, slow)
     folder = two_variants(tmp_path / "two", *models)
     limits = Limits(workers=1, batch=BatchLimits(max_batch_size=1, max_wait_ms=1e6))
@@ -132,9 +150,10 @@ def test_the_fast_variant_runs_while_requests_pile_up_and_says_so(tmp_path: Path
     assert config["parameters"]["fast_variant"]["string_value"] == other
 
 
-def test_the_variant_that_runs_can_be_chosen(tmp_path: Path) -> None:
+def test_the_variant_that_runs_can_be_chosen(tmp_path: Path, row_ms: dict[str, float]) -> None:
     """The other one, which would run unasked, is then the fast one."""
-    folder = two_variants(tmp_path / "two", slow_model(200), onnx_model())
+    row_ms.update({"onnx/fp32": 2.0, "onnx/int8": 1.0})
+    folder = two_variants(tmp_path / "two", onnx_model(), onnx_model())
     settings = parse_settings({"models": {"two": {"variant": "onnx/fp32", "fast_variant": "onnx/int8"}}})
     for chosen in (settings, settings._replace(variants={"*": "onnx/fp32"})):
         with ServerThread(create_app({"two": folder}, settings=chosen)) as server:
@@ -143,11 +162,12 @@ def test_the_variant_that_runs_can_be_chosen(tmp_path: Path) -> None:
         assert (config["variant"]["string_value"], config["fast_variant"]["string_value"]) == ("onnx/fp32", "onnx/int8")
 
 
-def test_a_fast_variant_that_is_not_faster_is_not_used_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_a_fast_variant_that_is_not_faster_is_not_used_and_the_reason_is_told(
+    tmp_path: Path, row_ms: dict[str, float]
+) -> None:
+    folder = two_variants(tmp_path / "two", onnx_model(), onnx_model())
     for fast in ("onnx/fp32", "onnx/int8"):
-        # The slower of the two: two that are alike may be measured a tenth apart.
-        works = [200 if fast == name else 50 for name in ("onnx/fp32", "onnx/int8")]
-        folder = two_variants(tmp_path / fast, *map(slow_model, works))
+        row_ms.update({"onnx/fp32": 1.0, "onnx/int8": 1.0, fast: 0.95})
         app = create_app({"two": folder}, settings=Settings(fast_variants={"two": fast}))
         with ServerThread(app) as server:
             config = json.loads(Client(server.url)("/v2/models/two/config").body)
@@ -156,6 +176,24 @@ def test_a_fast_variant_that_is_not_faster_is_not_used_and_the_reason_is_told(tm
         assert reason != fast
         assert reason
         assert "model-variant" not in answer.headers
+
+
+def test_a_variant_of_which_larger_batches_do_not_pay_may_have_a_fast_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be batched: on a busy machine a batch of two may have taken too long."""
+    probes = {"onnx/fp32": Probe(1, 0.02, ""), "onnx/int8": Probe(64, 0.001, "")}
+    monkeypatch.setattr(loaded_model, "probe", lambda session, _: probes[session.report().variant])
+    bundle = Bundle.open(two_variants(tmp_path / "two", onnx_model(), onnx_model()))
+    limits = BatchLimits(max_batch_size=64)
+    model = load_model("two", bundle, "cpu", limits, variant="onnx/fp32", fast_variant="onnx/int8")
+    assert model.fast is not None
+    assert model.batcher.max_batch_size == 1
+    model.close()
+    probes["onnx/fp32"] = Probe(1, 0.02, "a row's answer depends on the other rows of its batch")
+    model = load_model("two", bundle, "cpu", limits, variant="onnx/fp32", fast_variant="onnx/int8")
+    assert model.fast_reason.endswith("cannot be batched: a row's answer depends on the other rows of its batch")
+    model.close()
 
 
 def test_a_fast_variant_that_does_not_give_the_golden_examples_is_not_used(tmp_path: Path) -> None:
@@ -547,7 +585,7 @@ def test_under_a_path_what_is_named_is_there(tmp_path: Path, web_root: Path, is_
         assert f"curl {client.base_url}/ml/v2/models/tiny/infer " in client.get("/ml/docs").text
         (place,) = client.get("/ml/openapi.json").json()["servers"]
         assert client.get(f"{place['url']}/v2").json()["name"] == "edge-infer"
-        for path in ("/ml/", "/ml/demo/", "/ml/demo/index.html", "/ml/dashboard"):
+        for path in ("/ml/", "/ml/studio/", "/ml/studio/index.html", "/ml/demo/index.html", "/ml/dashboard"):
             page = client.get(path)
             base = re.search(r'<base href="(.*?)">', page.text)
             folder = urljoin(path, base[1] if base else "")

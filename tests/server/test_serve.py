@@ -212,7 +212,7 @@ def test_missing_web_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(BundleError) as caught:
         find_web_root()
     assert caught.value.hint == "pip install 'edge-infer[web]'"
-    write_bundle(tmp_path / "web", {"src/index.js": b"", "demo/index.html": b""})
+    write_bundle(tmp_path / "web", {"src/index.js": b"", "studio/index.html": b""})
     assert find_web_root() == tmp_path / "web"
 
 
@@ -246,10 +246,9 @@ def test_who_listens_everywhere_is_told_the_address_for_others(
 
 def test_the_page_that_is_opened_fits_what_is_served() -> None:
     page_of = serve_module._page_of
-    assert page_of(["other", "digits"], has_demo=True, has_tenants=False) == "/"
-    assert page_of(["digits"], has_demo=False, has_tenants=False) == "/docs"
-    assert page_of(["other"], has_demo=True, has_tenants=False) == "/docs"
-    assert page_of(["digits"], has_demo=True, has_tenants=True) == "/dashboard"
+    assert page_of(has_pages=True, has_tenants=False) == "/"
+    assert page_of(has_pages=False, has_tenants=False) == "/docs"
+    assert page_of(has_pages=True, has_tenants=True) == "/dashboard"
 
 
 def test_an_address_is_local_or_not() -> None:

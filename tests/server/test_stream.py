@@ -54,7 +54,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
         "tiny": write_bundle(root / "tiny", bundle_files()),
         "neg": write_bundle(root / "neg", bundle_files("neg", onnx_model("Neg"))),
     }
-    with ServerThread(create_app(models, limits=Limits(max_body_bytes=2**20))) as running:
+    # No wait is too long: on a busy machine the rows of a large request would be estimated to take too much time.
+    limits = Limits(max_body_bytes=2**20, batch=BatchLimits(max_wait_ms=1e6))
+    with ServerThread(create_app(models, limits=limits)) as running:
         yield running
 
 

@@ -210,5 +210,30 @@ def test_another_platform_needs_its_wheel() -> None:
 def test_a_tflite_variant_is_refused(write_bundle: WriteBundle, tmp_path: Path) -> None:
     path = write_bundle({"tflite/fp32": b"never read"})
 
-    with pytest.raises(UnsupportedError, match=r"only onnxruntime runs without numpy[\s\S]*edge-infer\[tflite\]"):
+    with pytest.raises(UnsupportedError, match=r"run without numpy[\s\S]*edge-infer\[tflite\]"):
         write_slim(str(path), tmp_path / "device", find_library(this_platform(), None))
+
+
+@pytest.mark.parametrize("as_zip", [False, True], ids=["folder", "zipapp"])
+def test_a_compiled_variant_needs_no_engine(write_model: WriteModel, tmp_path: Path, as_zip: bool) -> None:
+    from edge_infer_converters import convert
+
+    source = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", format="compiled", precision="int8").path
+    folder = tmp_path / "device"
+
+    made = write_slim(str(source), folder, None, platform=this_platform(), as_zip=as_zip)
+    program = str(folder / "app.pyz") if as_zip else str(folder)
+    run = bare(program, "-", stdin=json.dumps({"x": X}))
+    tested = bare(program, "--self-test")
+
+    with edge_infer.load(source) as session:
+        expected = session.run({"x": X})["logits"]
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["logits"] == np.asarray(expected).tolist()
+    assert tested.stdout.endswith("the golden examples are right\n"), tested.stderr
+    assert made.size <= 4_000_000
+    write_slim(str(source), folder, None, platform="armv7", as_zip=as_zip, force=True)
+    assert sorted(path.name for path in folder.rglob("*.so")) == ["linux_armv7.so"]
+    with pytest.raises(edge_infer.errors.BackendUnavailable, match="no kernels for mips"):
+        write_slim(str(source), tmp_path / "other", None, platform="mips")
+    assert not (tmp_path / "other").exists()

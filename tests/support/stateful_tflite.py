@@ -32,8 +32,12 @@ def in_variable_tensor() -> bytes:
     )
 
 
-def in_resource() -> bytes:
-    """y = x + v, and v becomes y: v is a resource variable, which CALL_ONCE sets to 10 at first."""
+def in_resource(*, is_computed: bool = False) -> bytes:
+    """y = x + v, and v becomes y: v is a resource variable, which CALL_ONCE sets to 10 at first.
+
+    Args:
+        is_computed: Whether the first value is computed: it is -10 then.
+    """
     once, handle = schema.CallOnceOptionsT(), schema.VarHandleOptionsT()
     once.initSubgraphIndex, handle.sharedName, handle.container = 1, "v", ""
     add = schema.AddOptionsT()
@@ -47,11 +51,16 @@ def in_resource() -> bytes:
         _operator(3, (1, 3), ()),
     ]
     first = [_tensor("ten", (1,), 1), _resource()]
+    assigned = [_operator(3, (1, 0), ())]
+    if is_computed:
+        first.append(_tensor("minus", (1,)))
+        assigned = [_operator(5, (0,), (2,)), _operator(3, (1, 2), ())]
+    codes = [_CODES.CALL_ONCE, _CODES.VAR_HANDLE, _CODES.READ_VARIABLE, _CODES.ASSIGN_VARIABLE, _CODES.ADD, _CODES.NEG]
     return _model(
-        [_CODES.CALL_ONCE, _CODES.VAR_HANDLE, _CODES.READ_VARIABLE, _CODES.ASSIGN_VARIABLE, _CODES.ADD],
+        codes if is_computed else codes[:-1],
         [
             _graph("main", tensors, main, (0,), (3,)),
-            _graph("first", first, [make, _operator(3, (1, 0), ())], (), ()),
+            _graph("first", first, [make, *assigned], (), ()),
         ],
         [np.full(1, 10, np.float32)],
     )

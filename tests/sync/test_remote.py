@@ -183,7 +183,7 @@ def test_a_registry_that_is_down_is_named(tmp_path: Path) -> None:
     "location", ["oci://", "oci://host", "oci://host/Upper", "oci://host/a:b:c", "oci://host/../x"]
 )
 def test_what_is_no_place_in_a_registry_is_refused(location: str) -> None:
-    with pytest.raises(StoreError, match="is no place in a registry"):
+    with pytest.raises(StoreError, match="is not a place in a registry"):
         OciStore(location)
 
 

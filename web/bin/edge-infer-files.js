@@ -49,7 +49,7 @@ function parsed(words) {
   const isRight = found.positionals.length === 1 && engine.every((name) => ENGINES.includes(name));
   if (!isRight && !help) return null;
   const engines = ENGINES.filter((name) => engine.includes(name));
-  return { folder: found.positionals[0] ?? "", parts: [...engines, ...(webgpu ? ["webgpu"] : []), "store"], help };
+  return { folder: found.positionals[0] ?? "", parts: [...engines, ...(webgpu ? ["webgpu"] : []), "store", "generation"], help };
 }
 
 /** @param {string} part @param {any} packages @param {string} target @returns {Promise<string>} What was copied, in words. */
@@ -65,7 +65,7 @@ async function copied(part, packages, target) {
       bytes += (await stat(to)).size;
     }
   }
-  return `${part.padEnd(8)}${String(count).padStart(2)} files ${(bytes / 1e6).toFixed(1).padStart(6)} MB`;
+  return `${part.padEnd(11)}${String(count).padStart(2)} files ${(bytes / 1e6).toFixed(1).padStart(6)} MB`;
 }
 
 /** @param {string[]} words @returns {Promise<number>} The exit status. */

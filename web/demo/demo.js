@@ -1,8 +1,9 @@
 /** The demo page: draw a digit, and see what the model takes it for. */
 
-import { Pad } from "./pad.js";
+import { Pad } from "../studio/pad.js";
 import { LoadProgress, megabytes } from "./progress.js";
 import { runnerOf } from "./runners.js";
+import { Starts } from "./starts.js";
 
 /** @typedef {import("./runners.js").Mode} Mode */
 /** @typedef {import("./digits.js").Answer} Answer */
@@ -23,6 +24,7 @@ let isStale = false;
 let spoken = "";
 let speaking = 0;
 
+const starts = new Starts(byId("starts"));
 const bars = buildChart(byId("chart"));
 buildSamples(byId("samples"));
 byId("clear").addEventListener("click", () => pad.clear());
@@ -44,12 +46,14 @@ async function load(wanted) {
   runner = null;
   show("loading");
   showFacts(null);
+  starts.hide();
   const progress = new LoadProgress(wanted);
   try {
     const loaded = await runnerOf(wanted, (news) => mode === wanted && progress.update(news));
     if (mode !== wanted) return;
     runner = loaded;
     showFacts(loaded.facts);
+    starts.show(loaded.facts);
     show("answer");
     recognise();
   } catch (error) {

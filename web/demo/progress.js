@@ -15,7 +15,7 @@ export class LoadProgress {
     /** @type {Map<string, {phase: keyof typeof STEPS, loaded: number, total: number}>} */
     this.files = new Map();
     // What a mode will need, so that the bar does not jump back when a further file begins.
-    const expected = wanted === "python" ? [14_239_897, 9_598_218, 2_545_637] : [14_239_897];
+    const expected = wanted === "python" ? [9_598_218, 2_545_637] : [];
     this.least = expected.reduce((sum, bytes) => sum + bytes, 0);
     this.draw("Starting", 0, "");
   }
@@ -31,9 +31,9 @@ export class LoadProgress {
       all += Math.max(one.total, one.loaded);
       if (one.total - one.loaded > longest) [longest, step] = [one.total - one.loaded, one.phase];
     }
-    const part = done / Math.max(all, this.least);
+    const part = done / Math.max(all, this.least, 1);
     const isDone = part > 0.999;
-    const last = this.mode === "python" ? "Starting Python" : "Starting the engine";
+    const last = this.mode === "python" ? "Starting Python" : "Starting the model";
     this.draw(isDone ? last : `Loading ${STEPS[step]}`, part, `${megabytes(done)} of ${megabytes(Math.max(all, this.least))}`);
   }
 

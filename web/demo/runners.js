@@ -15,6 +15,7 @@ import { classify } from "./digits.js";
  * @property {string} variant
  * @property {number} bytesFetched
  * @property {number} bytesLoaded
+ * @property {number} [firstMs] From the first request for the model to the first answer.
  */
 /**
  * @typedef {object} Runner
@@ -23,6 +24,7 @@ import { classify } from "./digits.js";
  */
 
 const APP = new URL("../vendor/examples/digits_app.py", import.meta.url);
+const BLANK = new Float32Array(64);
 const MODELS = new URL("../models/", import.meta.url);
 
 /** @type {Map<Mode, Promise<Runner>>} */
@@ -52,14 +54,36 @@ export function runnerOf(mode, onProgress) {
  * @returns {Promise<Runner>}
  */
 async function runInJavaScript(onProgress) {
-  const session = await load(await modelUrl(), { onProgress });
+  const url = await modelUrl();
+  const start = performance.now();
+  const session = await load(url, { onProgress });
   const first = session.inputs[0];
   if (session.inputs.length !== 1 || first.name !== "image" || first.shape.slice(1).join() !== "1,8,8") {
     throw new InferError(`The model takes \`${first?.name}\` [${first?.shape}], this page draws \`image\` [batch,1,8,8]`, "unsupported_model", {
       hint: "serve the digits model: `edge-infer convert examples/digits/digits.onnx -o digits.bundle`",
     });
   }
-  return { facts: session.report(), classify: (...drawing) => classify(session, ...drawing) };
+  await session.run({ image: { data: BLANK, dtype: "float32", shape: [1, 1, 8, 8] } });
+  const firstMs = performance.now() - start;
+  return { facts: { ...session.report(), firstMs }, classify: (...drawing) => classify(session, ...drawing) };
+}
+
+/**
+ * Load the model into an engine of its own, as a page without a compiled variant does, and have it answer once.
+ *
+ * @param {"ort" | "litert"} engine
+ * @returns {Promise<Facts>}
+ */
+export async function startOf(engine) {
+  const url = await modelUrl();
+  const start = performance.now();
+  const session = await load(url, { backend: engine });
+  try {
+    await session.run({ image: { data: BLANK, dtype: "float32", shape: [1, 1, 8, 8] } });
+    return { ...session.report(), firstMs: performance.now() - start };
+  } finally {
+    await session.dispose();
+  }
 }
 
 /**
@@ -68,7 +92,8 @@ async function runInJavaScript(onProgress) {
  */
 async function runInPython(onProgress) {
   const model = await modelUrl();
-  const python = await loadPython({ onProgress });
+  // The model brings its own kernels, and no engine is fetched; where the bundle has engines' variants only, `load` starts one.
+  const python = await loadPython({ onProgress, engines: (await hasCompiled(model)) ? ["compiled"] : ["ort"] });
   try {
     const app = await python.importModule(APP);
     const report = await python.call(app, "open_model", [model]);
@@ -83,6 +108,18 @@ async function runInPython(onProgress) {
     python.dispose();
     throw error;
   }
+}
+
+/**
+ * @param {string} model The address of a bundle.
+ * @returns {Promise<boolean>} Whether it has a variant that needs no engine.
+ */
+async function hasCompiled(model) {
+  const response = await fetch(`${model.replace(/\/$/, "")}/manifest.json`);
+  if (!response.ok) return false; // `load` says what is wrong
+  /** @type {{variants?: {format: string}[]}} */
+  const { variants = [] } = await response.json();
+  return variants.some(({ format }) => format === "compiled");
 }
 
 /** @returns {Promise<string>} The address of the model: `?model=NAME`, or `digits`. */

@@ -134,6 +134,28 @@ export async function pipeline(url, options = {}, more = {}) {
   }
 }
 
+/** @typedef {import("./page/generator.js").GeneratorOptions} GeneratorOptions */
+/** @typedef {import("./page/generator.js").Generator} Generator */
+
+/**
+ * Load a model that generates text, in a worker of its own; where there are no workers, as in Node, on the thread that asks.
+ *
+ *     const generator = await generate("/models/smol");
+ *     for await (const piece of generator.stream("Hello", { seed: 1 })) document.body.append(piece);
+ *
+ * The same options and seed give the same tokens as `edge_infer.generate`.
+ *
+ * @param {URL | string} url The address of a bundle with `generate` in its manifest; in Node also a folder.
+ * @param {GeneratorOptions} [options]
+ * @returns {Promise<Generator>}
+ * @throws {InferError} The bundle is missing or wrong; `unsupported`: it generates no text; the signal's reason where it is aborted.
+ */
+export async function generate(url, options = {}) {
+  const { openGenerator } = await import("./page/generator.js");
+  const here = globalThis.location?.href ?? `file://${globalThis.process?.cwd()}/`;
+  return openGenerator(new URL(url, here).href, { ...options, root: rootOf(options.root) });
+}
+
 /**
  * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `load`
  * takes the fastest of those that it is asked for.

@@ -87,7 +87,7 @@ async function keep({ page, addresses, versions }) {
   const known = filesOf(index);
   const hashes = await pinned(versions);
   const count = { files: 0, bytes: 0, checked: 0 };
-  // Without its server the page is kept as it is, where it is.
+  // Without its server the kept page is not changed.
   const isOnline = await fetch(page, { method: "HEAD", cache: "no-store" }).then(({ status }) => status < 500, () => false);
   /** @type {Record<string, KeptFile>} */
   const files = {};

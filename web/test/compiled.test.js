@@ -116,3 +116,35 @@ test("a file that is damaged, reaches out, or lies about its memory is refused",
     assert.throws(() => engine.createSession(bytes), { code: "unsupported_model", message: /not a compiled model that can run here/ }, what);
   }
 });
+
+test("a free batch is run sample by sample", () => {
+  const session = engine.createSession(model({ ...program, row: true }));
+
+  assert.deepEqual(session.inputs, [{ name: "x", dtype: "int32", shape: ["batch"] }]);
+  assert.deepEqual(session.run({ x: [1, 2, 3] }).y, { data: Int32Array.of(2, 3, 4), dtype: "int32", shape: [3] });
+  assert.deepEqual(session.run({ x: Int32Array.of(9) }).y.data, Int32Array.of(10));
+  assert.deepEqual(session.run({ x: new Int32Array(0) }).y.shape, [0]);
+  const call = session.bind({ x: [2] });
+  call.inputs.x[0] = 4;
+  call.inputs.x[1] = 5;
+  call.run();
+  assert.deepEqual(call.outputs.y, { data: Int32Array.of(5, 6), dtype: "int32", shape: [2] });
+  assert.throws(() => engine.createSession(model({ ...program, row: true, inputs: [{ ...x, shape: [2] }] })), {
+    code: "unsupported_model",
+    message: /one sample/,
+  });
+});
+
+test("variables start over in each run, and stay in a session that keeps them", () => {
+  // The variable lies where x does not: y = variable + x, and the variable becomes y.
+  const adds = [0x41, 48, 0x41, 32, 0x28, 2, 0, 0x41, 40, 0x28, 2, 0, 0x6a, 0x36, 2, 0, 0x41, 40, 0x41, 48, 0x28, 2, 0, 0x36, 2, 0, 0x0b];
+  const session = engine.createSession(model({ ...program, state: [[8, 4, -1]] }, { code: adds }));
+  const [left, right] = [session.keepingState(), session.keepingState()];
+  const sum = (/** @type {typeof session} */ one, /** @type {number} */ value) => one.run({ x: [value] }).y.data[0];
+
+  assert.equal(JSON.parse(session.describe()).hasHiddenState, true);
+  assert.deepEqual([1, 2, 2].flatMap((value) => [sum(session, value), sum(left, value), sum(right, 10 * value)]), [1, 1, 10, 2, 3, 30, 2, 5, 50]);
+  for (const state of [[[-1, 4, -1]], [[8, 2 ** 20, -1]], [[8, 4, 2 ** 17]], [[8, "4", -1]], [8]]) {
+    assert.throws(() => engine.createSession(model({ ...program, state }, { code: adds })), { code: "unsupported_model", message: /variable/ });
+  }
+});

@@ -25,7 +25,7 @@ test("one engine is copied alone, beside the modules, and its size is told", () 
   const done = run(site, "--engine", "onnx");
 
   assert.equal(done.status, 0, done.stderr);
-  assert.deepEqual(readdirSync(join(site, "vendor")).sort(), ["LICENSES", "onnxruntime-web", "zstddec"]);
+  assert.deepEqual(readdirSync(join(site, "vendor")).sort(), ["LICENSES", "jinja", "onnxruntime-web", "zstddec"]);
   assert.ok(readdirSync(join(site, "src")).includes("index.js"));
   const names = readdirSync(join(site, "vendor/onnxruntime-web"));
   const bytes = names.reduce((sum, name) => sum + statSync(join(site, "vendor/onnxruntime-web", name)).size, 0);
@@ -37,7 +37,7 @@ test("without a choice both engines are copied", () => {
 
   assert.equal(run(site).status, 0);
 
-  assert.deepEqual(readdirSync(join(site, "vendor")).sort(), ["LICENSES", "litert", "onnxruntime-web", "zstddec"]);
+  assert.deepEqual(readdirSync(join(site, "vendor")).sort(), ["LICENSES", "jinja", "litert", "onnxruntime-web", "zstddec"]);
 });
 
 test("wrong words copy nothing and show how the command is used", () => {

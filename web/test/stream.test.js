@@ -56,8 +56,21 @@ test("pairs may be named, and what does not fit is refused", async () => {
     [model, { state: { y: "h_in", h_out: "h_in" } }, /Two outputs/],
     [model, { initial: { x: scalar(1) } }, /no state `x`; choose from `h_in`/],
     [{ ...model, inputs: [spec("x"), spec("h_in", ["batch"])] }, {}, /no fixed shape/],
-    [{ ...model, state: [{ kind: "hidden" }] }, {}, /hidden/],
   ]);
   for (const [one, options, message] of refused) assert.throws(() => streamOf(run, /** @type {any} */ (one), options), message);
   await assert.rejects(streamOf(run, model).step({ x: scalar(1), h_in: scalar(1) }), /is a state of this stream/);
+});
+
+test("a state that is hidden in the model is the engine's, and is given back once", async () => {
+  let [runs, closed] = [0, 0];
+  const count = async () => ({ y: scalar(++runs) });
+  const stream = streamOf(count, { ...model, inputs: [spec("x")], outputs: [spec("y")], state: [{ kind: "hidden" }] }, {}, () => closed++);
+
+  await stream.step({ x: scalar(1) });
+  const second = await stream.step({ x: scalar(1) });
+  stream.close();
+  stream.close();
+
+  assert.deepEqual([second.y.data[0], stream.state(), closed], [2, {}, 1]);
+  await assert.rejects(stream.step({ x: scalar(1) }), /closed/);
 });

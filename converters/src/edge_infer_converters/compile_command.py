@@ -49,13 +49,11 @@ def compile_(
     edge-infer compile kws.tflite -o site/kws --to page
     """  # noqa: D301  click reads the \b
     from edge_infer.platform.atomic_write import write_file
-    from edge_infer_converters.measure.compiled_check import check
-    from edge_infer_converters.writers.compiled import page_files, writer
-    from edge_infer_converters.writers.tflite import reading
+    from edge_infer_converters.compilation import compile_file
+    from edge_infer_converters.writers.compiled import page_files
 
     name, content = _model(source, variant)
-    compiled = writer.write(reading.read(content, name).graph, rounding, arena_max)
-    checked = check(compiled, content)
+    compiled, checked = compile_file(content, name, rounding, arena_max)
     files = {"model.wasm": compiled.wasm, **({} if to == "wasm" else page_files())}
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in files.items():

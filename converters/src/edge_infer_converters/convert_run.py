@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ from edge_infer.errors import (
     listed,
 )
 from edge_infer.formats import safetensors
+from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer.tasks import vectors
 from edge_infer_converters import decoder_run, support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
+from edge_infer_converters.compilation import encode_compiled
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
 from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
@@ -42,6 +45,7 @@ from edge_infer_converters.sources import pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.state_pairs import find_pairs
+from edge_infer_converters.writers.compiled.writer import check_size
 from edge_infer_converters.writers.encode import Encoded, encode, encode_tflite
 
 if TYPE_CHECKING:
@@ -52,14 +56,17 @@ if TYPE_CHECKING:
 
     from edge_infer.parity.comparison import Parity
     from edge_infer.tasks.sources.found import Found
+    from edge_infer.tensors.tensor import TensorSpec
     from edge_infer_converters.measure.metrics import Metric
     from edge_infer_converters.measure.speed import DeviceTimes
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
     from edge_infer_converters.sources.source import Source
+    from edge_infer_converters.writers.plan import VariantPlan
     from edge_infer_converters.writers.tflite import FloatGraph
 
     FilePath = str | os.PathLike[str]
+    Specs = tuple[TensorSpec, ...]
 
 #: More calibration data than this change no range and take time.
 MAX_CALIBRATION_CALLS = 512
@@ -195,6 +202,9 @@ class _Run:
         self._graph: FloatGraph | None = None
         self.golden = 1  # how many of the first calls are golden examples
         self._own: dict[str, Parity] = {}  # the source's own error, by output
+        # The TFLite files that compiled variants are made of.
+        self._wanted_again = {f"tflite/{plan.precision}" for plan in self._plans if plan.format == "compiled"}
+        self._tflite_files: dict[str, Encoded] = {}
 
     @property
     def least_bytes(self) -> float:
@@ -262,7 +272,9 @@ class _Run:
         if any(support.PAGE in lack.where for lack in found.lacks):
             self._reporter.warn("The page's engine cannot run this model", "--target pi")
         for plan in self._plans:
-            if plan.format == "tflite" and found.tflite is not None and self.model.own_file(plan.id) is None:
+            own_id = f"tflite/{plan.precision}" if plan.format == "compiled" else plan.id
+            is_made_of_graph = plan.format != "onnx" and self.model.own_file(own_id) is None
+            if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
 
     def check_batch(self, data: CalibrationSet) -> None:
@@ -306,10 +318,10 @@ class _Run:
             self._reporter.talk(step("Found", "state:", f"{named}; stream() feeds it back"))
         made: list[tuple[Variant, int]] = []
         if self.model.precision != "fp32":
-            self._reporter.talk(step("Kept", "as it is:", f"the weights are {self.model.precision} already"))
+            self._reporter.talk(step("Kept", "unchanged:", f"the weights are {self.model.precision} already"))
         judges = (data, self._judge(outputs, metric), self._reporter)
         # TFLite first: its graph is another copy of the weights, which the search for ONNX does without.
-        for plan in sorted(self._plans, key=lambda plan: plan.format != "tflite"):
+        for plan in sorted(self._plans, key=lambda plan: plan.format == "onnx"):
             if plan.id in self.not_made:
                 continue
             try:
@@ -321,6 +333,11 @@ class _Run:
                 elif plan.format == "tflite":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
+                elif plan.format == "compiled":
+                    specs = (self.model.inputs, self.model.outputs)
+                    encoded = encode_compiled(
+                        plan, self._tflite_file(plan, specs, ranges), specs, is_asked_for=self._is_compiled_asked_for
+                    )
                 elif plan.precision == "mixed":
                     self._graph = None
                     job = MixedSearch(cleaned, *judges, is_cached=self._recipe.is_cached, times=self._times)
@@ -334,6 +351,8 @@ class _Run:
                     raise
                 self._leave_out(plan.id, error)
                 continue
+            if plan.id in self._wanted_again and not plan.integer_interface:
+                self._tflite_files[plan.id] = encoded
             self._writer.add(plan.file, encoded.data)
             variant = Variant(
                 plan.id,
@@ -344,7 +363,7 @@ class _Run:
                 options=encoded.options or plan.options,
                 inputs=encoded.inputs,
                 outputs=encoded.outputs,
-                state=[State()] if self.model.format == "tflite" and hidden_state(encoded.data) else pairs,
+                state=[State()] if self._is_stateful(plan, encoded) else pairs,
             )
             made.append((variant, len(encoded.data)))
             note = f", {encoded.note}" if encoded.note else ""
@@ -413,6 +432,31 @@ class _Run:
         self.found = self.found._replace(definition=definition._replace(vectors=vectors.PATH))
         return True
 
+    def _tflite_file(self, plan: VariantPlan, specs: tuple[Specs, Specs], ranges: CalibrationSet) -> Encoded:
+        """Return the TFLite file that a compiled variant is made of, written now unless it was before."""
+        id_ = f"tflite/{plan.precision}"
+        if id_ in self._tflite_files:
+            return self._tflite_files.pop(id_)
+        own = self.model.own_file(id_)
+        if own is not None:
+            return Encoded(own)
+        graph = self._tflite_graph()
+        check_size(graph.graph)
+        source = replace(plan, format="tflite", targets=("any",))
+        return encode_tflite(source, graph, specs, ranges)
+
+    def _is_stateful(self, plan: VariantPlan, encoded: Encoded) -> bool:
+        """Tell whether a variant keeps values of its own: what the source does, not an operator that starts anew."""
+        if self.model.format != "tflite":
+            return False
+        if plan.format == "compiled":
+            return bool(read_compiled(encoded.data, plan.id).program.state)
+        return hidden_state(encoded.data) != ""
+
+    @property
+    def _is_compiled_asked_for(self) -> bool:
+        return "compiled" in self._recipe.formats
+
     def _tflite_graph(self) -> FloatGraph:
         if self._graph is None:
             raise AssertionError("what keeps TFLite from being written has left its variants out")
@@ -440,5 +484,8 @@ class _Run:
         is_said = error.message in self.not_made.values()
         self.not_made[id_] = error.message
         if is_said:  # what keeps a format from being written keeps all its precisions
+            return
+        if id_.startswith("compiled/") and not self._is_compiled_asked_for:  # most models are no small networks
+            self._reporter.talk(step("Passed", "over:", f"{id_}: {error.message}"))
             return
         self._reporter.warn(f"{id_} is left out: {error.message}", error.hint)

@@ -13,7 +13,7 @@ _F = TypeVar("_F", bound="Callable[..., object]")
 
 #: The methods for ranges of static int8; `edge_infer_converters.passes.ranges` implements them, and loads the engines.
 CALIBRATIONS = ("minmax", "percentile", "mse", "auto")
-FORMATS = ("onnx", "tflite")
+FORMATS = ("onnx", "tflite", "compiled")
 #: The inputs and outputs that integer TFLite files can have.
 INTERFACES = ("float", "int8")
 #: The orders of an image's axes that can be asked for.
@@ -148,7 +148,8 @@ OPTIONS = (
     _recipe(
         "format",
         "str | None",
-        "The formats to write. Default: those that the target reads, both for any.",
+        "The formats to write: compiled is a small model with its kernels, which needs no engine; both stands for ONNX "
+        "and TFLite. Default: those that the target reads, and compiled where the model fits.",
         choices=(*FORMATS, "both"),
     ),
     _recipe(

@@ -76,7 +76,7 @@ class Recipe:
             one.max_latency_ratio,
         )
         return cls(
-            FORMATS if one.format == "both" else (one.format,) if one.format else (),
+            ("onnx", "tflite") if one.format == "both" else (one.format,) if one.format else (),
             _words(one.precision),
             one.keep_all,
             budget,
@@ -110,27 +110,35 @@ class Recipe:
             InputError: The source is a TFLite file, and the recipe asks for ONNX only.
         """
         if source_format == "tflite":
-            readers = [target for target in self.targets if "tflite" in TARGETS[target].formats]
-            if not readers or (self.formats and "tflite" not in self.formats):
-                asked = "--format onnx" if readers else f"--target {' and '.join(self.targets)}"
+            left = {"tflite", "compiled"} & set(self.formats or ("tflite",))
+            readers = [target for target in self.targets if left & set(TARGETS[target].formats)]
+            if not readers:
+                asked = f"--target {' and '.join(self.targets)}" if left else "--format onnx"
                 raise InputError(
                     f"A TFLite file stays TFLite, which {asked} leaves out",
                     hint="convert the model that it was made from, or leave the option out",
                 )
         if source_precision != "fp32":
             file = f"{source_format}/model_{source_precision}.{source_format}"
-            return (VariantPlan(source_format, source_precision, file, self.targets, {}),)
+            kept = VariantPlan(source_format, source_precision, file, self.targets, {})
+            made = self._compiled(source_precision) if source_format == "tflite" else ()
+            return made if made and self.formats == ("compiled",) else (kept, *made)
         chosen = []
         for plan in PLANS:
             takers = [target for target in self.targets if self._wants(target, plan)]
-            if takers and (source_format == "onnx" or plan.format == source_format):
-                places = dict.fromkeys((*(plan.targets if "any" in takers else ()), *takers))
-                if "any" not in plan.targets:
-                    places.pop("any", None)
-                chosen.append(
-                    self._with_interface(replace(plan, targets=("any",) if "any" in places else tuple(places)))
-                )
+            if takers and (source_format == "onnx" or plan.format in (source_format, "compiled")):
+                chosen.append(self._with_interface(_for_targets(plan, takers)))
         return tuple(chosen)
+
+    def _compiled(self, precision: str) -> tuple[VariantPlan, ...]:
+        """List the compiled variants of a quantized TFLite file: none but of int8."""
+        takers = [
+            target
+            for target in self.targets
+            if "compiled" in (self.formats or TARGETS[target].formats) and "compiled" in TARGETS[target].formats
+        ]
+        plans = [plan for plan in PLANS if (plan.format, plan.precision) == ("compiled", precision)]
+        return tuple(_for_targets(plan, takers) for plan in plans if takers)
 
     def _with_interface(self, plan: VariantPlan) -> VariantPlan:
         """Give a plan integer inputs and outputs where they are asked for."""
@@ -159,6 +167,14 @@ class Recipe:
         if target != "any":
             said += f" for `{target}`, which takes {listed(allowed)}"
         return InputError(said, hint=f"add --precision {allowed[0].partition('/')[2]}", allowed=allowed)
+
+
+def _for_targets(plan: VariantPlan, takers: Sequence[str]) -> VariantPlan:
+    """Return a plan with the targets that it is made for."""
+    places = dict.fromkeys((*(plan.targets if "any" in takers else ()), *takers))
+    if "any" not in plan.targets:
+        places.pop("any", None)
+    return replace(plan, targets=("any",) if "any" in places else tuple(places))
 
 
 def _check(given: Sequence[str], allowed: Sequence[str], what: str) -> None:

@@ -14,6 +14,7 @@ import onnx
 from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedOperator, listed
 from edge_infer_converters.passes.graphs import graphs_of, opset_of
 from edge_infer_converters.targets import TARGETS
+from edge_infer_converters.writers.compiled.worth import check_worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -129,17 +130,20 @@ def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str]
     lacks: list[Lack] = []
     refused: ConversionError | None = None
     graph: FloatGraph | None = None
-    if "tflite" in wanted:
+    if wanted & {"tflite", "compiled"}:  # a compiled model is made of the TFLite file
         try:
+            if "compiled" in wanted and len(wanted) > 1 and "tflite" not in wanted:
+                check_worth(model.ByteSize())
             graph = tflite_graph(model, targets, name)
         except ConversionError as error:
             refused = error
-            nodes = error.details.get("nodes") or {}
+            nodes = (error.details.get("nodes") or {}) if wanted != {"onnx", "compiled"} else {}
             lacks += [Lack(what, tuple(names), (TFLITE,), "--format onnx") for what, names in nodes.items()]
     in_page = page_lacks(model) if {"any", "web"} & set(targets) else []
     for target in targets:
         left = wanted & set(TARGETS[target].formats)
-        left -= {"tflite"} if refused else set()
+        left -= {"tflite", "compiled"} if refused else set()
+        left -= {"compiled"} if len(wanted) > 1 else set()  # the model may not fit: an engine's format must be left
         left -= {"onnx"} if target == "web" and in_page else set()
         if not left:
             everything = _merged([*lacks, *in_page])

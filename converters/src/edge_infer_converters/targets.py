@@ -25,15 +25,20 @@ class Target(NamedTuple):
         return format_ in self.formats and word in (*self.precisions, *self.others)
 
 
-#: In the page, the wasm engine takes int8 or fp32 and WebGPU fp16, all of them ONNX. A Raspberry Pi computes half
+#: In the page, the wasm engine takes int8 or fp32 and WebGPU fp16, all of them ONNX; a compiled model needs no engine,
+#: there and on devices. A Raspberry Pi computes half
 #: precision by way of float32, so fp16 only saves bytes there; a GPU gains nothing by the int8 of CPUs. A
 #: microcontroller has no float unit worth the name, and its interpreter reads TFLite.
 TARGETS = {
     "any": Target(
-        ("onnx", "tflite"), ("fp32", "fp16", "int8"), ("int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed")
+        ("onnx", "tflite", "compiled"),
+        ("fp32", "fp16", "int8"),
+        ("int8-dynamic", "int8-reduced", "int8x16", "int4", "mixed"),
     ),
-    "web": Target(("onnx",), ("fp32", "fp16", "int8"), ("int8-dynamic", "int4", "mixed")),
-    "pi": Target(("onnx", "tflite"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int8x16", "int4", "mixed")),
+    "web": Target(("onnx", "compiled"), ("fp32", "fp16", "int8"), ("int8-dynamic", "int4", "mixed")),
+    "pi": Target(
+        ("onnx", "tflite", "compiled"), ("fp32", "int8"), ("fp16", "int8-dynamic", "int8x16", "int4", "mixed")
+    ),
     "cuda": Target(("onnx",), ("fp32", "fp16"), ("int8", "int8-dynamic", "int4", "mixed")),
     "mcu": Target(("tflite",), ("int8",), ("int8x16",), searches=False),
 }

@@ -92,7 +92,7 @@ class DeviceCall:
             self._options.add_run_config_entry("gpu_graph_id", str(next(_graph_numbers)))
 
     def _page_locked(self, buffer: Any) -> Any:
-        """Lock a host buffer in memory, so that the device copies it by itself; without CUDA it stays as it is."""
+        """Lock a host buffer in memory, so that the device copies it by itself; without CUDA it is not locked."""
         runtime = _cuda_runtime() if self._place[0] == "cuda" and buffer.nbytes else None
         if runtime is not None and runtime.cudaHostRegister(ctypes.c_void_p(buffer.ctypes.data), buffer.nbytes, 0) == 0:
             self._locked.append(buffer.ctypes.data)

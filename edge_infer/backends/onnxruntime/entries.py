@@ -28,7 +28,7 @@ _BUNDLE_MAY_SET = (
 
 # "Slower U8U8 matrix multiplications" for x86 without VNNI, whose quicker ones saturate
 # (onnxruntime_session_options_config_keys.h). With VNNI both give the same bits, and the slow ones take up to twice the
-# time of a whole model: there the bundle's wish is met without it. A program's own (`user.`) is passed on as it is.
+# time of a whole model: there the bundle's wish is met without it. A program's own (`user.`) is passed on unchanged.
 _PRECISE = "session.x64quantprecision"
 _VNNI = ("avx512_vnni", "avx_vnni")
 

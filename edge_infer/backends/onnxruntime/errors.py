@@ -51,7 +51,7 @@ class translated:  # noqa: N801  it is used as a function
 
 
 def translate(error: Exception, doing: str, error_class: ErrorClass) -> Exception:
-    """Return our error for one of ONNX Runtime's; any other as it is.
+    """Return our error for one of ONNX Runtime's; any other unchanged.
 
     Args:
         error: What was raised.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge_infer.backends.base import Call, Placement
     from edge_infer.tensors.tensor import Array
 
-#: So many calls in a row over the budget are no accident; the first of all is not counted, it warms up.
+#: So many calls in a row over the budget are not an accident; the first of all is not counted, it warms up.
 _SLOW_CALLS = 3
 
 

@@ -29,7 +29,7 @@ class CompiledWebBackend(WasmBackend):
 
     def prepare(
         self, model: str | bytes, variant: Variant, *, device: str, options: Mapping[str, str]
-    ) -> HostPageModel:
+    ) -> CompiledPageModel:
         """Load a model; see `Backend.prepare`. The engine takes no options but `strict`, which always holds.
 
         Raises:
@@ -45,4 +45,13 @@ class CompiledWebBackend(WasmBackend):
         content = model if isinstance(model, bytes) else Path(model).read_bytes()
         engine = self.engine.ready()
         with translated:
-            return HostPageModel(engine.createSession(to_bytes(content)), 1, ("edge-infer kernels",))
+            return CompiledPageModel(engine.createSession(to_bytes(content)), 1, ("edge-infer kernels",))
+
+
+class CompiledPageModel(HostPageModel):
+    """A model in memory of its own."""
+
+    def keeping_state(self) -> CompiledPageModel:
+        """Make a second model whose state stays from run to run; see `Runnable.keeping_state`."""
+        with translated:
+            return CompiledPageModel(self._js_session.keepingState(), self.placement.threads, self.placement.providers)

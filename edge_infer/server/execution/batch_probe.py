@@ -1,6 +1,6 @@
 """Measure a model when it is loaded: whether its requests may be batched at all, and how many at once pay.
 
-A free first dimension is no proof: a sequence may lie there, or an engine may quantize activations over the whole
+A free first dimension proves nothing: a sequence may lie there, or an engine may quantize activations over the whole
 batch, so that a request's answer would depend on its neighbours. So the rows of a batch are compared with each alone.
 """
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 #: How far a row may move when it is batched, as a part of the output's root mean square: summation order moves it
 #: by some 1e-6, a shared quantization scale by 1e-2.
 _TOLERANCE = 1e-3
-#: A larger batch must make a row this much cheaper, and may take this long: what comes meanwhile waits for all of it.
+#: A larger batch must make a row this much cheaper, and may take this long: later requests wait for
+#: all of it.
 _GAIN = 0.9
 _MAX_BATCH_S = 0.02
 _BUDGET_S = 1.5

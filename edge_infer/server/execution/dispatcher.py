@@ -305,7 +305,7 @@ class Dispatcher:
             model.close()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Let running batches end, close all models; one with a batch that takes longer than this stays as it is."""
+        """Let running batches end, close all models; one with a batch that takes longer than this stays open."""
         if self._timer is not None:
             self._timer.cancel()
         for job in self._running:

@@ -148,7 +148,7 @@ class Engine:
         Args:
             name: The model.
             version: Its version; None for the highest, or for the one that is being tried, by its part.
-            tenant: Who asks, which may choose the pool.
+            tenant: Whose request it is; it may choose the pool.
 
         Raises:
             ModelNotFound: There is no such model or version, or it was unloaded.

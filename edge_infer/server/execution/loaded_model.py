@@ -286,8 +286,8 @@ def _add_fast(
     size, fast_size = model.probe.batch_size, measured.batch_size
     if session.inputs != model.inputs or session.outputs != model.outputs:
         model.fast_reason = "its inputs or outputs are not the same"
-    elif min(size, fast_size) == 1 and size != fast_size:
-        model.fast_reason = f"one of the two cannot be batched: {measured.reason or model.probe.reason}"
+    elif size != fast_size and (reason := measured.reason or model.probe.reason):
+        model.fast_reason = f"one of the two cannot be batched: {reason}"
     elif measured.row_s > _WORTH * model.probe.row_s:
         model.fast_reason = f"it is not faster here: {measured.row_s * 1e3:.2f} ms by {model.probe.row_s * 1e3:.2f} ms"
     else:

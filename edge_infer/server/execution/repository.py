@@ -168,7 +168,7 @@ class ServedModel:
         self._loaded = {}
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Close the sessions; where the model loads for longer than this, it is left as it is."""
+        """Close the sessions; where the model loads for longer than this, it is left open."""
         if not self._loading.acquire(timeout=timeout_s):
             return
         try:

@@ -69,7 +69,7 @@ class DirectRequest(Call):
         self.asked: InferRequest | None = None
 
     def refuse(self, error: EdgeInferError) -> None:
-        """Answer before the body came; what comes of it is not kept."""
+        """Answer before the body came; the rest of the body is thrown away."""
         self.rejected(error)
         self._respond(*self._endpoint.refusal(error), error.code)
 

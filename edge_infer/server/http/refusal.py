@@ -26,7 +26,7 @@ _MAX_LOGGED = 1024
 
 
 class Refusal(NamedTuple):
-    """An answer as it is sent.
+    """An answer, ready to be sent.
 
     Attributes:
         status: Its status.

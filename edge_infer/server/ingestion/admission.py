@@ -6,7 +6,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.server.errors import ClientLeft, ShuttingDown, expected
-from edge_infer.server.headers import IS_GONE, REFUSED
+from edge_infer.server.headers import IS_GONE, REFUSED, echoed
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.metrics.access_log import note
 from edge_infer.server.protocol.head import RequestHead
@@ -15,7 +15,7 @@ from edge_infer.server.scheduling.shares import ANYONE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from starlette.types import Receive, Scope
+    from starlette.types import Receive, Scope, Send
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.lifecycle import Engine
@@ -284,6 +284,7 @@ class HttpCall(Call):
         Raises:
             PayloadTooLarge: It has more.
             QueueFull: There is no room.
+            InputError: It is not what its encoding says.
             ClientDisconnect: The client left.
         """
         head = self.head
@@ -300,6 +301,14 @@ class HttpCall(Call):
         told = super().failed(error)
         note(self._scope, code=told.code)
         return told
+
+    async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a whole answer, a result or an error."""
+        headers = [*headers, (b"content-length", b"%d" % len(body)), *echoed(self._scope["headers"])]
+        if self.context.engine.is_draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def left(self) -> None:
         """Take note of a client that left before its body was there, unless it was hung up on."""

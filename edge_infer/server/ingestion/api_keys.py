@@ -1,4 +1,4 @@
-"""API keys: who asks. Only their digests are known here, and no key is ever logged."""
+"""API keys: find the tenant of a request. Only their digests are known here, and no key is ever logged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ApiKeys:
         return not self._pairs
 
     def tenant_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Tenant:
-        """Return who asks.
+        """Return the tenant of a request.
 
         Args:
             headers: Of the request: `X-Api-Key: KEY`, which counts where it is there, or `Authorization: Bearer KEY`.
@@ -85,7 +85,7 @@ class ApiKeys:
         return found
 
     def check_admin(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Refuse who asks to change what all tenants share, unless it may.
+        """Refuse a request to change what all tenants share, unless its key may.
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.
@@ -99,7 +99,7 @@ class ApiKeys:
             )
 
     def check_metrics(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Refuse who asks for the counts of all tenants, unless it may.
+        """Refuse a request for the counts of all tenants, unless its key may.
 
         Raises:
             Unauthorized: There is no key, or it is nobody's.

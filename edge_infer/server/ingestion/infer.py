@@ -17,7 +17,6 @@ from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError, PayloadTooLarge
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
-from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.submit import ask
@@ -91,13 +90,7 @@ class InferEndpoint:
             status, body, headers = problem_parts(call.failed(error))
         finally:
             call.close()
-        headers += self.headers
-        headers.append((b"content-length", b"%d" % len(body)))
-        headers += echoed(scope["headers"])
-        if self.context.engine.is_draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await call.reply(send, status, [*headers, *self.headers], body)
 
     async def packed(self, written: Written, head: RequestHead) -> Written:
         """Compress a large answer for a client that reads that, in a thread."""

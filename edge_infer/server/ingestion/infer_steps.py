@@ -63,15 +63,14 @@ class EventEndpoint:
             call.left()
             return
         except Exception as error:
-            await self._fail(call.failed(error), scope, send, is_begun=is_begun)
+            await self._fail(call, call.failed(error), send, is_begun=is_begun)
         finally:
             call.close()
 
     async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, call: HttpCall) -> Plan:
         head.check_media_type()
         parsers = self._context.parsers
-        most = parsers.most(head, self._max_body_bytes)
-        body = await call.body(receive, most)
+        body = await call.body(receive, parsers.most(head, self._max_body_bytes))
         head.check_body(body)
         if len(body) >= LARGE_BYTES:
             return await parsers.parse_large_plan(model, body)
@@ -127,7 +126,7 @@ class EventEndpoint:
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))
         await send({"type": "http.response.body", "body": b""})
 
-    async def _fail(self, error: EdgeInferError, scope: Scope, send: Send, *, is_begun: bool) -> None:
+    async def _fail(self, call: HttpCall, error: EdgeInferError, send: Send, *, is_begun: bool) -> None:
         if isinstance(error, ClientLeft):
             return
         if is_begun:
@@ -136,11 +135,7 @@ class EventEndpoint:
             await send({"type": "http.response.body", "body": b""})
             return
         status, body, headers = problem_parts(error)
-        headers = [*headers, *self._headers, *echoed(scope["headers"]), (b"content-length", b"%d" % len(body))]
-        if self._context.engine.is_draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await call.reply(send, status, [*headers, *self._headers], body)
 
 
 def _chosen(results: dict[str, Array], wanted: Sequence[str] | None) -> dict[str, Array]:

@@ -48,7 +48,7 @@ class Targets:
         self._known: dict[str, tuple[str, str | None]] = {}
 
     def find(self, path: str) -> tuple[str, str | None] | None:
-        """Return the model and version that a path names; None where it is no such path."""
+        """Return the model and version that a path names; None for any other path."""
         found = self._known.get(path)
         if found is None:
             if not (path.startswith(_PREFIX) and path.endswith(self._suffix)):

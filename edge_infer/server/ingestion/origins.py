@@ -53,7 +53,7 @@ def parse_origin(text: str) -> str:
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], allowed: Sequence[str]) -> None:
-    """Refuse what the page of another server asks; what is no browser names no origin.
+    """Refuse requests by the pages of another server; clients other than browsers send no origin.
 
     Args:
         headers: Of the request or handshake.

@@ -24,7 +24,6 @@ from starlette.requests import ClientDisconnect
 from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.execution.text_request import no_tensors
-from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.embeddings import parsed, read_embeddings, write_embeddings
 from edge_infer.server.ingestion.submit import ask
@@ -128,11 +127,7 @@ class PredictEndpoint:
             status, body, headers = problem_parts(call.failed(error))
         finally:
             call.close()
-        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body)), *echoed(scope["headers"])]
-        if self._context.engine.is_draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await call.reply(send, status, [*headers, *self._headers], body)
 
     async def _predict(
         self, model: LoadedModel, head: RequestHead, query: bytes, receive: Receive, call: HttpCall

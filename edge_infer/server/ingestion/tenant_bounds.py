@@ -51,7 +51,7 @@ class TenantBounds:
     def check_rate(self, tenant: Tenant) -> OverShare | None:
         """Count a request; return why it comes too soon, in which case it counts for nothing.
 
-        A token bucket that holds what comes in a second, and at least one request.
+        A token bucket that holds the requests of a second, and at least one.
         """
         rate = tenant.bounds.max_requests_per_s
         if not rate:

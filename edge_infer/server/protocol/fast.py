@@ -282,7 +282,7 @@ def _numbers(data: msgspec.Raw, dtype: DType, shape: list[int]) -> Array | None:
 
 
 def _many_numbers(text: bytes, dtype: DType, shape: list[int]) -> Array | None:
-    """Read a long list, flat or nested, piece by piece: as it is read, a number of two bytes takes forty.
+    """Read a long list, flat or nested, piece by piece: a number of two bytes takes forty while it is a Python object.
 
     Args:
         text: The list, which is known to be JSON.

@@ -176,7 +176,7 @@ def parse_raw(body: bytes, specs: Sequence[TensorSpec]) -> InferRequest:
         shape[free[0]] = body_size // known
     if len(free) > 1 or prod(shape) * unit != body_size or (spec.dtype is DType.BOOL and max(body, default=0) > 1):
         raise InputError(
-            f"The body has {len(body)} bytes, which are no {spec}",
+            f"The body has {len(body)} bytes, which do not make a {spec}",
             hint="send JSON, or binary tensors behind JSON" if len(free) > 1 else f"expected {spec}, row-major",
             input=spec.name,
             got=len(body),

@@ -169,7 +169,7 @@ def _pairs(text: object, outputs: list[str], inputs: list[str]) -> dict[str, str
 
 
 def _check_kinds(state: dict[str, str], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-    """Refuse outputs that are no values of the inputs they become: a batch joins tensors without asking for dtypes."""
+    """Refuse outputs that do not fit the inputs they become: a batch joins tensors without asking for dtypes."""
     targets, sources = ({spec.name: spec for spec in specs} for specs in (inputs, outputs))
     for output, name in state.items():
         source, target = sources[output], targets[name]

@@ -162,7 +162,7 @@ class RequestQueue:
         )
 
     def _give_way(self, newcomer: Request) -> None:
-        """Refuse the newest request of who has too much, else the last of the least urgent ones."""
+        """Refuse the newest request of the tenant with too much, else the last of the least urgent ones."""
         greedy = self._greedy(newcomer.tenant)
         entries = [(key, entry) for key, line in self._lines.items() for entry in line]
         if greedy is not None:
@@ -204,7 +204,7 @@ class RequestQueue:
             key: The line.
             max_rows: How many rows fit.
             now: The time.
-            below: The first request whose priority is no smaller number ends it.
+            below: The first request whose priority number is not smaller ends it.
         """
         taken = self.set_aside(key, max_rows, now, below)
         self.count_out(taken)

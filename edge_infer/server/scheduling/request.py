@@ -69,7 +69,7 @@ class Request:
         deadline: When its answer is of no use any more.
         finish: Called once with the answer or the error.
         is_gone: Tells whether the client left; asked when a batch is formed.
-        tenant: Who asks.
+        tenant: Whose request it is.
         run: Runs it alone instead of the model's session: a step of a stream with hidden state.
         quality: One of `QUALITIES`; empty for the first.
 

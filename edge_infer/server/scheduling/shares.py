@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """What a tenant may ask for at most; 0 is no bound of its own.
+    """What a tenant may ask for at most; 0 for no bound of its own.
 
     Attributes:
         highest_priority: Its most urgent priority: 1 is the most urgent of all, 255 the least.
@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
 
 
 class Tenant(NamedTuple):
-    """Who asks.
+    """The client, or group of clients, that a request belongs to.
 
     Attributes:
         name: Its name in metrics and routes; empty for everybody, where no keys are asked for.

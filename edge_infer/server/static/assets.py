@@ -164,7 +164,7 @@ class Assets:
         return None, None
 
     async def _plain(self, request: Request, asset: Asset, headers: dict[str, str], range_tag: str) -> Response:
-        """Send the file as it is, or the range that was asked for."""
+        """Send the whole file, or the range that was asked for."""
         part, status = ByteRange(0, asset.size), 200
         if range_tag and _range_still_holds(request.headers.get("if-range"), range_tag):
             asked = parse_range(request.headers["range"], asset.size)

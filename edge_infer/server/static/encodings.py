@@ -85,7 +85,7 @@ class EncodedFiles:
         self._kept_bytes = 0
 
     def get(self, sha256: str, encoding: str, read: Callable[[], bytes]) -> bytes | None:
-        """Return a file's bytes in an encoding, or None where it is better sent as it is. It may take a second.
+        """Return a file's bytes in an encoding, or None where it is better sent uncompressed. It may take a second.
 
         Args:
             sha256: The file's, in hex.

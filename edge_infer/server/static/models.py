@@ -75,7 +75,7 @@ class ModelRoutes:
 
 
 def _described(bundle: Bundle) -> dict[str, Any]:
-    """Give the version and revision of a bundle, and its variants with their sizes in bytes."""
+    """Give the version, revision and task of a bundle, and its variants with their sizes in bytes."""
     manifest = bundle.manifest
     variants = [
         {
@@ -87,7 +87,7 @@ def _described(bundle: Bundle) -> dict[str, Any]:
         }
         for variant in manifest.variants
     ]
-    return {"version": manifest.version, "revision": bundle.revision, "variants": variants}
+    return {"version": manifest.version, "revision": bundle.revision, "task": manifest.task, "variants": variants}
 
 
 def open_file_of(model: ServedModel, path: str, open_file: Callable[[Path], Asset]) -> Asset:

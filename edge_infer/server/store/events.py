@@ -59,7 +59,7 @@ class Events:
         self._is_draining = is_draining
         #: In the order in which they last heard something.
         self._listeners: dict[_Listener, None] = {}
-        #: How many answers are open: one begins before its listener is told anything, and is no listener yet.
+        #: How many answers are open: one is open before its listener is added.
         self.answers = 0
         self._looking: asyncio.Task[None] | None = None
 

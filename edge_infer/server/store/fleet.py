@@ -65,7 +65,7 @@ class Fleet:
         max_devices: How many are remembered.
 
     Raises:
-        StoreError: The file cannot be opened, or is no such database.
+        StoreError: The file cannot be opened, or is not a database of a fleet.
     """
 
     def __init__(self, path: Path | None = None, *, max_devices: int = MAX_DEVICES) -> None:

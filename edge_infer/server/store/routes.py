@@ -151,7 +151,7 @@ class StoreRoutes:
     async def state(self, request: Request) -> Response:
         """Describe the fleet as JSON."""
         if not self._may(request):
-            return self._strange("This server shows its fleet to who has its token only")
+            return self._strange("This server shows its fleet only with its token")
         document = {
             "devices": len(self.fleet),
             "versions": await to_thread.run_sync(self.fleet.versions),
@@ -166,7 +166,7 @@ class StoreRoutes:
         """Show the fleet."""
         if not self._may(request):
             return self._strange(
-                "This server shows its fleet to who has its token only", {"WWW-Authenticate": 'Basic realm="fleet"'}
+                "This server shows its fleet only with its token", {"WWW-Authenticate": 'Basic realm="fleet"'}
             )
         text = await to_thread.run_sync(lambda: render(self.fleet))
         return HTMLResponse(text, headers={**NO_STORE, "Content-Security-Policy": _CSP})

@@ -146,7 +146,7 @@ class _Folder:
             raise UnsupportedError("the folder has no preprocessor_config.json", hint="download it, beside config.json")
         inputs = {image.name: steps_of(config, ImageInput(image))}
         for name, spec in self._inputs.items():
-            if name == "pixel_mask":  # what of a batch is no padding: all of one image
+            if name == "pixel_mask":  # which pixels of a batch are not padding: all, of one image
                 count = 1
                 for dim in spec.shape:
                     count *= dim if isinstance(dim, int) else 1

@@ -28,7 +28,7 @@ class AddedToken(NamedTuple):
         is_word: It is none inside a word.
         takes_left: The white space in front belongs to it.
         takes_right: The white space behind belongs to it.
-        is_normalized: It is looked for, normalized, in the normalized text; else in the text as it is given.
+        is_normalized: It is looked for, normalized, in the normalized text; else in the given text.
         is_special: `decode` leaves it out.
     """
 

@@ -51,7 +51,7 @@ def _sequence(part: Part) -> Decoder:
 
 
 def _bytes(tokens: list[str]) -> list[str]:
-    """Read characters as bytes; a token with a character that is none stays as it is."""
+    """Read characters as bytes; a token with another character is not changed."""
     data = bytearray()
     for token in tokens:
         try:

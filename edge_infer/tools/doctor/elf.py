@@ -12,7 +12,7 @@ _MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv6
 
 
 def architecture_of(path: Path) -> str:
-    """Return `x86_64`, `aarch64`, `armv7l`, ...; empty where it is no ELF file of a known machine."""
+    """Return `x86_64`, `aarch64`, `armv7l`, ...; empty where it is not an ELF file of a known machine."""
     try:
         with path.open("rb") as file:
             head = file.read(20)

@@ -32,7 +32,7 @@ class Heat(NamedTuple):
         temperature_c: Of the zone that is nearest to its limit or most above it, in degrees Celsius; None where
             nothing says.
         limit_c: Where that zone begins to slow down.
-        throttled: The firmware's bits; None where this is no Raspberry Pi.
+        throttled: The firmware's bits; None where this is not a Raspberry Pi.
     """
 
     temperature_c: float | None

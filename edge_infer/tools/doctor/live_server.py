@@ -214,7 +214,7 @@ def _load(target: Target, request: Trial, base: str, at_once: int = _AT_ONCE) ->
 
     with ThreadPoolExecutor(at_once) as threads:
         soon = perf_counter() + _SECONDS / 2
-        list(threads.map(lambda _: client(2, soon), range(at_once)))  # what is made once is no leak
+        list(threads.map(lambda _: client(2, soon), range(at_once)))  # memory that is taken once is not a leak
         before, counted = target.metrics(), _counts(target, base)
         statuses.clear()
         seconds.clear()

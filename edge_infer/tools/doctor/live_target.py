@@ -168,7 +168,7 @@ def trial(name: str, metadata: Mapping[str, Any], parameters: Mapping[str, Any] 
     """Make a request from a model's metadata.
 
     Returns:
-        None where it takes texts or more than `MAX_TRIAL_BYTES`, or the metadata is no such thing.
+        None where it takes texts or more than `MAX_TRIAL_BYTES`, or the metadata is not readable.
     """
     entries, whole = [], 0
     try:

@@ -2,10 +2,11 @@
 
     FOLDER/__main__.py            runs the model: `python -I -S FOLDER inputs.json`
     FOLDER/edge_infer/            the runtime, which needs nothing but Python
-    FOLDER/libonnxruntime.so      the engine
+    FOLDER/libonnxruntime.so      the engine; a compiled model needs none, its kernels are in edge_infer/kernels/built
     FOLDER/model.bundle/          the variant with its labels and golden examples, or the bare model file
 
-As a zipapp the first two are one file, `app.pyz`. A library cannot be loaded out of a zip: it lies beside it.
+As a zipapp the first two are one file, `app.pyz`. A library cannot be loaded out of a zip: it lies beside it, and so do
+the kernels, in `kernels/`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ from edge_infer.bundle.bundle import Bundle
 from edge_infer.bundle.manifest import MANIFEST_NAME, Manifest
 from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.formats.onnx import external_locations
+from edge_infer.kernels.library import library_files
 from edge_infer.platform.atomic_write import write_file
-from edge_infer.rooms import runs_in
+from edge_infer.rooms import FOR_COMPILED, runs_in
 from edge_infer.runtime.options import LoadOptions
-from edge_infer.runtime.selection import choices
+from edge_infer.runtime.selection import by_rule, choices
+from edge_infer.tools.slim.engine import this_platform
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edge_infer.bundle.manifest import Variant
     from edge_infer.tools.slim.engine import Library
 
@@ -55,8 +60,9 @@ class Slim(NamedTuple):
 def write_slim(
     source: str,
     folder: Path,
-    library: Library,
+    library: Library | None,
     *,
+    platform: str = "",
     variant: str | None = None,
     as_zip: bool = False,
     force: bool = False,
@@ -64,29 +70,33 @@ def write_slim(
     """Write the folder, whole or not at all.
 
     Args:
-        source: A bundle or a bare `.onnx` or `.ort` file.
+        source: A bundle or a bare `.onnx`, `.ort` or compiled `.wasm` file.
         folder: What to write; it is made beside its place and renamed.
-        library: The engine for the target.
+        library: The engine for the target; None for a compiled model, which needs none.
+        platform: The target, whose kernels a compiled model calls: `x86_64`, `aarch64` or `armv7`.
         variant: The id of the variant; None for the one that `load` takes on a CPU.
         as_zip: Whether the runtime is to be one file, `app.pyz`.
         force: Whether a slim folder that is there is replaced.
 
     Raises:
         InputError: The folder is there.
-        UnsupportedError: The variant is not an ONNX file, which alone runs without numpy.
+        UnsupportedError: The variant is a TFLite file, whose engine needs numpy.
+        BackendUnavailable: There are no kernels for the platform.
     """
-    if folder.exists() and not (force and (folder / LIBRARY).is_file()):
+    if folder.exists() and not (force and _is_slim(folder)):
         what = "and is not a slim folder" if force else ""
         raise InputError(f"`{folder}` is there already {what}".rstrip(), hint="--force replaces a slim folder")
     bundle = Bundle.open(source)
-    chosen = _chosen(bundle, variant)
+    chosen = chosen_variant(bundle, variant)
+    kernels = library_files(platform or this_platform()) if chosen.format == "compiled" else {}
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         building.chmod(0o755)
         _write_model(bundle, chosen, building)
-        _write_runtime(building, as_zip=as_zip)
-        write_file(building / LIBRARY, library.data)
+        _write_runtime(building, kernels, as_zip=as_zip)
+        if library is not None:
+            write_file(building / LIBRARY, library.data)
         if folder.exists():
             shutil.rmtree(folder)
         building.replace(folder)
@@ -97,19 +107,37 @@ def write_slim(
     return Slim(folder, chosen.id, sizes)
 
 
-def _chosen(bundle: Bundle, variant: str | None) -> Variant:
+def _is_slim(folder: Path) -> bool:
+    """Tell whether a folder was written here."""
+    has_program = any((folder / name).is_file() for name in (_MARK, "app.pyz"))
+    return (folder / LIBRARY).is_file() or (has_program and any(folder.glob("model.*")))
+
+
+def chosen_variant(bundle: Bundle, variant: str | None) -> Variant:
+    """Return the variant that a slim folder of a bundle gets.
+
+    Args:
+        bundle: The bundle, or a bare model file.
+        variant: Its id; unless given the ONNX variant that `load` takes on a CPU, or else a compiled one.
+
+    Raises:
+        UnsupportedError: It is a TFLite file, or there is no other.
+        InputError: There is no variant of this id.
+    """
     chosen = bundle.manifest.variant(variant) if variant is not None else None
-    readable = [one for one in bundle.manifest.variants if one.format == "onnx"]
-    if (chosen is not None and chosen.format != "onnx") or not readable:
+    readable = [one for one in bundle.manifest.variants if one.format in ("onnx", "compiled")]
+    if (chosen is not None and chosen not in readable) or not readable:
         raise UnsupportedError(
             f"{f'`{chosen.id}` is {chosen.format}' if chosen else f'`{bundle.label}` has no onnx variant'}: "
-            "only onnxruntime runs without numpy",
-            hint="--variant onnx/int8"
+            "only onnxruntime and compiled models run without numpy",
+            hint=f"--variant {readable[0].id}"
             if readable
             else 'pip install "edge-infer[tflite]" on the device, and load the bundle there; or convert an ONNX source',
         )
     if chosen is not None:
         return chosen
+    if not any(one.format == "onnx" for one in readable):
+        return by_rule(readable, "cpu")[0]
     return next(choices(bundle.manifest, LoadOptions("cpu", "onnxruntime"))).variant
 
 
@@ -158,14 +186,16 @@ def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
     write_file(building / "model.bundle" / MANIFEST_NAME, smaller.to_bytes())
 
 
-def _write_runtime(building: Path, *, as_zip: bool) -> None:
+def _write_runtime(building: Path, kernels: Mapping[str, bytes], *, as_zip: bool) -> None:
     package = Path(edge_infer.__file__).parent
     program = (Path(__file__).parent / "program.py").read_bytes()
-    files = {
-        f"edge_infer/{path.relative_to(package).as_posix()}": path.read_bytes()
-        for path in sorted(package.rglob("*.*"))
-        if path.suffix in (".py", ".json") and runs_in(path.relative_to(package).as_posix(), "device")
-    }
+    names = {path.relative_to(package).as_posix() for path in package.rglob("*.*") if path.suffix in (".py", ".json")}
+    kept = sorted(name for name in names if runs_in(name, "device") or (kernels and name in FOR_COMPILED))
+    files = {f"edge_infer/{name}": (package / name).read_bytes() for name in kept}
+    place = building / ("kernels" if as_zip else "edge_infer/kernels/built")
+    for name, data in kernels.items():
+        place.mkdir(parents=True, exist_ok=True)
+        write_file(place / name, data)
     if as_zip:
         packed = io.BytesIO(b"#!/usr/bin/env python3\n")
         packed.seek(0, io.SEEK_END)

@@ -11,11 +11,12 @@ from typing import Any
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def make_digits_bundle(target: Path) -> Path:
-    """Convert the committed model as `make demo` does."""
+def make_digits_bundle(target: Path, formats: str = "") -> Path:
+    """Convert the committed model as `make demo` does; with `formats`, such as `both`, in no other ones."""
     source = EXAMPLES / "digits"
     options = {"--calibration": "calibration.npz", "--eval": "eval.npz", "--labels": "labels.json"}
     files = [part for option, name in options.items() for part in (option, str(source / name))]
+    files += ["--format", formats] if formats else []
     command = [sys.executable, "-m", "edge_infer", "convert", str(source / "digits.onnx"), "-o", str(target), *files]
     subprocess.run([*command, "--name", "digits"], check=True, capture_output=True, text=True)
     return target

@@ -62,7 +62,7 @@ def is_well(server: ServerThread) -> bool:
 def compressed_copies(disk: Path, scratch: Path) -> None:
     """Files, and the archive of Python for pages, are sent compressed; only their copies are not kept."""
     sources = {f"src/{name}.js": name.encode() + TEXT * 5000 for name in ("first", "second")}
-    web = write_bundle(scratch / "web", sources | {"demo/index.html": b"", "vendor/versions.json": b"{}"})
+    web = write_bundle(scratch / "web", sources | {"studio/index.html": b"", "vendor/versions.json": b"{}"})
     models = {"tiny": write_bundle(scratch / "tiny", bundle_files())}
     cache = disk / "encoded"
     filler = fill(disk)

@@ -7,7 +7,7 @@ import { downloadBytes } from "../fetch/download.js";
 import { InferError } from "../errors.js";
 import { readExamples } from "./golden.js";
 import { sha256 } from "../fetch/sha256.js";
-import { PART_BYTES, transfer } from "../fetch/transfer.js";
+import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
 
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../fetch/transfer.js").FileEntry} FileEntry */
@@ -424,19 +424,39 @@ function unreadable(what, backend, found) {
 }
 
 /**
- * @param {URL} place
+ * Fetch a file of a bundle, checked by its size and hashes.
+ *
+ * @param {URL} place The bundle's address.
  * @param {Manifest} manifest
  * @param {string} path
  * @param {FetchOptions} options
  * @returns {Promise<ReadFile>}
  */
-async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
+export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
   const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey) };
   const url = fileUrl(place, path);
+  if (url.protocol === "file:") return { bytes: await readChecked(url, entry), isKept: false };
   if (store) return store.file(url, entry, manifest.name, options);
   return { bytes: await transfer(url, entry, options), isKept: false };
+}
+
+/**
+ * Read a file of this machine, as Node can.
+ *
+ * @param {URL} url
+ * @param {FileEntry} entry
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ * @throws {InferError} `integrity_error`: it is not the one that the manifest lists.
+ */
+async function readChecked(url, entry) {
+  const bytes = await downloadBytes(url, { phase: "model" });
+  if ((await goodBytes(bytes, entry)) === entry.size) return bytes;
+  throw new InferError(`\`${entry.path}\` at ${url} is not the file that the manifest lists`, "integrity_error", {
+    hint: "the file was changed or cut short: copy or convert the bundle again",
+    details: { path: entry.path },
+  });
 }
 
 /**

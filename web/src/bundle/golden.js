@@ -33,7 +33,7 @@ const STORED = /** @type {Record<string, DType>} */ ({
  *
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Example[]}
- * @throws {InferError} `bundle_error`: it is no such file.
+ * @throws {InferError} `bundle_error`: it is not a file of golden examples.
  */
 export function readExamples(bytes) {
   /** @type {Map<string, Example>} */

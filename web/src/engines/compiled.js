@@ -15,7 +15,16 @@ import { StagedBuffer } from "./staged-buffer.js";
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("../tensors.js").NumberArray} NumberArray */
 /** @typedef {{name: string, dtype: DType, shape: number[], offset: number}} ProgramTensor */
-/** @typedef {{version: number, base: number, inputs: ProgramTensor[], outputs: ProgramTensor[]}} Program */
+/**
+ * @typedef {object} Program
+ * @property {number} version
+ * @property {number} base
+ * @property {ProgramTensor[]} inputs
+ * @property {ProgramTensor[]} outputs
+ * @property {boolean} [row] Whether a run computes one sample of a free batch.
+ * @property {[offset: number, nbytes: number, initial: number][]} [state] Variables: where each lies in the image, its size, and where its first
+ *   value lies, -1 for zeros.
+ */
 
 /** The name of the custom section that describes a model, and the version of its fields. */
 const [SECTION, SECTION_VERSION] = ["edge_infer.program", 1];
@@ -40,13 +49,25 @@ export class CompiledEngine {
   }
 }
 
-/** A loaded model. Its shapes are fixed, and a run ends before the next one starts: all calls share its memory. */
+/** A loaded model. Only its batch may be free, and a run ends before the next one starts: all calls share its memory. */
 export class CompiledSession {
-  /** @param {Uint8Array} model */
-  constructor(model) {
-    const { program, run, memory } = instantiate(model);
+  /**
+   * @param {Uint8Array | WebAssembly.Module} model
+   * @param {boolean} [keepsState] Whether variables keep their values from run to run; each run starts them over unless given.
+   */
+  constructor(model, keepsState = false) {
+    const { module, program, run, memory } = instantiate(model);
+    this.module = module;
+    this.keepsState = keepsState;
+    /** The memory of each variable, and its first value. @type {{now: Uint8Array, first: Uint8Array}[]} */
+    this.variables = (program.state ?? []).map((state) => variableOf(state, program.base, memory));
+    /** Whether the model keeps values of its own that no output shows. */
+    this.hasHiddenState = this.variables.length > 0;
+    this.startOver();
     const [given, made] = [program.inputs, program.outputs].map((side) => side.map((tensor) => partOf(tensor, program.base, memory)));
-    const specOf = (/** @type {ProgramTensor} */ { name, dtype, shape }) => ({ name, dtype, shape });
+    /** Whether a batch of any size is run sample by sample. */
+    this.isRow = program.row === true;
+    const specOf = (/** @type {ProgramTensor} */ { name, dtype, shape }) => ({ name, dtype, shape: this.isRow ? ["batch", ...shape.slice(1)] : shape });
     /** @type {TensorSpec[]} */
     this.inputs = program.inputs.map(specOf);
     /** @type {TensorSpec[]} */
@@ -60,7 +81,18 @@ export class CompiledSession {
 
   /** @returns {string} The specs as JSON: one crossing for a caller in another language. */
   describe() {
-    return JSON.stringify({ inputs: this.inputs, outputs: this.outputs });
+    const state = this.hasHiddenState ? { hasHiddenState: true } : {};
+    return JSON.stringify({ inputs: this.inputs, outputs: this.outputs, ...state });
+  }
+
+  /** @returns {CompiledSession} A second one, in memory of its own, whose variables start anew and stay from run to run. */
+  keepingState() {
+    return new CompiledSession(this.module, true);
+  }
+
+  /** Give the variables their first values. */
+  startOver() {
+    for (const { now, first } of this.variables) now.set(first);
   }
 
   /**
@@ -76,7 +108,11 @@ export class CompiledSession {
   run(feeds, { outputs = this.outputs.map((spec) => spec.name), into = {} } = {}) {
     checkNames("Output", [...outputs, ...Object.keys(into)], this.outputs);
     const values = /** @type {import("../tensors.js").Checked[]} */ (checkInputs(this.inputs, feeds));
-    this.call ??= this.bind();
+    const rows = this.rowsOf(values.map(({ shape }) => shape));
+    if (this.call?.rows !== rows) {
+      this.call?.close();
+      this.call = new CompiledCall(this, this.outputs.map((spec) => spec.name), rows);
+    }
     this.inputs.forEach(({ name }, i) => this.call?.slot(name).set(/** @type {Uint8Array} */ (values[i].bytes)));
     this.call.run();
     return Object.fromEntries(outputs.map((name) => [name, /** @type {CompiledCall} */ (this.call).give(name, into[name])]));
@@ -85,14 +121,32 @@ export class CompiledSession {
   /**
    * Make a call with buffers of its own.
    *
-   * @param {Record<string, number[]>} [shapes] The shape of each input, which is the model's.
+   * @param {Record<string, number[]>} [shapes] The shape of each input; a free batch is 1 unless given.
    * @param {string[]} [outputs] The outputs to read; all unless given.
    * @returns {CompiledCall} To be closed by the caller.
    */
   bind(shapes = {}, outputs = this.outputs.map((spec) => spec.name)) {
     checkNames("Output", outputs, this.outputs);
-    for (const spec of this.inputs) if (shapes[spec.name]) checkShape(spec, shapes[spec.name]);
-    return new CompiledCall(this, outputs);
+    const given = this.inputs.map((spec) => shapes[spec.name] ?? withBatch(spec.shape, 1));
+    this.inputs.forEach((spec, i) => checkShape(spec, given[i]));
+    return new CompiledCall(this, outputs, this.rowsOf(given));
+  }
+
+  /**
+   * @param {number[][]} shapes Of the inputs, in their order.
+   * @returns {number} How many runs they take.
+   */
+  rowsOf(shapes) {
+    if (!this.isRow || shapes.length === 0) return 1;
+    const [[rows]] = shapes;
+    const wrong = shapes.findIndex(([count]) => count !== rows);
+    if (wrong >= 0) {
+      const { name } = this.inputs[wrong];
+      throw new InferError(`Input \`${name}\` has ${shapes[wrong][0]} samples, another one ${rows}: all inputs share their batch`, "input_error", {
+        details: { input: name },
+      });
+    }
+    return rows;
   }
 
   /** Give back the model's memory. A second call does nothing. */
@@ -107,10 +161,12 @@ export class CompiledCall {
   /**
    * @param {CompiledSession} session
    * @param {string[]} outputs
+   * @param {number} rows How many samples its buffers hold.
    */
-  constructor(session, outputs) {
-    const bufferOf = (/** @type {TensorSpec} */ { dtype, shape }) => new Uint8Array(nbytesOf(dtype, /** @type {number[]} */ (shape)));
+  constructor(session, outputs, rows) {
+    const bufferOf = (/** @type {TensorSpec} */ { dtype, shape }) => new Uint8Array(nbytesOf(dtype, withBatch(shape, rows)));
     this.session = session;
+    this.rows = rows;
     this.outputNames = outputs;
     /** Where the results asked for are among the model's outputs. */
     this.places = outputs.map((name) => session.outputs.findIndex((spec) => spec.name === name));
@@ -148,13 +204,16 @@ export class CompiledCall {
   run() {
     const { memory, start } = this.session;
     if (this.isClosed || !memory) throw new InferError("The call is closed", "input_error", { hint: "load the model again" });
-    this.slots.forEach((bytes, i) => memory.inputs[i].set(bytes));
-    try {
-      start();
-    } catch (cause) {
-      throw new InferError(`The compiled model failed: ${cause}`, "execution_error", { hint: "compile the model again", cause });
+    for (let row = 0; row < this.rows; row++) {
+      this.slots.forEach((bytes, i) => memory.inputs[i].set(partAt(bytes, row, this.rows)));
+      if (!this.session.keepsState) this.session.startOver();
+      try {
+        start();
+      } catch (cause) {
+        throw new InferError(`The compiled model failed: ${cause}`, "execution_error", { hint: "compile the model again", cause });
+      }
+      this.places.forEach((place, i) => partAt(this.results[i], row, this.rows).set(memory.outputs[place]));
     }
-    this.places.forEach((place, i) => this.results[i].set(memory.outputs[place]));
   }
 
   /**
@@ -163,7 +222,7 @@ export class CompiledCall {
    */
   description(index) {
     const { dtype, shape } = this.session.outputs[this.places[index]];
-    return { dtype, shape: /** @type {number[]} */ (shape) };
+    return { dtype, shape: withBatch(shape, this.rows) };
   }
 
   /** @returns {boolean} Whether the output lies in the same buffer after every run: here each does. */
@@ -233,21 +292,44 @@ export class CompiledCall {
 }
 
 /**
- * @param {Uint8Array} model
- * @returns {{program: Program, run: () => void, memory: ArrayBuffer}}
+ * @param {readonly (number | string)[]} shape
+ * @param {number} rows
+ * @returns {number[]} The shape, of so many samples where its batch is free.
+ */
+function withBatch(shape, rows) {
+  return shape.map((dim) => (typeof dim === "string" ? rows : dim));
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes Of all samples.
+ * @param {number} row
+ * @param {number} rows
+ * @returns {Uint8Array<ArrayBuffer>} Those of one sample.
+ */
+function partAt(bytes, row, rows) {
+  if (rows === 1) return bytes;
+  const size = bytes.byteLength / rows;
+  return bytes.subarray(row * size, (row + 1) * size);
+}
+
+/**
+ * @param {Uint8Array | WebAssembly.Module} model
+ * @returns {{module: WebAssembly.Module, program: Program, run: () => void, memory: ArrayBuffer}}
  */
 function instantiate(model) {
   try {
-    const module = new WebAssembly.Module(/** @type {Uint8Array<ArrayBuffer>} */ (model));
+    const module = model instanceof WebAssembly.Module ? model : new WebAssembly.Module(/** @type {Uint8Array<ArrayBuffer>} */ (model));
     const [section] = WebAssembly.Module.customSections(module, SECTION);
     if (!section) throw new TypeError(`it has no section \`${SECTION}\``);
     /** @type {Program} */
     const program = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(section));
     if (program?.version !== SECTION_VERSION) throw new TypeError(`its version is ${program?.version}, expected ${SECTION_VERSION}`);
     for (const side of [program.inputs, program.outputs]) if (!Array.isArray(side)) throw new TypeError("it lists no inputs or outputs");
+    const isSample = (/** @type {ProgramTensor} */ tensor) => tensor?.shape?.[0] === 1;
+    if (program.row && ![...program.inputs, ...program.outputs].every(isSample)) throw new TypeError("a tensor is not one sample of a batch");
     const { run, memory } = new WebAssembly.Instance(module, {}).exports;
     if (typeof run !== "function" || !(memory instanceof WebAssembly.Memory)) throw new TypeError("it has no `run` or no `memory`");
-    return { program, run: /** @type {() => void} */ (run), memory: /** @type {ArrayBuffer} */ (memory.buffer) };
+    return { module, program, run: /** @type {() => void} */ (run), memory: /** @type {ArrayBuffer} */ (memory.buffer) };
   } catch (cause) {
     const said = cause instanceof Error ? cause.message : cause;
     throw new InferError(`The file is not a compiled model that can run here: ${said}`, "unsupported_model", { hint: NOT_COMPILED, cause });
@@ -272,4 +354,22 @@ function partOf(tensor, base, memory) {
     });
   }
   return new Uint8Array(memory, start, end - start);
+}
+
+/**
+ * @param {[offset: number, nbytes: number, initial: number]} state
+ * @param {number} base The address of the model's image.
+ * @param {ArrayBuffer} memory
+ * @returns {{now: Uint8Array, first: Uint8Array}} Its memory, and a copy of its first value.
+ */
+function variableOf(state, base, memory) {
+  const [offset, nbytes, initial] = Array.isArray(state) ? state : [NaN, NaN, NaN];
+  const places = [base, offset, nbytes, initial + 1, base + Math.max(offset, initial) + nbytes];
+  if (!places.every(Number.isSafeInteger) || Math.min(...places) < 0 || places[4] > memory.byteLength) {
+    throw new InferError("The file is not a compiled model that can run here: a variable lies outside of its memory", "unsupported_model", {
+      hint: NOT_COMPILED,
+    });
+  }
+  const first = initial < 0 ? new Uint8Array(nbytes) : new Uint8Array(memory, base + initial, nbytes).slice();
+  return { now: new Uint8Array(memory, base + offset, nbytes), first };
 }

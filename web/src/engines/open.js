@@ -13,6 +13,8 @@ import { InferError } from "../errors.js";
  * @property {(feeds: Record<string, unknown>, options: {outputs?: string[], spare?: ArrayBuffer[]}) =>
  *   Record<string, any> | Promise<Record<string, any>>} run
  * @property {() => void | Promise<void>} close
+ * @property {boolean} [hasHiddenState] Whether the model keeps values of its own that no output shows.
+ * @property {() => AnySession} [keepingState] Makes a second one whose hidden state stays from run to run.
  */
 /** @typedef {{name: string, version: string, device: string, threads: number, fallbacks: string[]}} Placement */
 /**

@@ -79,7 +79,7 @@ export async function transfer(url, entry, options) {
 }
 
 /**
- * Ask once, and take what comes.
+ * Send one request and read its answer.
  *
  * @param {URL} url
  * @param {FileEntry} entry

@@ -3,19 +3,21 @@
 import { InferError } from "../errors.js";
 
 /** @typedef {import("./protocol.js").Reply} Reply */
-/** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests} RequestBody */
+/** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests | import("./protocol.js").GenerationRequest} RequestBody */
+/** @typedef {"worker.js" | "python-worker.js" | "generation-worker.js"} Script */
 /**
  * @typedef {object} Waiting
  * @property {(value: any) => void} resolve
  * @property {(error: unknown) => void} reject
  * @property {import("../fetch/download.js").OnProgress} [onProgress]
+ * @property {(piece: import("../generation/text-model.js").Piece) => void} [onPiece]
  */
 
 /** The workers that are open. @type {Set<WorkerClient>} */
 export const openWorkers = new Set();
 
 /**
- * @param {"worker.js" | "python-worker.js"} script
+ * @param {Script} script
  * @param {string} name
  * @returns {Worker}
  * @throws {InferError} `unsupported`: there are no workers here.
@@ -27,7 +29,8 @@ function startWorker(script, name) {
     });
   }
   try {
-    // Two expressions of this form: what bundles a page finds the workers by them.
+    // Expressions of this form: what bundles a page finds the workers by them.
+    if (script === "generation-worker.js") return new Worker(new URL("./generation-worker.js", import.meta.url), { type: "module", name });
     return script === "worker.js"
       ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name })
       : new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name });
@@ -46,8 +49,9 @@ export class WorkerClient {
    * @param {string} name The worker's name, which the browser's tools show.
    * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints; given where the
    *   worker is for Python.
+   * @param {Script} [script] What the worker runs.
    */
-  constructor(name, onOutput) {
+  constructor(name, onOutput, script = onOutput ? "python-worker.js" : "worker.js") {
     /** @type {Map<number, Waiting>} */
     this.waiting = new Map();
     this.nextId = 1;
@@ -58,7 +62,7 @@ export class WorkerClient {
     /** Why it takes no more requests. @type {InferError | undefined} */
     this.ended = undefined;
     this.onOutput = onOutput;
-    this.worker = startWorker(onOutput ? "python-worker.js" : "worker.js", name);
+    this.worker = startWorker(script, name);
     this.worker.onmessage = ({ data }) => this.receive(data);
     openWorkers.add(this);
     this.worker.onerror = (event) => {
@@ -75,16 +79,17 @@ export class WorkerClient {
    * @param {object} [options]
    * @param {Transferable[]} [options.transfer] Buffers to move instead of copying them.
    * @param {import("../fetch/download.js").OnProgress} [options.onProgress]
+   * @param {(piece: import("../generation/text-model.js").Piece) => void} [options.onPiece]
    * @param {AbortSignal} [options.signal]
    * @returns {Promise<any>}
    * @throws {InferError} What the worker threw, rebuilt; the signal's reason where it is aborted.
    */
-  request(body, { transfer = [], onProgress, signal } = {}) {
+  request(body, { transfer = [], onProgress, onPiece, signal } = {}) {
     if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.ended) return Promise.reject(this.ended);
     const id = this.nextId++;
     const answered = new Promise((resolve, reject) => {
-      this.waiting.set(id, { resolve, reject, onProgress });
+      this.waiting.set(id, { resolve, reject, onProgress, onPiece });
       this.outbox.push({ id, message: { ...body, id }, transfer, isHeld: signal !== undefined && body.kind === "run" });
       this.flush();
     });
@@ -128,6 +133,10 @@ export class WorkerClient {
     const waiting = this.waiting.get(reply.id);
     if (reply.kind === "progress") {
       waiting?.onProgress?.(reply.progress);
+      return;
+    }
+    if (reply.kind === "piece") {
+      waiting?.onPiece?.(reply.piece);
       return;
     }
     this.waiting.delete(reply.id);

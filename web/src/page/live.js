@@ -82,7 +82,7 @@ export class LiveModel {
   }
 
   /**
-   * Tell the server, if the page wants that; it is no matter whether it listens.
+   * Report to the server, if the page wants that; a failed report changes nothing.
    *
    * @param {Pulled} pulled
    * @param {string} result

@@ -70,7 +70,8 @@
 /** @typedef {{kind: "abort", target: number}} AbortRequest Give up the request of that id; it is not answered itself. */
 /** @typedef {{kind: "run", session: number, inputs: Record<string, unknown>, outputs?: string[]}} RunRequest The engine's session checks the inputs. */
 /** @typedef {{kind: "read", session: number, path: string}} ReadRequest Answered by the bytes of a file of the bundle. */
-/** @typedef {{kind: "close", session: number}} CloseRequest */
+/** @typedef {{kind: "fork", session: number}} ForkRequest Answered by the number of a second session, whose hidden state stays from run to run. */
+/** @typedef {{kind: "close", session: number}} CloseRequest Its forks are closed with it. */
 /** @typedef {{kind: "python", settings: EngineSettings, wheel: string, engines: import("../bundle/bundle.js").EngineName[]}} PythonRequest */
 /** @typedef {{kind: "execute", code: string, names: Record<string, unknown>}} ExecuteRequest */
 /** @typedef {{kind: "write", path: string, data: Uint8Array}} WriteRequest */
@@ -78,17 +79,19 @@
 /** @typedef {{kind: "traffic"}} TrafficRequest */
 /** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
 /** @typedef {{kind: "resources"}} ResourcesRequest Answered by the addresses of all that the worker has fetched. */
-/** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
+/** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | ForkRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
  *   | SurveyRequest | TimeRequest | RememberRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
-/** @typedef {(SessionRequest | PythonRequests | AbortRequest) & {id: number}} Request */
+/** @typedef {import("../generation/requests.js").GenerationRequest} GenerationRequest */
+/** @typedef {(SessionRequest | PythonRequests | GenerationRequest | AbortRequest) & {id: number}} Request */
 
 /** @typedef {{results: Record<string, Tensor>, placed?: import("../engines/open.js").Placement}} Ran The answer to `run`; where the session now runs on something else, on what. */
 /** @typedef {{kind: "result", id: number, value: unknown}} ResultReply */
 /** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */
 /** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */
 /** @typedef {{kind: "output", stream: "stdout" | "stderr", text: string}} OutputReply What Python printed. */
-/** @typedef {ResultReply | ErrorReply | ProgressReply | OutputReply} Reply */
+/** @typedef {{kind: "piece", id: number, piece: import("../generation/text-model.js").Piece}} PieceReply A part of a generated answer. */
+/** @typedef {ResultReply | ErrorReply | ProgressReply | PieceReply | OutputReply} Reply */
 
 /**
  * @typedef {object} Opened The answer to `open`.

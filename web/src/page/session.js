@@ -103,10 +103,19 @@ export class Session {
    * @throws {InferError} `input_error` where an input does not fit, `execution_error` where the engine fails; the
    *   signal's reason where it is aborted.
    */
-  async run(inputs, { outputs, signal } = {}) {
+  run(inputs, { outputs, signal } = {}) {
+    return this.#runIn(this.#opened.session, inputs, { outputs, signal });
+  }
+
+  /**
+   * @param {number} session This one, or a fork of it.
+   * @param {Record<string, unknown>} inputs
+   * @param {{outputs?: string[], signal?: AbortSignal}} options
+   * @returns {Promise<Record<string, Tensor>>}
+   */
+  async #runIn(session, inputs, { outputs, signal }) {
     if (!this.#client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
     const sent = Object.fromEntries(Object.entries(inputs).map(([name, value]) => [name, copyOf(value)]));
-    const { session } = this.#opened;
     const request = /** @type {const} */ ({ kind: "run", session, inputs: sent, outputs });
     const { results, placed } = await this.#client.request(request, { transfer: transferable(sent), signal });
     if (placed) {
@@ -134,11 +143,24 @@ export class Session {
    *
    * @param {import("./stream.js").StreamOptions} [options] Not needed where the bundle's manifest names the state.
    * @returns {import("./stream.js").Stream}
-   * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known;
-   *   `unsupported`: the state is hidden in the model.
+   * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known.
    */
   stream(options) {
-    return streamOf((inputs, { signal }) => this.run(inputs, { signal }), this.#opened, options);
+    const { session, state } = this.#opened;
+    if (!state.some(({ kind }) => kind === "hidden")) {
+      return streamOf((inputs, { signal }) => this.run(inputs, { signal }), this.#opened, options);
+    }
+    const client = this.#client;
+    if (!client) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
+    // The state is in the engine: the stream has a session of its own there, from its first step on.
+    /** @type {Promise<number> | undefined} */
+    let fork;
+    const step = async (/** @type {Record<string, unknown>} */ inputs, /** @type {{signal?: AbortSignal}} */ { signal }) => {
+      fork ??= client.request({ kind: "fork", session });
+      return this.#runIn(await fork, inputs, { signal });
+    };
+    const close = () => void fork?.then((number) => client.request({ kind: "close", session: number })).catch(() => {});
+    return streamOf(step, this.#opened, options, close);
   }
 
   /**

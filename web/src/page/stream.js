@@ -19,6 +19,7 @@ export class Stream {
   /** @type {Run | undefined} */
   #run;
   #pairs;
+  #onClose;
   /** @type {Record<string, Tensor>} */
   #held;
   /** Steps come one after the other. @type {Promise<unknown>} */
@@ -28,8 +29,10 @@ export class Stream {
    * @param {Run} run
    * @param {Record<string, string>} pairs
    * @param {Record<string, Tensor>} held The first value of each state.
+   * @param {() => void} [onClose] Gives back what the stream holds in the engine.
    */
-  constructor(run, pairs, held) {
+  constructor(run, pairs, held, onClose = () => {}) {
+    this.#onClose = onClose;
     this.#run = run;
     this.#pairs = pairs;
     this.#held = held;
@@ -68,6 +71,7 @@ export class Stream {
 
   /** End the stream; the session runs on. */
   close() {
+    if (this.#run) this.#onClose();
     this.#run = undefined;
     this.#held = {};
   }
@@ -79,19 +83,14 @@ export class Stream {
  * @param {Run} run Runs the model once.
  * @param {{inputs: readonly TensorSpec[], outputs: readonly TensorSpec[], state: readonly State[]}} model
  * @param {StreamOptions} [options]
+ * @param {() => void} [onClose] Gives back what the stream holds in the engine.
  * @returns {Stream}
- * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known;
- *   `unsupported`: the state is hidden in the model.
+ * @throws {InferError} `input_error`: a name is unknown, a state of free shape has no first value, or no state is known.
  */
-export function streamOf(run, { inputs, outputs, state: known }, { state, initial = {} } = {}) {
-  if (known.some(({ kind }) => kind === "hidden")) {
-    throw new InferError("The state of this model is hidden in it, and JavaScript cannot keep it from run to run", "unsupported", {
-      hint: "use Python in the page: loadPython()",
-    });
-  }
-  const named = known.map(({ out, in: into }) => /** @type {[string, string]} */ ([out, into]));
+export function streamOf(run, { inputs, outputs, state: known }, { state, initial = {} } = {}, onClose = undefined) {
+  const named = known.filter(({ kind }) => kind === "pair").map(({ out, in: into }) => /** @type {[string, string]} */ ([out, into]));
   const pairs = state ?? Object.fromEntries(named);
-  if (Object.keys(pairs).length === 0) {
+  if (Object.keys(pairs).length === 0 && !known.some(({ kind }) => kind === "hidden")) {
     throw new InferError("stream() needs to know which output becomes which input", "input_error", {
       hint: 'session.stream({ state: { h_out: "h_in" } })',
     });
@@ -111,7 +110,7 @@ export function streamOf(run, { inputs, outputs, state: known }, { state, initia
     throw new InferError("Two outputs become one input", "input_error", { hint: "name each input once" });
   }
   const specs = inputs.filter(({ name }) => Object.values(pairs).includes(name));
-  return new Stream(run, pairs, Object.fromEntries(specs.map((spec) => [spec.name, initial[spec.name] ?? zeros(spec)])));
+  return new Stream(run, pairs, Object.fromEntries(specs.map((spec) => [spec.name, initial[spec.name] ?? zeros(spec)])), onClose);
 }
 
 /**

@@ -16,7 +16,7 @@ import { answerRequests, place, resources, traffic, unknownRequest } from "./wor
 
 /** @typedef {import("../bundle/golden.js").Example} Example */
 /** @typedef {import("../bundle/bundle.js").Reader} Reader */
-/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest, examples?: Example[], read: Reader}>} */
+/** @type {Map<number, {session: AnySession, opener: Opener, wanted: import("./protocol.js").OpenRequest, examples?: Example[], read: Reader, parent?: number}>} */
 const sessions = new Map();
 let nextSession = 1;
 /** @type {Promise<import("../cache/store.js").Store> | undefined} */
@@ -71,9 +71,14 @@ async function handle(request, signal, onProgress) {
     }
     case "read":
       return [await sessionOf(request.session).read(request.path, signal), []];
+    case "fork":
+      return [fork(request.session), []];
     case "close":
-      await sessions.get(request.session)?.session.close();
-      sessions.delete(request.session);
+      for (const [number, { session, parent }] of sessions) {
+        if (number !== request.session && parent !== request.session) continue;
+        sessions.delete(number);
+        await session.close();
+      }
       return [null, []];
     case "resources":
       return [resources(), []];
@@ -87,6 +92,22 @@ function sessionOf(number) {
   const found = sessions.get(number);
   if (!found) throw new InferError("The session is closed", "input_error", { hint: "load the model again" });
   return found;
+}
+
+/**
+ * Make a second session of a model, whose hidden state starts anew and stays from run to run.
+ *
+ * @param {number} parent
+ * @returns {number} Its number.
+ */
+function fork(parent) {
+  const found = sessionOf(parent);
+  if (!found.session.keepingState) {
+    throw new InferError("This engine cannot keep the hidden state of a model", "unsupported", { hint: 'load(url, { backend: "litert" })' });
+  }
+  const number = nextSession++;
+  sessions.set(number, { ...found, session: found.session.keepingState(), parent });
+  return number;
 }
 
 /**
@@ -231,7 +252,7 @@ async function start(opener, bundle, number, { wanted, selfTest, trial, storage,
     ...place(),
     ...traffic(),
   };
-  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, state: variant.state ?? [], report };
+  return { session: number, inputs: [...session.inputs], outputs: [...session.outputs], labels, state: variant.state ?? (session.hasHiddenState ? [{ kind: "hidden" }] : []), report };
 }
 
 answerRequests(handle);

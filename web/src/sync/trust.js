@@ -38,7 +38,7 @@ const MAX_REVISION_BYTES = 16 * 2 ** 20;
  * @param {string} model
  * @param {string} root The root metadata that is trusted, as text.
  * @param {Floor} floor What was seen before, with the sequence that the page runs, 0 for none: it never goes below it.
- * @param {{device?: string, now_s?: number}} [page] Who asks, which a staged roll-out decides by, and when.
+ * @param {{device?: string, now_s?: number}} [page] The device, by which a staged roll-out decides, and the time.
  * @returns {Promise<Proven>}
  * @throws {InferError} `signature_error`, `metadata_expired`, `rollback_refused`, `fetch_error` or `unsupported`.
  */

@@ -42,7 +42,7 @@ export async function openZstd(root) {
  * @param {Decoder} decoder
  * @param {Uint8Array} frame
  * @param {number} limit The most bytes that it may say it has.
- * @param {Uint8Array} [prefix] What comes before it: an old file.
+ * @param {Uint8Array} [prefix] The data before it: an old file.
  * @returns {Uint8Array<ArrayBuffer>}
  * @throws {InferError} `delta_error`.
  */

@@ -1,6 +1,7 @@
 /**
- * The parameters of the steps, as `edge_infer/tasks` declares them. Written by `python web/generate_parameters.py`; do
- * not edit. A parameter without a default must be given; `argument` marks those that the caller of a pipeline may give.
+ * The tasks and the parameters of the steps, as `edge_infer/tasks` declares them. Written by
+ * `python web/generate_parameters.py`; do not edit. A parameter without a default must be given; `argument` marks those
+ * that the caller of a pipeline may give.
  */
 
 /** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
@@ -222,4 +223,25 @@ export const FLOWS = {
   "tensor.dequantize": { takes: ["outputs"], gives: "outputs" },
   "tensor.quantize": { takes: ["tensor"], gives: "tensor" },
   "text.tokenize": { takes: ["raw"], gives: "tensors" },
+};
+
+/** The kind of each task's raw input, and what the caller may give besides the arguments of the steps. */
+/** @type {Record<string, {takes: "image" | "sound" | "text" | "table", args: string[]}>} */
+export const TASKS = {
+  "depth-estimation": { takes: "image", args: [] },
+  "image-classification": { takes: "image", args: [] },
+  "image-feature-extraction": { takes: "image", args: [] },
+  "image-segmentation": { takes: "image", args: [] },
+  "image-to-image": { takes: "image", args: [] },
+  "keypoint-detection": { takes: "image", args: [] },
+  "object-detection": { takes: "image", args: [] },
+  "audio-classification": { takes: "sound", args: [] },
+  "voice-activity-detection": { takes: "sound", args: [] },
+  "feature-extraction": { takes: "text", args: [] },
+  "fill-mask": { takes: "text", args: [] },
+  "text-classification": { takes: "text", args: [] },
+  "token-classification": { takes: "text", args: [] },
+  "question-answering": { takes: "text", args: [] },
+  "zero-shot-classification": { takes: "text", args: ["candidate_labels", "hypothesis_template", "multi_label"] },
+  "text-ranking": { takes: "text", args: ["top_k"] },
 };

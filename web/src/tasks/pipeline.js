@@ -15,7 +15,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {Record<string, any>} Arguments */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
- *   dispose: () => Promise<void>}} Runnable A session. */
+ *   stream?: () => import("../page/stream.js").Stream, dispose: () => Promise<void>}} Runnable A session. */
 /** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
@@ -146,8 +146,9 @@ class Work {
    */
   async stream(frames) {
     if (this.hasHiddenState) {
-      throw new InferError("the model keeps its state in itself, which a page cannot carry from frame to frame", "unsupported", {
-        hint: "take a variant whose state is in its inputs and outputs, or run it in Python",
+      if (this.session.stream) return runSteps(this.session.stream(), frames);
+      throw new InferError("the model keeps its state in itself, which this session cannot carry from frame to frame", "unsupported", {
+        hint: "take a session of `load`, or a variant whose state is in its inputs and outputs",
       });
     }
     if (this.pairs.size === 0) {
@@ -201,4 +202,19 @@ class Work {
 /** @param {any} inputs @returns {boolean} Whether these are several raw inputs; a list of numbers is the samples of one sound. */
 function isList(inputs) {
   return Array.isArray(inputs) && typeof inputs[0] !== "number";
+}
+
+/**
+ * @param {import("../page/stream.js").Stream} stream It is closed at the end.
+ * @param {Record<string, Tensor>[]} frames
+ * @returns {Promise<Record<string, Tensor>[]>} The outputs of each step.
+ */
+async function runSteps(stream, frames) {
+  try {
+    const found = [];
+    for (const frame of frames) found.push(await stream.step(frame));
+    return found;
+  } finally {
+    stream.close();
+  }
 }

@@ -1,6 +1,7 @@
 /** The tasks, by the names that transformers gives them. */
 
 import { InferError } from "../errors.js";
+import { TASKS } from "./parameters.js";
 import { byEntailment, byRelevance, hypotheses, only, queryAndDocuments, questionAndContext } from "./several-runs.js";
 import { didYouMean, listed } from "./words.js";
 
@@ -16,8 +17,15 @@ import { didYouMean, listed } from "./words.js";
  *   those of the runs.
  */
 
+/** Tasks that run their model several times, or combine its answers. @type {Record<string, Pick<Task, "expand" | "combine">>} */
+const SEVERAL_RUNS = {
+  "question-answering": { expand: questionAndContext, combine: only },
+  "zero-shot-classification": { expand: hypotheses, combine: byEntailment },
+  "text-ranking": { expand: queryAndDocuments, combine: byRelevance },
+};
 /** @type {Map<string, Task>} */
 const tasks = new Map();
+for (const [name, declared] of Object.entries(TASKS)) tasks.set(name, { name, ...declared, ...SEVERAL_RUNS[name] });
 
 /** @param {Task} task */
 export function register(task) {
@@ -38,26 +46,3 @@ export function getTask(name) {
     details: { allowed: known },
   });
 }
-
-for (const name of [
-  "depth-estimation",
-  "image-classification",
-  "image-feature-extraction",
-  "image-segmentation",
-  "image-to-image",
-  "keypoint-detection",
-  "object-detection",
-]) {
-  register({ name, takes: "image" });
-}
-for (const name of ["audio-classification", "voice-activity-detection"]) register({ name, takes: "sound" });
-for (const name of ["feature-extraction", "fill-mask", "text-classification", "token-classification"]) register({ name, takes: "text" });
-register({ name: "question-answering", takes: "text", expand: questionAndContext, combine: only });
-register({
-  name: "zero-shot-classification",
-  takes: "text",
-  args: ["candidate_labels", "hypothesis_template", "multi_label"],
-  expand: hypotheses,
-  combine: byEntailment,
-});
-register({ name: "text-ranking", takes: "text", args: ["top_k"], expand: queryAndDocuments, combine: byRelevance });

@@ -38,7 +38,7 @@ RANDOM_CALLS = 32
 RANDOM = "random"
 #: How many samples are taken of a function that yields them without end.
 MAX_FUNCTION_CALLS = 4096
-#: What a free dimension that is no batch becomes in random inputs. The first at which the model runs is taken.
+#: What a free dimension other than the batch becomes in random inputs. The first at which the model runs is taken.
 RANDOM_SIZES = (16, 64, 224)
 
 

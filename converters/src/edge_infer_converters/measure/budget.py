@@ -102,7 +102,7 @@ def parse_size(text: str) -> int:
     """Read `5MB`, `900 kB` or `120000` as bytes; 1 MB is a million.
 
     Raises:
-        InputError: It is no size.
+        InputError: It is not a size.
 
     >>> parse_size("1.5MB")
     1500000

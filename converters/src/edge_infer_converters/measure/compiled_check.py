@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: Floats may differ by the order of additions: by so much of the root mean square of LiteRT's output.
 MAX_FLOAT_ERROR = 1e-5
 _RUNS = 4
+#: A model with variables: long enough for what came first to be read again.
+_STEPS = 24
 _SEED = 20
 
 
@@ -33,20 +35,37 @@ def run(compiled: Compiled, feeds: Mapping[str, np.ndarray]) -> dict[str, np.nda
     Raises:
         BackendUnavailable: There are no kernels for this CPU.
     """
-    program = compiled.program
-    memory = ctypes.create_string_buffer(program.image_bytes + ALIGNMENT)
-    image = -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
-    ctypes.memmove(image, compiled.constants, len(compiled.constants))
-    for tensor in program.inputs:
-        data = np.ascontiguousarray(feeds[tensor.name], tensor.dtype).tobytes()
-        ctypes.memmove(image + tensor.offset, data, len(data))
-    native_library().run(image, program.calls)
-    found = {}
-    for tensor in program.outputs:
-        size = int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
-        data = ctypes.string_at(image + tensor.offset, size)
-        found[tensor.name] = np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
-    return found
+    return Image(compiled).run(feeds)
+
+
+class Image:
+    """A compiled model in memory, by the kernels for this CPU: its variables stay from run to run.
+
+    Args:
+        compiled: The model.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._program = program = compiled.program
+        self._memory = ctypes.create_string_buffer(program.image_bytes + ALIGNMENT)
+        self._image = -(-ctypes.addressof(self._memory) // ALIGNMENT) * ALIGNMENT
+        ctypes.memmove(self._image, compiled.constants, len(compiled.constants))
+        for offset, nbytes, initial in program.state:
+            first = bytes(nbytes) if initial < 0 else compiled.constants[initial : initial + nbytes]
+            ctypes.memmove(self._image + offset, first, nbytes)
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run it once; see `run`."""
+        for tensor in self._program.inputs:
+            data = np.ascontiguousarray(feeds[tensor.name], tensor.dtype).tobytes()
+            ctypes.memmove(self._image + tensor.offset, data, len(data))
+        native_library().run(self._image, self._program.calls)
+        found = {}
+        for tensor in self._program.outputs:
+            size = int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
+            data = ctypes.string_at(self._image + tensor.offset, size)
+            found[tensor.name] = np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
+        return found
 
 
 def check(compiled: Compiled, content: bytes) -> str:
@@ -64,30 +83,72 @@ def check(compiled: Compiled, content: bytes) -> str:
     Raises:
         AccuracyError: They differ.
     """
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    resolvers = {"litert": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
-    resolver = resolvers[compiled.program.rounding]
-    engine: Any = Interpreter(
-        model_content=tflite.mended(content), num_threads=1, experimental_op_resolver_type=resolver
-    )
-    for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
-        engine.resize_tensor_input(detail["index"], list(tensor.shape))
-    engine.allocate_tensors()
+    engine = _engine(compiled, content, 1)
     rng = np.random.default_rng(_SEED)
-    for _ in range(_RUNS):
+    image = Image(compiled)
+    runs = _STEPS if compiled.program.state else _RUNS
+    for _ in range(runs):
         feeds = {}
         for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
             feeds[tensor.name] = _drawn(rng, tensor.shape, np.dtype(tensor.dtype))
             engine.set_tensor(detail["index"], feeds[tensor.name])
         engine.invoke()
         try:
-            results = run(compiled, feeds)
+            results = image.run(feeds)
         except BackendUnavailable as error:
             return f"not compared with LiteRT: {error.message}"
         for detail, tensor in zip(engine.get_output_details(), compiled.program.outputs, strict=True):
             _compare(tensor.name, engine.get_tensor(detail["index"]), results[tensor.name])
-    return f"equal to LiteRT on {_RUNS} random inputs"
+    said = "steps of a stream" if compiled.program.state else "random inputs"
+    return f"equal to LiteRT on {runs} {said}"
+
+
+def has_separate_samples(compiled: Compiled, content: bytes) -> bool:
+    """Tell whether a batch of two gives what each of its samples gives alone.
+
+    Args:
+        compiled: A model whose batch is free.
+        content: The TFLite file.
+
+    Returns:
+        Also True where nothing can be compared, as this CPU has no kernels.
+    """
+    rng = np.random.default_rng(_SEED)
+    program = compiled.program
+    feeds = {one.name: _drawn(rng, (2, *one.shape[1:]), np.dtype(one.dtype)) for one in program.inputs}
+    try:
+        engine = _engine(compiled, content, 2)
+        for detail, tensor in zip(engine.get_input_details(), program.inputs, strict=True):
+            engine.set_tensor(detail["index"], feeds[tensor.name])
+        engine.invoke()
+        rows = [run(compiled, {name: value[i : i + 1] for name, value in feeds.items()}) for i in range(2)]
+        for detail, tensor in zip(engine.get_output_details(), program.outputs, strict=True):
+            wanted = engine.get_tensor(detail["index"])
+            if wanted.shape != (2, *tensor.shape[1:]):
+                return False
+            _compare(tensor.name, wanted, np.concatenate([row[tensor.name] for row in rows]))
+    except BackendUnavailable:
+        return True
+    except (AccuracyError, RuntimeError, ValueError):  # LiteRT raises these where it cannot take two samples
+        return False
+    return True
+
+
+def _engine(compiled: Compiled, content: bytes, batch: int) -> Any:
+    """Load a file into LiteRT as the model is compiled, with so many samples where its batch is free."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolvers = {"litert": OpResolverType.AUTO, "reference": OpResolverType.BUILTIN_REF}
+    engine: Any = Interpreter(
+        model_content=tflite.mended(content),
+        num_threads=1,
+        experimental_op_resolver_type=resolvers[compiled.program.rounding],
+    )
+    for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
+        shape = [batch, *tensor.shape[1:]] if compiled.program.is_row else list(tensor.shape)
+        engine.resize_tensor_input(detail["index"], shape)
+    engine.allocate_tensors()
+    return engine
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

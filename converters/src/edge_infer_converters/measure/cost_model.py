@@ -65,12 +65,15 @@ def cost_of(data: bytes, format_: str, shapes: Shapes) -> float | None:
 
     Args:
         data: The bytes of the model file.
-        format_: `onnx` or `tflite`.
+        format_: `onnx`, `tflite` or `compiled`.
         shapes: The shapes of the inputs; a TFLite file has its own.
 
     Returns:
-        The cost, or None of a model with branches or loops, which cost what the data say.
+        The cost; None of a model with branches or loops, which cost what the data say, and of a compiled one, whose
+        kernels are not those of the engines that the model knows.
     """
+    if format_ == "compiled":
+        return None
     operations = list(_tflite_operations(data) if format_ == "tflite" else _onnx_operations(data, shapes))
     if any(one.name in _BRANCHES for one in operations):
         return None

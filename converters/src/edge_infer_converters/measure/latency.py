@@ -116,7 +116,10 @@ def measure(bundle: Path, variants: Sequence[Variant], call: Mapping[str, np.nda
 
         def load(variant: Variant) -> Session:
             backend = exact_engine(variant.format)
-            return edge_infer.load(bundle, variant=variant.id, backend=backend, device="cpu", threads=1, arrays="numpy")
+            threads = None if variant.format == "compiled" else 1  # these have one, and take no number
+            return edge_infer.load(
+                bundle, variant=variant.id, backend=backend, device="cpu", threads=threads, arrays="numpy"
+            )
 
         with load(parent) as base:
             for other in others:

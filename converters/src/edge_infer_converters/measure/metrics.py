@@ -138,7 +138,7 @@ def choose_metric(budget: Budget, data: CalibrationSet, outputs: Sequence[Output
         name, first = next(iter(outputs[0].items()))
         reporter.warn(
             f"The labels of `{data.origin}` are not used: the first output, `{name}`, has shape {first.shape} for "
-            "each call, and is no row of class scores for each label",
+            "each call, and not a row of class scores for each label",
             "--metric module:function, with a function of your own, or give the scores out first",
         )
     if budget.max_loss is None:

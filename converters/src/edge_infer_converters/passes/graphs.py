@@ -169,7 +169,7 @@ def drop_unread_tensors(graph: onnx.GraphProto) -> None:
 
 
 def sort_nodes(graph: onnx.GraphProto) -> None:
-    """Put each node, in place, behind those it reads from; the order stays as it is where it can.
+    """Put each node, in place, behind those it reads from; the order is kept where it can be.
 
     Raises:
         ValueError: Nodes read from one another in a circle.

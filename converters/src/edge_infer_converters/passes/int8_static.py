@@ -71,7 +71,7 @@ def to_int8(
     overrides = {name: [{"rmin": np.float32(one.low), "rmax": np.float32(one.high)}] for name, one in found.items()}
     add_pre_process_metadata(prepared)  # stops the advice to run ONNX Runtime's own preparation, which fails on Gemm
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: what comes of them is measured
+        warnings.simplefilter("ignore")  # numpy's, of ranges that are not finite: the result is measured
         path = Path(folder, "int8.onnx")
         try:
             quantization.quantize_static(

@@ -62,10 +62,12 @@ class _Place(NamedTuple):
 
 
 _PLACES = (
+    _Place("Browser, without an engine", "compiled", "wasm"),
     _Place("Browser, wasm", "onnx", "wasm"),
     _Place("Browser, WebGPU", "onnx", "webgpu"),
     _Place("CPU or Raspberry Pi, onnxruntime", "onnx", "cpu"),
     _Place("CPU or Raspberry Pi, LiteRT", "tflite", "cpu"),
+    _Place("CPU or Raspberry Pi, without an engine", "compiled", "cpu"),
     _Place("CUDA, onnxruntime", "onnx", "cuda"),
 )
 

@@ -256,7 +256,7 @@ class MixedSearch:
 
 
 def _without_packed(weight: Weight) -> Weight:
-    """Return a matrix without int4, the encoding that engines compute with as it is; other weights stay."""
+    """Return a matrix without int4, the encoding that engines compute with directly; other weights stay."""
     if weight.kind != "matrix":
         return weight
     return replace(weight, encodings=tuple(encoding for encoding in weight.encodings if encoding != "int4"))

@@ -58,7 +58,7 @@ def export(source: Path, path: Path, opset: int | None = None) -> Framework | No
         opset: The operator set to write, or None for one that suits.
 
     Returns:
-        The program, to be compared with its export; None where its inputs are no plain tensors.
+        The program, to be compared with its export; None where its inputs are not plain tensors.
 
     Raises:
         ConversionError: torch is not installed, the file is not an exported program, holds pickled objects or code, or

@@ -51,7 +51,7 @@ def parse_shapes(given: Sequence[str]) -> dict[str, Shape]:
         if not sign or not name or not all(re.fullmatch(r"[1-9]\d{0,9}|\?", word) for word in words):
             raise InputError(
                 f"Shape {text!r} cannot be read, expected NAME=1x3x224x224",
-                hint="sizes of 1 and more with x between; ? leaves a dimension as it is",
+                hint="sizes of 1 and more with x between; ? keeps the dimension of the model",
                 got=text,
             )
         shape = tuple(None if word == "?" else int(word) for word in words)

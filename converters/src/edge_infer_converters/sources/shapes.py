@@ -70,7 +70,7 @@ def _fix_input(value: onnx.ValueInfoProto, shape: Shape, sizes: dict[str, tuple[
             raise InputError(
                 f"Dimension {axis} of input `{value.name}` is {dim.dim_value} and cannot become {size}: the model has "
                 f"the shape {known}",
-                hint="? leaves a dimension as it is",
+                hint="? keeps the dimension of the model",
                 expected=dim.dim_value,
                 got=size,
                 tensor=value.name,

@@ -79,7 +79,7 @@ class TFLiteSource(Source):
         return Reference(self, optimised=optimised)
 
     def support(self, targets: Sequence[str], formats: Sequence[str]) -> Support:  # noqa: ARG002
-        """Return the graph of the file, or why it can only be kept as it is."""
+        """Return the graph of the file, or why it can only be kept unchanged."""
         if isinstance(self.graph, EdgeInferError):
             return Support((), self.graph)
         return Support((), None, self.graph)

@@ -96,7 +96,7 @@ def load(path: str | os.PathLike[str], options: SourceOptions) -> SourceModel:
 
 
 def _check(place: Path) -> None:
-    """Refuse a file that is no TorchScript program, with what it is."""
+    """Refuse a file that is not a TorchScript program, and say what it is."""
     try:
         with zipfile.ZipFile(place) as archive:
             names = archive.namelist()

@@ -85,7 +85,7 @@ def encode_tflite(
     if not written.is_batch_fixed:
         return Encoded(written.data, ", ".join(notes))
     batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
-    inputs, outputs = (_with_batch_of_one(one, batches) for one in specs)
+    inputs, outputs = (with_batch_of_one(one, batches) for one in specs)
     return Encoded(written.data, ", ".join([*notes, "batch fixed to 1"]), None, inputs, outputs)
 
 
@@ -168,7 +168,8 @@ def _int4(cleaned: onnx.ModelProto) -> Encoded:
     return Encoded(data, f"{count} of {len(weights)} weights in int4", weight_options(weights, choice))
 
 
-def _with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:
+def with_batch_of_one(specs: Sequence[TensorSpec], batches: set[str]) -> tuple[TensorSpec, ...]:
+    """Return specs whose free first dimensions of these names are 1."""
     return tuple(
         TensorSpec(spec.name, spec.dtype, [1 if dim in batches and isinstance(dim, str) else dim for dim in spec.shape])
         for spec in specs

@@ -16,7 +16,7 @@ class VariantPlan:
     """One variant to make.
 
     Attributes:
-        format: `onnx` or `tflite`.
+        format: `onnx`, `tflite` or `compiled`.
         precision: What its weights are stored in.
         file: Its path in the bundle; ONNX files are named as transformers.js names them.
         targets: The targets that it is for.
@@ -58,4 +58,7 @@ PLANS = (
     VariantPlan("tflite", "int8", "tflite/model_int8x16.tflite", ("mcu",), {}, "int8x16"),
     VariantPlan("tflite", "int4", "tflite/model_int4.tflite", ("any",), {}),
     VariantPlan("tflite", "mixed", "tflite/model_mixed.tflite", ("any",), {}),
+    # Made of the TFLite file of the same precision. A large float model is for devices: engines of pages are faster.
+    VariantPlan("compiled", "fp32", "compiled/model.wasm", ("any",), {}),
+    VariantPlan("compiled", "int8", "compiled/model_int8.wasm", ("any",), {}),
 )

@@ -1,4 +1,4 @@
-/** The step `post.tensor`: one output of the model as it is. */
+/** The step `post.tensor`: one output of the model, unchanged. */
 
 import { reader } from "./outputs.js";
 

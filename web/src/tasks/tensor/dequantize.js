@@ -5,7 +5,7 @@ import { flat, floats } from "../values.js";
 /** @typedef {import("../../tensors.js").Tensor} Tensor */
 
 /**
- * One output is replaced by its floats, `(x - zero_point) * scale`; a variant whose output is float already is left as it is.
+ * One output is replaced by its floats, `(x - zero_point) * scale`; an output that is float already is not changed.
  *
  * @param {{tensor: string | null, scale: number, zero_point: number}} parameters
  * @param {import("../place.js").Place} place

@@ -50,6 +50,18 @@ class Value:
         return value
 
 
+class Variable(NamedTuple):
+    """Memory that is kept from run to run.
+
+    Attributes:
+        value: The memory.
+        initial: What it holds before the first run; None for zeros.
+    """
+
+    value: Value
+    initial: Value | None
+
+
 class Part(NamedTuple):
     """A value from some byte on."""
 
@@ -87,12 +99,20 @@ class Calls:
     Attributes:
         rounding: How integers are rounded: `litert` or `reference`.
         calls: What was added so far.
+        operator: The operator that is being lowered.
+        layer: Its number in the model.
+        initial: The first values of variables, by name.
+        handles: By the identity of a handle's tensor the name of its variable.
+        variables: Memory that is kept from run to run, by the name of a resource or the identity of a tensor.
     """
 
     rounding: str
     calls: list[Call] = field(default_factory=list)
     operator: str = ""
     layer: int = -1
+    initial: Mapping[str, np.ndarray] = field(default_factory=dict)
+    handles: dict[int, str] = field(default_factory=dict)
+    variables: dict[object, Variable] = field(default_factory=dict)
     _values: dict[int, Value] = field(default_factory=dict)
     _constants: dict[bytes, Value] = field(default_factory=dict)
 
@@ -115,6 +135,38 @@ class Calls:
     def temporary(self, size: int) -> Value:
         """Return memory that no tensor of the model has."""
         return Value(f"temporary of {self.operator}", size)
+
+    def variable(self, key: object, tensor: Tensor, first: np.ndarray | None = None) -> Value:
+        """Return the memory of a variable.
+
+        Args:
+            key: What names it.
+            tensor: A tensor of its dtype and shape.
+            first: What it holds before the first run; for a resource what the file says, else zeros.
+
+        Raises:
+            UnsupportedModel: It is used in two sizes, or its first value has another one.
+        """
+        if key not in self.variables:
+            found = self.initial.get(key) if isinstance(key, str) else first
+            if found is not None and found.dtype == np.uint8:
+                found = (found.astype(np.int16) - 128).astype(np.int8)
+            start = None if found is None or not found.any() else self.constant(found)
+            self.variables[key] = Variable(Value(f"variable {key}", nbytes(tensor)), start)
+        value, start = self.variables[key]
+        if value.nbytes != nbytes(tensor) or (start is not None and start.nbytes != value.nbytes):
+            raise UnsupportedModel(
+                f"the variable `{key}` has {value.nbytes} bytes, and `{tensor.name}` {nbytes(tensor)}"
+            )
+        return value
+
+    def copy(self, source: Value, target: Value) -> None:
+        """Append a copy of one value into another of its size."""
+        if source.nbytes != target.nbytes:
+            raise UnsupportedModel(f"{source.nbytes} bytes become {target.nbytes}")
+        sizes = {f"size_{i}": 1 for i in range(5)}
+        steps = {f"{side}_{i}": 0 for side in ("input", "output") for i in range(5)}
+        self.add("copy", {"input": source, "output": target}, sizes | steps | {"block": source.nbytes})
 
     def share(self, output: Tensor, given: Tensor) -> None:
         """Let an output be its input's memory: the same bytes in another shape."""
@@ -179,8 +231,9 @@ class Calls:
         Returns:
             The inputs, and the outputs.
         """
-        self._mark(inputs, outputs)
-        ends = [one.root for one in inputs]
+        kept = [one.value for one in self.variables.values()]
+        self._mark([*inputs, *kept], [*outputs, *kept])
+        ends = [one.root for one in (*inputs, *kept)]
         for place, call in enumerate(self.calls):
             output = call.tensors["output"]
             if output is None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import elements, moves, windows
+from edge_infer_converters.writers.compiled import elements, moves, variables, windows
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from edge_infer_converters.writers.compiled.calls import Value
     from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
@@ -39,17 +39,24 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     **dict.fromkeys(("PAD", "PADV2"), moves.pad),
     "RESIZE_NEAREST_NEIGHBOR": moves.resize_nearest,
     "RESIZE_BILINEAR": moves.resize_bilinear,
+    "CALL_ONCE": variables.once,
+    "VAR_HANDLE": variables.handle,
+    "READ_VARIABLE": variables.read,
+    "ASSIGN_VARIABLE": variables.assign,
 }
 #: The operators that can be compiled.
 SUPPORTED = tuple(sorted(_RULES))
 
 
-def lower(graph: Graph, rounding: str) -> tuple[Calls, list[Value], list[Value]]:
+def lower(
+    graph: Graph, rounding: str, initial: Mapping[str, np.ndarray] | None = None
+) -> tuple[Calls, list[Value], list[Value]]:
     """Write the calls of a graph.
 
     Args:
         graph: The model; free batches are 1.
         rounding: `litert` or `reference`.
+        initial: The first values of its variables, by name.
 
     Returns:
         The calls, the memory of the inputs, and that of the outputs.
@@ -59,7 +66,7 @@ def lower(graph: Graph, rounding: str) -> tuple[Calls, list[Value], list[Value]]
         UnsupportedModel: An input has a free dimension besides the batch, or a tensor a type that no kernel computes.
     """
     _check_ends(graph)
-    calls = Calls(rounding)
+    calls = Calls(rounding, initial=initial or {})
     inputs = [_raw(one, calls) for one in graph.inputs]
     faults: dict[str, None] = {}
     for layer, operator in enumerate(graph.operators):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.errors import ConversionError
-from edge_infer.formats.program import ALIGNMENT, Program, ProgramTensor
+from edge_infer.formats.program import ALIGNMENT, Program, ProgramState, ProgramTensor
 from edge_infer.kernels.declarations import ABI, KERNELS
 from edge_infer.kernels.library import wasm_bytes
 from edge_infer_converters.writers.compiled import arena
@@ -15,10 +16,12 @@ from edge_infer_converters.writers.compiled.lowering import lower
 from edge_infer_converters.writers.compiled.windows import multiply_accumulates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
 
     from edge_infer_converters.writers.compiled.calls import Call, Value
-    from edge_infer_converters.writers.tflite.graph import Graph, Tensor
+    from edge_infer_converters.writers.tflite.graph import Graph, Operator, Tensor
 
 #: Beyond this an engine is the better choice: it has threads, and the download is no longer most of the wait.
 MAX_MULTIPLY_ACCUMULATES = 50_000_000
@@ -68,32 +71,37 @@ class Compiled(NamedTuple):
         return sum(layer.multiply_accumulates for layer in self.layers)
 
 
-def write(graph: Graph, rounding: str = "litert", arena_max: int | None = None) -> Compiled:
+def write(
+    graph: Graph,
+    rounding: str = "litert",
+    arena_max: int | None = None,
+    *,
+    fixes_batch: bool = False,
+    initial: Mapping[str, np.ndarray] | None = None,
+) -> Compiled:
     """Compile a graph.
 
     Args:
-        graph: The model; free batches become 1.
+        graph: The model. Where the batch of every input and output is free, a run computes one sample of a batch, else
+            free batches become 1.
         rounding: How integers are rounded: `litert` as LiteRT with XNNPACK does, `reference` as LiteRT's reference
             kernels do.
         arena_max: The most bytes that its tensors may take, or None.
+        fixes_batch: Whether a free batch becomes 1 in any case: the samples of a batch depend on one another.
+        initial: The first values of its variables, by name; see `variables.initial_values`.
 
     Raises:
         UnsupportedOperator: No kernel computes some operators; all of them are named.
         UnsupportedModel: Its interface cannot be compiled.
         ConversionError: It is too large, or its tensors take more than `arena_max`.
     """
-    calls, inputs, outputs = lower(graph, rounding)
-    values = _values(calls.calls, (*inputs, *outputs))
+    check_size(graph)
+    calls, inputs, outputs = lower(graph, rounding, initial)
+    kept = [value for variable in calls.variables.values() for value in variable if value is not None]
+    values = _values(calls.calls, (*inputs, *outputs, *kept))
     plan = arena.place([one for one in values if one.data is None], ALIGNMENT)
     if arena_max is not None and plan.nbytes > arena_max:
         raise _too_large(calls.calls, values, plan.nbytes, arena_max)
-    total = sum(multiply_accumulates(call.kernel, call.integers) for call in calls.calls)
-    if total > MAX_MULTIPLY_ACCUMULATES:
-        raise ConversionError(
-            f"The model takes {total / 1e6:.0f} million multiplications a run, a compiled one at most "
-            f"{MAX_MULTIPLY_ACCUMULATES / 1e6:.0f}",
-            hint="`edge-infer convert` writes a bundle for an engine, which has threads",
-        )
     constants = bytearray()
     places = dict(plan.places)
     weights: dict[int, int] = {}
@@ -122,6 +130,13 @@ def write(graph: Graph, rounding: str = "litert", arena_max: int | None = None) 
         tuple(_end(one, places[id(value.root)]) for one, value in zip(graph.outputs, outputs, strict=True)),
         tuple(listed),
         abi=ABI,
+        state=tuple(
+            ProgramState(places[id(value)], value.nbytes, -1 if first is None else places[id(first)])
+            for value, first in calls.variables.values()
+        ),
+        is_row=not kept
+        and not fixes_batch
+        and all(one.signature[:1] == (-1,) for one in (*graph.inputs, *graph.outputs)),
     )
     if program.image_bytes >= MAX_IMAGE_BYTES:
         raise ConversionError(
@@ -139,6 +154,38 @@ def write(graph: Graph, rounding: str = "litert", arena_max: int | None = None) 
         for place, call in enumerate(calls.calls)
     )
     return Compiled(link(wasm_bytes(), program, bytes(constants)), program, bytes(constants), layers, plan.nbytes)
+
+
+def check_size(graph: Graph) -> None:
+    """Refuse a model for which an engine is the better choice, before any work.
+
+    Raises:
+        ConversionError: A run takes more than `MAX_MULTIPLY_ACCUMULATES` multiplications.
+    """
+    total = sum(_multiplications(operator) for operator in graph.operators)
+    if total > MAX_MULTIPLY_ACCUMULATES:
+        raise ConversionError(
+            f"The model takes {total / 1e6:.0f} million multiplications a run, a compiled one at most "
+            f"{MAX_MULTIPLY_ACCUMULATES / 1e6:.0f}",
+            hint="`edge-infer convert` writes a bundle for an engine, which has threads",
+        )
+
+
+def _multiplications(operator: Operator) -> int:
+    """Return the multiplications of a convolution or of a layer: each output reads one filter."""
+    if operator.code not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
+        return 0
+    weights = operator.inputs[1] if len(operator.inputs) > 1 else None
+    if weights is None or not weights.rank:
+        return 0
+    if operator.code == "DEPTHWISE_CONV_2D":
+        filters, moved = weights.shape[-1], operator.outputs[0]
+    elif operator.code == "TRANSPOSE_CONV":  # each input is multiplied by every filter
+        given = operator.inputs[2] if len(operator.inputs) > 2 else None
+        filters, moved = weights.shape[-1], given or operator.outputs[0]
+    else:
+        filters, moved = weights.shape[0], operator.outputs[0]
+    return prod(moved.shape) * (prod(weights.shape) // max(filters, 1))
 
 
 def _values(calls: Sequence[Call], ends: Sequence[Value]) -> list[Value]:

@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 _TYPES = frozenset(
     ("float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")
 )
+#: The dtype of the handle of a variable.
+RESOURCE = np.dtype("V4")
 # No operator's options have longer lists; a file of lies could have one that is as long as itself for each operator.
 _LONGEST_OPTION = 256
 
 
-def read(content: bytes, name: str) -> FloatGraph:
+def read(content: bytes, name: str, *, with_variables: bool = False) -> FloatGraph:
     """Read a file.
 
     Args:
         content: Its bytes.
         name: What to call it.
+        with_variables: Whether resource variables are read, which cannot be written back: the graph that gives them
+            their first values is left out.
 
     Raises:
         UnsupportedModel: It is not a TFLite file, is cut short or contradicts itself, or has what is not written back:
@@ -38,7 +42,7 @@ def read(content: bytes, name: str) -> FloatGraph:
         UnsupportedOperator: It has operators that are not TFLite's own.
     """
     file = tflite.read(content, name)
-    if file.subgraphs > 1:
+    if file.subgraphs > 1 and not with_variables:
         raise UnsupportedModel(
             f"`{name}` has {file.subgraphs} subgraphs: control flow is not written back",
             hint="convert the model that it was made of",
@@ -50,7 +54,7 @@ def read(content: bytes, name: str) -> FloatGraph:
             hint=_advice(custom[0]),
             operators=custom,
         )
-    tensors = [_tensor(one, name) for one in file.tensors]
+    tensors = [_tensor(one, name, with_variables=with_variables) for one in file.tensors]
     for one, tensor in zip(file.tensors, tensors, strict=True):
         if one.scales is not None:
             tensor.quantization = _quantization(one, tensors, name)
@@ -80,7 +84,9 @@ def _advice(custom: str) -> str:
     return "convert the model that it was made of, without them"
 
 
-def _tensor(one: TFLiteTensor, name: str) -> Tensor:
+def _tensor(one: TFLiteTensor, name: str, *, with_variables: bool) -> Tensor:
+    if one.dtype == "resource" and with_variables:
+        return Tensor(one.name, one.shape, one.signature, RESOURCE)
     if one.dtype not in (*_TYPES, "int4"):
         raise UnsupportedModel(f"`{one.name}` of `{name}` is a tensor of {one.dtype}, which is not written back")
     dtype = np.dtype("int8" if one.dtype == "int4" else one.dtype)

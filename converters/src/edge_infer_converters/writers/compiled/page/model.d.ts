@@ -14,6 +14,8 @@ export class Model {
   readonly inputs: readonly Tensor[];
   readonly outputs: readonly Tensor[];
   run(inputs: Record<string, ArrayLike<number>>, options?: { quantized?: boolean }): Record<string, Elements>;
+  /** Give the variables of the model their first values; a run leaves them for the next one. */
+  reset(): void;
 }
 
 export function load(source?: string | URL | Response | BufferSource | WebAssembly.Module): Promise<Model>;

@@ -4,10 +4,14 @@
 const SECTION = "edge_infer.program";
 const KINDS = { float32: Float32Array, int8: Int8Array, uint8: Uint8Array };
 
-/** A compiled model. One run ends before the next one starts, so its memory is used again. */
+/**
+ * A compiled model. One run ends before the next one starts, so its memory is used again. Variables of the model keep their
+ * values from run to run, until `reset`.
+ */
 export class Model {
   #exports;
   #base;
+  #state;
 
   /** @param {WebAssembly.Module} module @param {WebAssembly.Instance} instance */
   constructor(module, instance) {
@@ -19,6 +23,15 @@ export class Model {
     this.outputs = program.outputs;
     this.#base = program.base;
     this.#exports = instance.exports;
+    // The first values are copied now: those of zeros are nowhere.
+    const bytes = (offset, size) => new Uint8Array(this.#exports.memory.buffer, this.#base + offset, size);
+    this.#state = (program.state ?? []).map(([offset, size, initial]) => [bytes(offset, size), initial < 0 ? new Uint8Array(size) : bytes(initial, size)]);
+    this.reset();
+  }
+
+  /** Give the variables of the model their first values. */
+  reset() {
+    for (const [now, first] of this.#state) now.set(first);
   }
 
   /**

@@ -22,7 +22,7 @@ _ONE_AXIS_OPSET = 13
 
 
 def softmax(node: Node) -> None:
-    """Over the last axis as it is; over another one between two transpositions."""
+    """Directly over the last axis; over another one between two transpositions."""
     rank = node.rank()
     axis = node.integer("axis", -1 if node.opset >= _ONE_AXIS_OPSET else 1) % rank
     if node.opset < _ONE_AXIS_OPSET and axis != rank - 1:

@@ -58,7 +58,7 @@ def resized(node: Node) -> None:
 
 
 def _matrices(node: Node) -> dict[int, np.ndarray]:
-    """Return [out, in] for each axis that is not left as it is."""
+    """Return [out, in] for each axis that is resized."""
     source, target = node.signature(), node.output_signature()
     # Corners are aligned over whole sizes, whatever fraction a scale leaves: ONNX Runtime and PyTorch agree on that.
     is_aligned = node.text("coordinate_transformation_mode", "") == "align_corners"

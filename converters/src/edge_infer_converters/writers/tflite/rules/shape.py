@@ -38,7 +38,7 @@ def transposed(node: Node) -> None:
         node.alias(value)
         return
     if rank > 2 and order == list(from_channels_last(rank)):
-        node.alias(value, Layout.CHANNELS_LAST)  # it has its channels last; who wants them first turns it
+        node.alias(value, Layout.CHANNELS_LAST)  # its channels are last; a rule that wants them first transposes it
         return
     stored = node.stored("order", np.array(order, np.int32))
     node.graph.add("TRANSPOSE", [value, stored], [node.output()], schema.TransposeOptionsT())

@@ -1,0 +1,86 @@
+"""Compile a TFLite file, and compare the result with LiteRT before it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge_infer_converters.measure.compiled_check import check, has_separate_samples
+from edge_infer_converters.writers.compiled import writer
+from edge_infer_converters.writers.compiled.variables import initial_values
+from edge_infer_converters.writers.compiled.worth import targets_of
+from edge_infer_converters.writers.encode import Encoded, with_batch_of_one
+from edge_infer_converters.writers.tflite import reading
+
+if TYPE_CHECKING:
+    from edge_infer.tensors.tensor import TensorSpec
+    from edge_infer_converters.writers.compiled.writer import Compiled
+    from edge_infer_converters.writers.plan import VariantPlan
+
+
+class Compilation(NamedTuple):
+    """A compiled model that was compared with its source.
+
+    Attributes:
+        model: The model.
+        checked: What was compared, in words.
+    """
+
+    model: Compiled
+    checked: str
+
+
+def compile_file(
+    content: bytes, name: str, rounding: str = writer.ROUNDINGS[0], arena_max: int | None = None
+) -> Compilation:
+    """Compile a file.
+
+    Args:
+        content: The bytes of a `.tflite` file.
+        name: What messages call it.
+        rounding: How integers are rounded; see `writer.write`.
+        arena_max: The most bytes that its tensors may take, or None.
+
+    Raises:
+        UnsupportedModel: It cannot be read, or its interface cannot be compiled.
+        UnsupportedOperator: No kernel computes some operators; all of them are named.
+        ConversionError: It is too large.
+        AccuracyError: The result differs from LiteRT.
+    """
+    graph = reading.read(content, name, with_variables=True).graph
+    has_variables = any(operator.code == "CALL_ONCE" for operator in graph.operators)
+    initial = initial_values(content, name) if has_variables else None
+    made = writer.write(graph, rounding, arena_max, initial=initial)
+    if made.program.is_row and not has_separate_samples(made, content):
+        made = writer.write(graph, rounding, arena_max, fixes_batch=True)
+    return Compilation(made, check(made, content))
+
+
+def encode_compiled(
+    plan: VariantPlan,
+    source: Encoded,
+    specs: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]],
+    *,
+    is_asked_for: bool = False,
+) -> Encoded:
+    """Compile a TFLite file of the precision that a plan asks for.
+
+    Args:
+        plan: The precision of a compiled file.
+        source: The TFLite file.
+        specs: The source's inputs and outputs.
+        is_asked_for: Whether compiled variants were asked for by name: then a large one is written too.
+
+    Raises:
+        ConversionError: It cannot be compiled, computes other numbers than LiteRT, or is not worth its place.
+        UnsupportedModel: Its interface cannot be compiled.
+    """
+    compiled, checked = compile_file(source.data, plan.id)
+    targets = targets_of(compiled, plan.precision, plan.targets, is_asked_for=is_asked_for)
+    note = f"{len(compiled.layers)} calls, {checked}"
+    if compiled.program.is_row or source.inputs is not None:
+        return Encoded(compiled.wasm, note, None, source.inputs, source.outputs, targets)
+    batches = {spec.shape[0] for spec in specs[0] if spec.shape and isinstance(spec.shape[0], str)}
+    if not batches:
+        return Encoded(compiled.wasm, note, targets=targets)
+    inputs, outputs = (with_batch_of_one(one, batches) for one in specs)
+    return Encoded(compiled.wasm, f"{note}, batch fixed to 1", None, inputs, outputs, targets)

@@ -1,0 +1,183 @@
+"""The studio, as a visitor uses it: the gallery, and the page of each kind of model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import edge_infer
+from edge_infer.errors import FetchError
+from edge_infer.platform.fetch import fetch
+from edge_infer.server.app import create_app
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from tests.support.tasks.pipelines import colours, loudness, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from tests.support.browser.pages import BrowserPage
+
+_POST = [{"step": "post.softmax"}, {"step": "post.top_k"}]
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("studio")
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    return {
+        "digits": digits_bundle,
+        "colours": colours(folder / "colours"),
+        "mood": words(folder / "mood", "text-classification", _POST, 2, ["bad", "good"], pooled=True),
+        "loud": loudness(folder / "loud"),
+        "broken": broken,
+    }
+
+
+@pytest.fixture(scope="module")
+def studio(bundles: dict[str, Path]) -> Iterator[str]:
+    with ServerThread(create_app(bundles, find_web_root())) as server:
+        yield server.url
+
+
+def text_of(page: Page, selector: str) -> str:
+    page.wait_for_selector(selector)
+    return page.inner_text(selector)
+
+
+def no_overflow(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+def test_the_gallery_has_a_card_for_each_model_and_says_what_is_wrong_with_one(
+    open_page: Callable[..., BrowserPage], studio: str, width: int
+) -> None:
+    page = open_page(studio, viewport={"width": width, "height": 800})
+
+    cards = page.do(lambda page: text_of(page, ".cards"))
+
+    assert all(name in cards for name in ("digits", "colours", "mood", "loud", "broken"))
+    assert "image-classification" in cards
+    assert "manifest.json" in page.do(lambda page: text_of(page, ".card.broken"))
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_a_drawn_digit_is_recognised_and_stays_when_another_engine_is_chosen(
+    open_page: Callable[..., BrowserPage], server: str
+) -> None:
+    page = open_page(server, reduced_motion="reduce")
+
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+    page.do(lambda page: page.click("button[aria-label='Draw a 7']"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.answer .big').textContent.startsWith('7')"))
+    page.do(lambda page: page.click("label:has(input[value=litert])"))
+    page.do(lambda page: page.wait_for_function("location.hash.includes('engine=litert')"))
+    page.do(lambda page: page.wait_for_selector("input[value^='tflite/']:checked", state="attached"))
+    page.do(lambda page: page.wait_for_selector(".cost"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.answer .big').textContent.startsWith('7')"))
+
+    assert page.do(no_overflow)
+    assert page.console == []
+
+
+def test_a_picture_gets_the_labels_that_python_gives(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    picture = tmp_path / "green.png"
+    Image.fromarray(np.full((40, 60, 3), (20, 220, 40), np.uint8)).save(picture)
+    best = edge_infer.pipeline(bundles["colours"])(picture)[0]
+    page = open_page(f"{studio}/#/models/colours")
+
+    page.do(lambda page: page.set_input_files("input[type=file]", picture, timeout=30_000))
+    shown = page.do(lambda page: text_of(page, ".bars .best"))
+
+    assert shown.split() == [best["label"], f"{best['score']:.3f}"]
+    assert "curl" in page.do(lambda page: text_of(page, ".code"))
+    assert page.console == []
+
+
+def test_the_server_answers_like_the_page(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/mood")
+    here = page.do(lambda page: text_of(page, ".bars"))
+
+    page.do(lambda page: page.click("label:has(input[value=server])"))
+    page.do(lambda page: page.wait_for_selector("text=The server answers"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.cost')?.textContent.endsWith('Fetched–')"))
+
+    assert page.do(lambda page: text_of(page, ".bars")) == here
+    assert page.console == []
+
+
+def test_a_sound_is_read_from_a_file(
+    open_page: Callable[..., BrowserPage], studio: str, bundles: dict[str, Path], tmp_path: Path
+) -> None:
+    page = open_page(f"{studio}/#/models/loud")
+    page.do(lambda page: page.wait_for_selector("text=Choose a sound"))
+    broken = tmp_path / "broken.wav"
+    broken.write_bytes(b"RIFF")
+
+    page.do(lambda page: page.set_input_files("input[type=file]", broken))
+
+    assert "not a sound" in page.do(lambda page: text_of(page, ".notice.bad"))
+
+
+def test_each_variant_is_measured_and_proven_here(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/mood")
+    page.do(lambda page: page.wait_for_selector(".bars"))
+
+    page.do(lambda page: page.click("text=Measure here"))
+    page.do(lambda page: page.wait_for_selector("text=the median of 15 answers", timeout=60_000))
+    page.do(lambda page: page.click("text=Run the proof"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.proof .big').textContent !== '–'"))
+
+    assert page.do(lambda page: page.locator("td[data-is='Median answer']").first.inner_text()).endswith("ms")
+    assert float(page.do(lambda page: text_of(page, ".proof .big"))) < 1e-5
+    assert "no golden examples" in page.do(lambda page: page.inner_text("main"))
+
+
+def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[..., BrowserPage], server: str) -> None:
+    page = open_page(server, reduced_motion="reduce")
+    page.do(lambda page: page.wait_for_selector(".bars .best"))
+
+    page.do(lambda page: page.click("text=Run the proof"))
+    page.do(lambda page: page.wait_for_function("document.querySelector('.proof .big').textContent !== '–'"))
+
+    verdicts = page.do(lambda page: page.locator(".badge").all_inner_texts())
+    assert len(verdicts) >= 4
+    assert set(verdicts) == {"✓ pass"}
+
+
+def test_what_is_not_there_is_said(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/none")
+    assert "no model called none" in page.do(lambda page: text_of(page, ".notice"))
+
+    with ServerThread(create_app({}, find_web_root())) as bare:
+        empty = open_page(bare.url)
+        assert "edge-infer convert" in empty.do(lambda page: text_of(page, ".notice"))
+
+
+def test_a_page_of_ones_own_stands_in_place_of_the_studio(tmp_path: Path, bundles: dict[str, Path]) -> None:
+    page = tmp_path / "page"
+    (page / "deep").mkdir(parents=True)
+    (page / "index.html").write_text("mine")
+    (page / "deep" / "index.html").write_text("deep")
+    (tmp_path / "secret.txt").write_text("secret")
+    with ServerThread(create_app({"mood": bundles["mood"]}, find_web_root(), page=page)) as server:
+        got = {path: fetch(f"{server.url}{path}") for path in ("/", "/deep/", "/models/")}
+        with pytest.raises(FetchError):
+            fetch(f"{server.url}/..%2fsecret.txt")
+
+    assert got["/"] == b"mine"
+    assert got["/deep/"] == b"deep"
+    assert json.loads(got["/models/"])["models"][0]["name"] == "mood"

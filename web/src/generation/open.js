@@ -1,0 +1,90 @@
+/** Open a bundle that generates text: fetch its files, and make a decoder of its weights. */
+
+import { fetchFile, openBundle } from "../bundle/bundle.js";
+import { openStore } from "../cache/store.js";
+import { InferError } from "../errors.js";
+import { Tokenizer } from "../tasks/text/tokenizer.js";
+import { decoderVariant, definitionOf } from "./definition.js";
+import { TextModel } from "./text-model.js";
+
+/**
+ * @typedef {object} Asked
+ * @property {string} url The bundle's address.
+ * @property {string} root The URL under which `src/` and `vendor/` lie.
+ * @property {string} [variant] The weights to use, such as `decoder/int8`; the smallest unless given.
+ * @property {number} [context] Tokens of prompt and answer together.
+ * @property {string} [apiKey]
+ * @property {boolean} keep Whether the files are kept for the next visit.
+ */
+/**
+ * @typedef {object} Facts What runs.
+ * @property {string} model The bundle's name and the first digits of its revision.
+ * @property {string} variant
+ * @property {"exact"} mode The same tokens in every place.
+ * @property {string} architecture The model's family.
+ * @property {number} context Tokens of prompt and answer together.
+ * @property {boolean} hasTemplate Whether it takes conversations.
+ * @property {boolean} fromStorage Whether the weights came from the page's storage.
+ * @property {boolean} offline Whether the server could not be reached.
+ * @property {import("../cache/place.js").PlaceKind | "none"} storage Where the files are kept for the next visit.
+ * @property {string[]} notices What could not be kept.
+ */
+
+/** Where nobody says how long a sequence may be: a model's own context may need gigabytes. */
+const DEFAULT_CONTEXT = 4096;
+
+/**
+ * @param {Asked} asked
+ * @param {{onProgress?: import("../fetch/download.js").OnProgress, signal?: AbortSignal}} [options]
+ * @returns {Promise<{model: TextModel, facts: Facts}>}
+ * @throws {InferError} The bundle is missing or wrong, or generates no text; `input_error`: the context is out of range.
+ */
+export async function openTextModel({ url, root, variant: wanted, context, apiKey, keep }, { onProgress, signal } = {}) {
+  const store = keep && !url.startsWith("file:") ? await openStore() : undefined;
+  const { manifest, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
+  const definition = definitionOf(manifest);
+  const variant = decoderVariant(manifest, wanted);
+  const longest = context ?? Math.min(definition.context, DEFAULT_CONTEXT);
+  if (!Number.isInteger(longest) || longest < 1 || longest > definition.context) {
+    throw new InferError(`\`context\` is ${longest}, expected 1 to ${definition.context}`, "input_error", { details: { option: "context" } });
+  }
+  const place = new URL(url);
+  const read = (/** @type {string} */ path) =>
+    fetchFile(place, manifest, path, { onProgress: path === variant.file ? onProgress : undefined, signal, apiKey, store });
+  const [weights, file, source, { Decoder }] = await Promise.all([
+    read(variant.file),
+    read(definition.tokenizer),
+    definition.chatTemplate === null ? null : read(definition.chatTemplate),
+    import("./decoder.js"),
+  ]);
+  const tokenizer = new Tokenizer(file.bytes);
+  signal?.throwIfAborted();
+  const decoder = await Decoder.open(weights.bytes, { slots: 1, context: longest });
+  if (decoder.config.vocab_size !== definition.vocabSize) {
+    decoder.close();
+    throw new InferError(`\`${variant.file}\` has ${decoder.config.vocab_size} tokens, the manifest says ${definition.vocabSize}`, "bundle_error", {
+      hint: "convert the model again",
+    });
+  }
+  const text = source && new TextDecoder().decode(source.bytes);
+  const openTemplate = async () => {
+    const { ChatTemplate, loadJinja } = await import("./template.js");
+    return new ChatTemplate(await loadJinja(root), /** @type {string} */ (text), definition.specialTokens);
+  };
+  const label = `${manifest.name}@${revision.slice(0, 6)}`;
+  return {
+    model: new TextModel(decoder, tokenizer, definition, text === null ? null : openTemplate, label),
+    facts: {
+      model: label,
+      variant: variant.id,
+      mode: "exact",
+      architecture: definition.architecture,
+      context: longest,
+      hasTemplate: text !== null,
+      fromStorage: weights.isKept,
+      offline: isOffline,
+      storage: store?.kind ?? "none",
+      notices: [...(store?.notices ?? [])],
+    },
+  };
+}

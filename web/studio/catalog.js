@@ -1,0 +1,77 @@
+/** The models that the server has, and the manifest of each. */
+
+import { InferError } from "../src/index.js";
+
+/** @typedef {import("../src/bundle/bundle.js").Variant} Variant */
+/** @typedef {import("../src/tensors.js").TensorSpec} TensorSpec */
+/**
+ * @typedef {object} Entry A model as the server lists it.
+ * @property {string} name
+ * @property {string} url
+ * @property {string} [revision]
+ * @property {string} [version]
+ * @property {string} [task]
+ * @property {{id: string, format: string, precision: string, size: number}[]} [variants]
+ * @property {import("../src/errors.js").ErrorDocument} [error] What is wrong with its bundle.
+ */
+/**
+ * @typedef {object} Model A model whose manifest is read.
+ * @property {string} name
+ * @property {string} url
+ * @property {string} revision
+ * @property {string} version
+ * @property {string} task Empty where the bundle names none.
+ * @property {boolean} hasPipeline Whether it answers raw data.
+ * @property {TensorSpec[]} inputs
+ * @property {TensorSpec[]} outputs
+ * @property {string[]} labels
+ * @property {string} examples The path of its golden examples in the bundle; empty where it has none.
+ * @property {(Variant & {size: number})[]} variants
+ */
+
+const MODELS = new URL("../models/", import.meta.url);
+
+/** @returns {Promise<Entry[]>} @throws {InferError} The server does not answer. */
+export async function entries() {
+  return (await json(MODELS)).models;
+}
+
+/**
+ * @param {Entry} entry
+ * @returns {Promise<Model>}
+ * @throws {InferError} The bundle is wrong, or the server does not answer.
+ */
+export async function modelOf(entry) {
+  if (entry.error) throw InferError.fromJSON(entry.error);
+  const url = new URL(entry.url, location.href).href;
+  const manifest = await json(new URL("manifest.json", `${url.replace(/\/$/, "")}/`));
+  const sizes = new Map((entry.variants ?? []).map(({ id, size }) => [id, size]));
+  const labels = manifest.labels ? await json(new URL(manifest.labels, `${url.replace(/\/$/, "")}/`)) : [];
+  return {
+    name: entry.name,
+    url,
+    revision: entry.revision ?? "",
+    version: entry.version ?? "",
+    task: manifest.task ?? "",
+    hasPipeline: Boolean(manifest.task && manifest.pipeline),
+    inputs: manifest.inputs,
+    outputs: manifest.outputs,
+    labels,
+    examples: manifest.examples ?? "",
+    variants: manifest.variants.map((/** @type {Variant} */ variant) => ({ ...variant, size: sizes.get(variant.id) ?? 0 })),
+  };
+}
+
+/** @param {URL} url @returns {Promise<any>} */
+async function json(url) {
+  let response;
+  try {
+    response = await fetch(url);
+  } catch (cause) {
+    throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
+  }
+  if (response.ok) return response.json();
+  const document = await response.json().catch(() => null);
+  if (document?.error) throw InferError.fromJSON(document);
+  throw new InferError(`The server answers ${response.status} for ${url.pathname}`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
+}

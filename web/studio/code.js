@@ -1,0 +1,86 @@
+/** The code for what is on the screen, to be taken along. */
+
+import { h, say, section } from "./parts.js";
+
+/** @typedef {import("./state.js").State} State */
+const TABS = ["Python", "JavaScript", "curl"];
+const RAW = { image: '"photo.jpg"', sound: '"sound.wav"', text: '"some text"', table: '"row.json"' };
+
+/** @param {State} state @returns {HTMLElement} */
+export function code(state) {
+  const pre = h("pre", { tabIndex: 0, "aria-label": "Code" });
+  let at = 0;
+  const buttons = TABS.map((name, i) => h("button", {
+    role: "tab",
+    id: `tab-${i}`,
+    "aria-controls": "code",
+    onclick: () => show(i),
+    onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      const step = { ArrowRight: 1, ArrowLeft: TABS.length - 1 }[event.key];
+      if (step === undefined) return;
+      show((i + step) % TABS.length);
+      buttons[at].focus();
+    },
+  }, name));
+  const copy = h("button.bare", {
+    onclick: async () => {
+      const isCopied = await navigator.clipboard.writeText(pre.textContent ?? "").then(() => true, () => false);
+      if (!isCopied) getSelection()?.selectAllChildren(pre);
+      copy.textContent = isCopied ? "Copied" : "Selected: press Ctrl C";
+      say(copy.textContent);
+    },
+  }, "Copy");
+  const show = (/** @type {number} */ i) => {
+    at = i;
+    pre.textContent = [python, javascript, curl][i](state);
+    buttons.forEach((button, k) => {
+      button.setAttribute("aria-selected", String(k === i));
+      button.tabIndex = k === i ? 0 : -1;
+    });
+  };
+  state.on({ chosen: () => show(at) });
+  show(0);
+  return section("Take it along", "The code for exactly what is on the screen.",
+    h(".code", h("header", h("", { role: "tablist", "aria-label": "Language" }, buttons), copy), h("", { id: "code", role: "tabpanel", "aria-label": "Code" }, pre)));
+}
+
+/** @param {State} state @returns {string} */
+function raw({ model }) {
+  const kind = /^(image|object|key|depth)/.test(model.task) ? "image" : /audio|voice/.test(model.task) ? "sound" : "text";
+  return RAW[kind];
+}
+
+/** @param {State} state @returns {string} */
+function python(state) {
+  const { model, way } = state;
+  const given = `"${model.name}.bundle", variant="${way.variant}"`;
+  if (model.hasPipeline) return `import edge_infer\n\nanswer = edge_infer.pipeline(${given})\nprint(answer(${raw(state)}))`;
+  const inputs = model.inputs.map(({ name }) => `"${name}": ${variableOf(name)}`).join(", ");
+  return `import edge_infer\n\nsession = edge_infer.load(${given})\nresult = session.run({${inputs}})\nprint(result["${model.outputs[0]?.name ?? "output"}"])`;
+}
+
+/** @param {State} state @returns {string} */
+function javascript(state) {
+  const { model, way } = state;
+  const device = way.device === "webgpu" ? ', device: "webgpu"' : "";
+  const given = `"${new URL(model.url).pathname}", { variant: "${way.variant}"${device} }`;
+  if (model.hasPipeline) return `import { pipeline } from "edge-infer";\n\nconst answer = await pipeline(${given});\nconsole.log(await answer(${raw(state)}));`;
+  const inputs = model.inputs.map(({ name }) => `"${name}": ${variableOf(name)}`).join(", ");
+  return `import { load } from "edge-infer";\n\nconst session = await load(${given});\nconst result = await session.run({ ${inputs} });\nconsole.log(result["${model.outputs[0]?.name ?? "output"}"].data);`;
+}
+
+/** @param {State} state @returns {string} */
+function curl(state) {
+  const { model } = state;
+  const address = new URL(`../v2/models/${model.name}/`, import.meta.url).href;
+  if (model.hasPipeline) {
+    const isText = raw(state) === RAW.text;
+    return isText ? `curl ${address}predict -H 'Content-Type: application/json' \\\n  -d '{"inputs": "some text"}'` : `curl ${address}predict --data-binary @${raw(state).slice(1, -1)}`;
+  }
+  return `curl ${address}        # its inputs and outputs\ncurl ${address}infer -H 'Content-Type: application/json' -d @request.json`;
+}
+
+/** @param {string} name @returns {string} */
+function variableOf(name) {
+  return /^[A-Za-z_]\w*$/.test(name) ? name : "values";
+}

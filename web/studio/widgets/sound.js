@@ -1,0 +1,78 @@
+/** A sound from a file or the microphone, with its waveform. */
+
+import { h, notice, takesFiles } from "../parts.js";
+import { answerViews } from "./answers.js";
+import { wavOf } from "./wav.js";
+
+/** How long the microphone is listened to. */
+const RECORD_MS = 3000;
+const COLUMNS = 200;
+
+/** @type {import("./registry.js").Make} */
+export function sound(_model, state) {
+  const wave = h(".cols.wave", { role: "img", "aria-label": "The waveform of the sound" });
+  const news = h("");
+  const answer = h("", h("p.small.quiet", "The answer stands here."));
+  const stage = h(".stage", h(".view", wave, h("p.prompt", "Drop a sound here, choose a file, or record three seconds.")));
+  const open = takesFiles(stage, "audio/*,.wav", take);
+  const record = /** @type {HTMLButtonElement} */ (h("button", { onclick: () => listen() }, "Record 3 seconds"));
+  stage.append(h(".tools", h("button", { onclick: () => open() }, "Choose a sound"), record, news));
+  /** @type {MediaStream | null} */
+  let microphone = null;
+
+  /** @param {Blob} file */
+  async function take(file) {
+    news.replaceChildren();
+    const context = new AudioContext();
+    try {
+      const buffer = await context.decodeAudioData(await file.arrayBuffer());
+      draw(buffer.getChannelData(0));
+      // The steps read WAV files exactly; the browser has decoded all others.
+      state.ask(wavOf(buffer));
+    } catch {
+      news.replaceChildren(notice("bad", "This file is not a sound that this browser reads.", "Choose a WAV, MP3, OGG or FLAC file."));
+    } finally {
+      await context.close();
+    }
+  }
+
+  async function listen() {
+    news.replaceChildren();
+    try {
+      microphone = await navigator.mediaDevices.getUserMedia({ audio: true });
+    } catch (error) {
+      const isMissing = error instanceof DOMException && error.name === "NotFoundError";
+      news.replaceChildren(notice("warn", isMissing ? "No microphone was found." : "The browser did not give the microphone.", isMissing ? "Plug one in, or choose a sound." : "Allow it by the icon beside the address, or choose a sound."));
+      return;
+    }
+    record.disabled = true;
+    record.textContent = "Recording…";
+    const recorder = new MediaRecorder(microphone);
+    /** @type {Blob[]} */
+    const parts = [];
+    recorder.ondataavailable = ({ data }) => parts.push(data);
+    recorder.onstop = () => {
+      stop();
+      take(new Blob(parts));
+    };
+    recorder.start();
+    setTimeout(() => recorder.state === "recording" && recorder.stop(), RECORD_MS);
+  }
+
+  function stop() {
+    microphone?.getTracks().forEach((track) => track.stop());
+    microphone = null;
+    record.disabled = false;
+    record.textContent = "Record 3 seconds";
+  }
+
+  /** @param {Float32Array} samples */
+  function draw(samples) {
+    const step = Math.max(1, Math.floor(samples.length / COLUMNS));
+    const peaks = Array.from({ length: COLUMNS }, (_, i) => samples.subarray(i * step, (i + 1) * step).reduce((most, value) => Math.max(most, Math.abs(value)), 0));
+    wave.replaceChildren(...peaks.map((value) => h("i", { "--v": Math.min(1, value) })));
+    stage.querySelector(".prompt")?.remove();
+  }
+
+  return { stage, answer, show: (found) => answer.replaceChildren(...answerViews(found)), leave: stop };
+}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import BundleError, InputError
+from edge_infer.generation.weight_file import program_fields
 from edge_infer.kernels import decoder_words as words
 
 if TYPE_CHECKING:
     from edge_infer.generation.config import DecoderConfig
+
+_AGAIN = "convert the model again"
 
 
 def checked_context(config: DecoderConfig, context: int | None) -> int:
@@ -22,6 +26,21 @@ def checked_context(config: DecoderConfig, context: int | None) -> int:
             f"context is {context}, and the model was made for {config.context}", hint=f"context={config.context}"
         )
     return context or config.context
+
+
+def check_fields(program: bytes, config: DecoderConfig, name: str) -> None:
+    """Check that a program and the configuration beside it say the same.
+
+    Raises:
+        BundleError: They do not.
+    """
+    try:
+        expected = program_fields(config)
+    except (struct.error, ValueError, OverflowError, TypeError) as error:
+        raise BundleError(f"The configuration in `{name}` is damaged: {error}", hint=_AGAIN) from error
+    for index in range(len(words.FIELDS)):
+        if program[4 * index : 4 * index + 4] != expected[4 * index : 4 * index + 4]:
+            raise damaged(index + 1, name)
 
 
 def damaged(word: int, name: str) -> BundleError:
@@ -43,6 +62,6 @@ def damaged(word: int, name: str) -> BundleError:
     where = said if layer is None else f"layers.{layer}.{said}"
     return BundleError(
         f"The weight file `{name}` is damaged, or of another version: `{where}` does not fit",
-        hint="convert the model again",
+        hint=_AGAIN,
         part=where,
     )

@@ -7,7 +7,7 @@ import mmap
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import OutOfMemory
-from edge_infer.generation.checks import checked_context, damaged
+from edge_infer.generation.checks import check_fields, checked_context, damaged
 from edge_infer.generation.weight_file import WeightFile
 from edge_infer.kernels.generation import GenerationLibrary, generation_library
 
@@ -39,6 +39,7 @@ class NativeEngine:
         self._program = ctypes.create_string_buffer(self._file.program)
         self.config = self._file.config
         try:
+            check_fields(self._file.program, self.config, path.name)
             wrong = self._kernels.check(self._program, len(self._file.program) // 4, float(len(self._file.data)))
             if wrong:
                 raise damaged(wrong, path.name)

@@ -13,6 +13,7 @@ import pytest
 
 from edge_infer.errors import ExecutionError
 from edge_infer.generation.generator import generate
+from edge_infer.generation.vectors import GenerationVector
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings
 from edge_infer.server.execution.text_model import TextLimits, TextModel
@@ -524,3 +525,17 @@ def test_a_bundle_with_weights_gives_each_the_tokens_that_it_gets_alone(tmp_path
         asked = [{"messages": USER, "seed": seed, "max_tokens": 12} for seed in range(8)]
         answers = threads.map(lambda one: json.loads(post(server, CHAT, one).body), asked)
         assert [one["choices"][0]["message"]["content"] for one in answers] == expected
+
+
+def test_a_model_is_proven_by_its_vectors_before_it_answers(tmp_path: Path, decoders: list[HeldDecoder]) -> None:
+    options = {"temperature": 0, "max_tokens": 4}
+    found = generate(text_bundle(tmp_path / "first")).complete("ab", **options)
+    vector = GenerationVector("decoder/int4", "ab", None, None, list(b"ab"), options, list(found.tokens), found.text)
+    others = [vector._replace(variant="decoder/int8", tokens=[1]), vector._replace(ids=[97] * 600)]
+    right = text_bundle(tmp_path / "right", vectors=[vector, *others])
+    wrong = text_bundle(tmp_path / "wrong", "wrong", vectors=[vector._replace(tokens=[*found.tokens[:3], 5])])
+    with ServerThread(create_app({"right": right, "wrong": wrong})) as server:
+        assert post(server, CHAT, {"model": "right", "messages": USER, "max_tokens": 2}).status == 200
+        refused = json.loads(post(server, CHAT, {"model": "wrong", "messages": USER}).body)["error"]["message"]
+    assert f"greedy token 3 is {found.tokens[3]}, expected 5" in refused
+    assert [decoder.is_closed for decoder in decoders[1:]] == [True, True]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.generation import generator
+from edge_infer.generation.vectors import write_vectors
 from edge_infer.tasks.text.byte_alphabet import CHARACTERS
 from edge_infer.tensors.tensor import TensorSpec
 from tests.support.generation.fake_decoder import FakeDecoder
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from edge_infer.generation.vectors import GenerationVector
     from edge_infer.server.http.in_thread import ServerThread
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
@@ -61,7 +63,14 @@ def tokenizer_file() -> bytes:
     return json.dumps(document).encode()
 
 
-def text_bundle(folder: Path, name: str = "chat", *, template: str | None = TEMPLATE, context: int = 512) -> Path:
+def text_bundle(
+    folder: Path,
+    name: str = "chat",
+    *,
+    template: str | None = TEMPLATE,
+    context: int = 512,
+    vectors: Sequence[GenerationVector] = (),
+) -> Path:
     """Write a bundle; its weights are never read."""
     files = {"decoder/model_int4.safetensors": b"weights", "tokenizer/tokenizer.json": tokenizer_file()}
     generate: dict[str, Any] = {
@@ -77,6 +86,9 @@ def text_bundle(folder: Path, name: str = "chat", *, template: str | None = TEMP
     if template is not None:
         files["chat_template.jinja"] = template.encode()
         generate["chat_template"] = "chat_template.jinja"
+    if vectors:
+        files["generation_vectors.json"] = write_vectors(vectors)
+        generate["vectors"] = "generation_vectors.json"
     manifest = Manifest(
         name,
         "1",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """What a pipeline is for.
+    """The purpose of a pipeline.
 
     Attributes:
         name: Such as `image-classification`.

@@ -37,6 +37,32 @@ class Task(NamedTuple):
     combine: Callable[[list[Any], Any, Mapping[str, Any], Place], Any] | None = None
 
 
+_TASKS: dict[str, Task] = {}
+
+
+def register(task: Task) -> None:
+    """Add a task."""
+    _TASKS[task.name] = task
+
+
+def get_task(name: str) -> Task:
+    """Return a task.
+
+    Raises:
+        InputError: There is none of this name.
+    """
+    if name not in _TASKS:
+        known = sorted(_TASKS)
+        hint = did_you_mean(name, known) or f"choose from {listed(known)}"
+        raise InputError(f"there is no task `{name}`", hint=hint, allowed=known)
+    return _TASKS[name]
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks, in the order of the alphabet."""
+    return sorted(_TASKS)
+
+
 #: The tasks of this room. `web/generate_parameters.py` writes their names and arguments for JavaScript.
 OWN = (
     Task("depth-estimation", "image"),
@@ -62,27 +88,5 @@ OWN = (
     ),
     Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance),
 )
-_TASKS = {task.name: task for task in OWN}
-
-
-def register(task: Task) -> None:
-    """Add a task."""
-    _TASKS[task.name] = task
-
-
-def get_task(name: str) -> Task:
-    """Return a task.
-
-    Raises:
-        InputError: There is none of this name.
-    """
-    if name not in _TASKS:
-        known = sorted(_TASKS)
-        hint = did_you_mean(name, known) or f"choose from {listed(known)}"
-        raise InputError(f"there is no task `{name}`", hint=hint, allowed=known)
-    return _TASKS[name]
-
-
-def task_names() -> list[str]:
-    """Return the names of all tasks, in the order of the alphabet."""
-    return sorted(_TASKS)
+for _task in OWN:
+    register(_task)

@@ -1,4 +1,4 @@
-"""Where each part of the package runs: in a page, on a bare device, or on a host only.
+"""The place of each part of the package: a page, a bare device, or a host only.
 
 The page's archive (`server/static/page_archive.py`) and the folder of `edge-infer slim` (`tools/slim/folder.py`) hold
 the files that `runs_in` names. `tests/project/test_rooms.py` compares the list with the package and its imports.

@@ -63,7 +63,7 @@ _SIMPLE = ("application/x-www-form-urlencoded", "text/plain", "multipart/form-da
 
 
 class _Known(NamedTuple):
-    """What is kept of a model."""
+    """The pipeline of a model, kept while the model is loaded."""
 
     definition: Definition
     task: Task

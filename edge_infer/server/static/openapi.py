@@ -19,7 +19,7 @@ _HTML, _TEXT, _EVENTS = "text/html", "text/plain", "text/event-stream"
 
 
 class Operation(NamedTuple):
-    """What can be asked for.
+    """One operation of the server.
 
     Attributes:
         path: Where.

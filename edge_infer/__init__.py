@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
     from edge_infer.tensors.dtypes import DType
     from edge_infer.tensors.tensor import Tensor, TensorSpec
+    from edge_infer.vectors.hit import Hit
+    from edge_infer.vectors.index import Index
+    from edge_infer.vectors.similarity import batch_normalize, cosine_similarity
 
 __version__ = "0.1.0"
 
@@ -61,6 +64,8 @@ __all__ = [
     "EdgeInferError",
     "Encoding",
     "ExecutionError",
+    "Hit",
+    "Index",
     "InputError",
     "IntegrityError",
     "LiteRTOptions",
@@ -81,6 +86,8 @@ __all__ = [
     "UnsupportedError",
     "UnsupportedModel",
     "Variant",
+    "batch_normalize",
+    "cosine_similarity",
     "load",
     "load_async",
     "pipeline",
@@ -95,6 +102,8 @@ _PLACES = {
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
+    "Hit": "vectors.hit",
+    "Index": "vectors.index",
     "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
@@ -109,6 +118,8 @@ _PLACES = {
     "Tokenizer": "tasks.text.tokenizer",
     "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
+    "batch_normalize": "vectors.similarity",
+    "cosine_similarity": "vectors.similarity",
     "load": "runtime.load",
     "load_async": "runtime.load",
     "pipeline": "tasks.pipeline",
@@ -124,7 +135,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] != "tasks":
+        if _PLACES.get(name, "").partition(".")[0] not in ("tasks", "vectors"):
             raise
         from edge_infer.errors import UnsupportedError
 

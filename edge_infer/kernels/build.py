@@ -1,6 +1,9 @@
-"""Build the kernels: one WebAssembly module and a shared library for each CPU (`make kernels`).
+"""Build the kernels: WebAssembly modules and shared libraries for each CPU (`make kernels`).
 
     pip install ziglang==0.17.1 && python -m edge_infer.kernels.build [FOLDER]
+
+Those of compiled models are `kernels.wasm` and `linux_*.so`, of `source/*.c`. Those of the search in an index are
+`vectors.wasm` and `vectors_linux_*.so`, of `source/vectors/*.c`; the page's package has a copy of the first.
 
 The compiler is `zig cc`, which builds for every target on any host. The libraries use no C library, so one file serves
 glibc and musl alike. The same sources and the same compiler give the same bytes.
@@ -12,6 +15,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from edge_infer.kernels.declarations import ABI, KERNELS
 
@@ -26,6 +30,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
     "linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
     "linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
+    "vectors.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128", "-Wl,--no-entry",
+                     "-Wl,-z,stack-size=4096", "-Wl,--export=__heap_base"),
+    "vectors_linux_x86_64.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64"),
+    "vectors_linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
+    "vectors_linux_x86_64_vnni.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v4+avx512vnni"),
+    "vectors_linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
+    "vectors_linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
 }  # fmt: skip
 #: Vectors are written by hand: the compiler's own made the float depthwise convolution three times slower.
 _OPTIONS = (
@@ -34,6 +45,37 @@ _OPTIONS = (
     *("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-exceptions", "-s", "-g0"),
     *("-Wall", "-Wextra", "-Werror"),
 )
+
+
+class Library(NamedTuple):
+    """What a library is made of.
+
+    Attributes:
+        source: The folder of its sources.
+        exports: The functions that its module exports.
+        page: Where the page's package has a copy of its module; None where it has none.
+    """
+
+    source: Path
+    exports: tuple[str, ...]
+    page: Path | None = None
+
+
+_PAGE = _HERE.parents[1] / "web" / "src"
+#: By what a file's name begins with; the rest are of compiled models.
+LIBRARIES: dict[str, Library] = {
+    "vectors": Library(
+        SOURCE / "vectors",
+        ("vectors_abi", "vectors_scan", "vectors_differ", "vectors_select"),
+        _PAGE / "vectors" / "vectors.wasm",
+    ),
+    "": Library(SOURCE, (*KERNELS,)),
+}
+
+
+def library_of(name: str) -> Library:
+    """Return what a file of `TARGETS` is made of."""
+    return next(library for prefix, library in LIBRARIES.items() if name.startswith(prefix))
 
 
 def arguments_header() -> str:
@@ -59,15 +101,18 @@ def build(folder: Path = BUILT, names: tuple[str, ...] = (*TARGETS,)) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (SOURCE / "arguments.h").write_text(arguments_header(), "utf-8")
-    sources = sorted(path.name for path in SOURCE.glob("*.c"))
     for name in names:
+        library = library_of(name)
         if name.endswith(".wasm"):
-            ends = [f"-Wl,--export={kernel}" for kernel in KERNELS]
+            ends = [f"-Wl,--export={function}" for function in library.exports]
         else:
             ends = ["-shared", "-fPIC", "-Wl,--build-id=none", f"-Wl,-soname,{name}"]
         target = os.fspath((folder / name).resolve())
+        sources = sorted(path.name for path in library.source.glob("*.c"))
         command = [sys.executable, "-m", "ziglang", "cc", *TARGETS[name], *_OPTIONS, *ends, "-o", target, *sources]
-        subprocess.run(command, check=True, cwd=SOURCE)
+        subprocess.run(command, check=True, cwd=library.source)
+        if folder == BUILT and library.page and library.page.parent.is_dir() and name.endswith(".wasm"):
+            library.page.write_bytes((folder / name).read_bytes())
 
 
 if __name__ == "__main__":

@@ -86,6 +86,25 @@ def native_library() -> Library:
     Raises:
         BackendUnavailable: There is none for this system or CPU.
     """
+    machine = machine_name()
+    return Library(_BUILT / f"linux_{'x86_64_v3' if machine == 'x86_64_vnni' else machine}.so")
+
+
+def library_path(name: str) -> Path:
+    """Return the file of the kernels of one purpose for this CPU, such as `vectors`.
+
+    Raises:
+        BackendUnavailable: There is none for this system or CPU.
+    """
+    return _BUILT / f"{name}_linux_{machine_name()}.so"
+
+
+def machine_name() -> str:
+    """Return what built files call this CPU: `x86_64`, `x86_64_v3`, `x86_64_vnni`, `aarch64` or `armv7`.
+
+    Raises:
+        BackendUnavailable: There are no files for this system or CPU.
+    """
     name, bits = platform.machine(), 8 * ctypes.sizeof(ctypes.c_void_p)
     machine = _MACHINES.get((name.lower(), bits), "") if sys.platform == "linux" else ""
     if not machine:
@@ -93,15 +112,16 @@ def native_library() -> Library:
             f"There are no kernels for {sys.platform} on {name or 'this CPU'} with a {bits}-bit Python",
             hint="use Linux on x86_64, aarch64 or armv7",
         )
-    if machine == "x86_64" and "avx2" in read_processor().features:
-        machine = "x86_64_v3"
+    features = read_processor().features if machine == "x86_64" else ()
+    if "avx2" in features:
+        machine = "x86_64_vnni" if "avx512_vnni" in features else "x86_64_v3"
     missing = _missing_on_armv7() if name.lower() == "armv7l" else []
     if missing:
         raise BackendUnavailable(
             f"This CPU lacks {listed(missing)}, which the kernels for armv7 need",
             hint="use a Raspberry Pi 2 or later, or any Cortex-A7",
         )
-    return Library(_BUILT / f"linux_{machine}.so")
+    return machine
 
 
 def _missing_on_armv7() -> list[str]:

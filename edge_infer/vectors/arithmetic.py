@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
     #: A score, and the row that has it.
@@ -87,6 +87,15 @@ if TYPE_CHECKING:
                 kept: The rows as `kind` says; nothing for `int8`.
                 kind: `int8`, `f16` or `f32`.
                 dimension: The numbers of a row.
+            """
+            ...
+
+        def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:
+            """Do tasks, at once where that is quicker, and return what each gives.
+
+            Args:
+                tasks: The tasks.
+                work: How many bytes they compare in all.
             """
             ...
 

@@ -19,8 +19,8 @@ MAX_BYTES = 16 * 2**20
 METRICS = ("cosine", "dot")
 #: What is kept of each vector besides its 8-bit row: nothing, or the vector itself.
 ROWS = ("int8", "f16", "f32")
-#: A sum of so many products of two 8-bit numbers stays below 2^31, with room to spare.
-MAX_DIMENSION = 65_536
+#: A sum of so many products of two 8-bit numbers stays below 2^31, and so many bits are counted in 16 bits.
+MAX_DIMENSION = 32_768
 #: The largest whole number that JavaScript holds exactly.
 MAX_ID = 2**53 - 1
 _FILE = re.compile(r"(segments|deleted)/[0-9a-f]{16}\.safetensors")

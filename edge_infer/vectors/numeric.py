@@ -10,7 +10,7 @@ import numpy as np
 from edge_infer.vectors.arithmetic import no_direction, not_finite, too_large, wrong_length
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from edge_infer.vectors.arithmetic import Codes, Query, Scored
@@ -100,6 +100,9 @@ class Numeric:
             return rows.reshape(-1, dimension).astype(np.float32)
         whole = np.frombuffer(codes, np.int8).reshape(-1, dimension).astype(np.float32)
         return whole * np.frombuffer(scales, np.float32)[:, None]
+
+    def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002, D102
+        return [task() for task in tasks]
 
     def scan(  # noqa: D102
         self, codes: Codes, query: Query, k: int, allowed: bytes | None, picked: Sequence[int] | None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edge_infer.vectors.arithmetic import no_direction, not_finite, too_large, wrong_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from edge_infer.vectors.arithmetic import Codes, Query, Scored
@@ -92,6 +92,9 @@ class Plain:
             array("f", [value * scale for value in data[row * dimension : (row + 1) * dimension]])
             for row, scale in enumerate(memoryview(scales).cast("f"))
         ]
+
+    def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002, D102
+        return [task() for task in tasks]
 
     def scan(  # noqa: D102
         self, codes: Codes, query: Query, k: int, allowed: bytes | None, picked: Sequence[int] | None

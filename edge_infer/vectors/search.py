@@ -8,6 +8,7 @@ Where an index keeps its vectors, the best `max(200, 4 * k)` by their 8-bit rows
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -64,16 +65,20 @@ def nearest(
     keeps_floats = any(one.floats is not None for one in segments)
     wanted = max(_LEAST, 4 * k) if keeps_floats else k
     is_large = sum(one.count for one in segments) > PREFILTER_ROWS and not full_scan
-    found: list[Found] = []
-    for place, (segment, mask) in enumerate(zip(segments, masks, strict=True)):
+
+    def look(place: int) -> list[Found]:
+        segment, mask = segments[place], masks[place]
         left = segment.count if mask is None else segment.count - mask.count(0)
         candidates = max(_LEAST, segment.count // _SHARE, 4 * k, wanted)
         picked: Sequence[int] | None = None
         if is_large and left > _WHOLE * candidates:
             picked = arithmetic.nearest(segment, _code(segment, query), candidates, mask)
-        if left:
-            rows = arithmetic.scan(segment, query, wanted, mask, picked)
-            found += [Found(score, segment.ids[row], place, row) for score, row in rows]
+        rows = arithmetic.scan(segment, query, wanted, mask, picked) if left else []
+        return [Found(score, segment.ids[row], place, row) for score, row in rows]
+
+    work = sum(one.count for one in segments) * (query.floats.nbytes // (4 if not is_large else 32))
+    parts = arithmetic.each([partial(look, place) for place in range(len(segments))], work)
+    found = [one for part in parts for one in part]
     found = best(found, wanted)
     if not keeps_floats:
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from edge_infer.errors import BackendUnavailable
 from edge_infer.tensors.arrays import has_numpy
 from edge_infer.vectors.arithmetic import Query
 from edge_infer.vectors.plain import Plain
@@ -42,4 +43,9 @@ def arithmetics() -> dict[str, Arithmetic]:
         from edge_infer.vectors.numeric import Numeric
 
         found = {"numpy": Numeric(), **found}
-    return found
+    try:
+        from edge_infer.vectors.native import Native
+
+        return {"kernel": Native(next(iter(found.values()))), **found}
+    except (ImportError, BackendUnavailable):  # a system without kernels, or a Python without ctypes
+        return found

@@ -41,7 +41,7 @@ SIGNATURES = {
     "Index.add": "(self, vectors=None, ids=None, metadata=None, texts=None)",
     "Index.delete": "(self, ids)",
     "Index.compact": "(self)",
-    "Index.search": "(self, query, k=10, *, where=None, full_scan=False, mode=None)",
+    "Index.search": "(self, query, k=10, *, where=None, full_scan=False, mode='vectors')",
     "cosine_similarity": "(first, second)",
     "batch_normalize": "(vectors)",
     "Padding": "(length=None, multiple_of=None, side='right', pad_id=0, pad_type_id=0)",

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import edge_infer
-from edge_infer.vectors import search
+from edge_infer.kernels import build
+from edge_infer.kernels.search_library import SearchLibrary
+from edge_infer.platform.cpu import read_processor
+from edge_infer.vectors import native, search
+from edge_infer.vectors.native import Native
+from edge_infer.vectors.numeric import Numeric
 from edge_infer.vectors.postings import natural_log
 from tests.support.vectors import made
 
@@ -71,6 +76,38 @@ def test_candidates_by_bits_find_nearly_all(tmp_path: Path, way: str, monkeypatc
     same = sum(len(set(some) & set(all_)) for some, all_ in zip(quick, whole, strict=True))
     assert same >= 45
     assert quick == made.answers(made.computing(index, "plain"), queries)
+
+
+@pytest.mark.parametrize("name", [name for name in build.TARGETS if name.startswith("vectors_linux_x86_64")])
+@pytest.mark.parametrize("dimension", [1, 5, 16, 63, 64, 130, 384])
+def test_every_kernel_of_this_machine_gives_the_same(
+    tmp_path: Path, name: str, dimension: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = read_processor().features
+    if ("vnni" in name and "avx512_vnni" not in features) or ("v3" in name and "avx2" not in features):
+        pytest.skip(f"this processor cannot run {name}")
+    monkeypatch.setattr(search, "PREFILTER_ROWS", 100)
+    index = edge_infer.Index.create(tmp_path / "a.index", dimension)
+    index.add(made.vectors(dimension, 5001, dimension))
+    index.delete(range(0, 5000, 5))
+    queries = made.vectors(1, 4, dimension)
+    want = [made.answers(made.computing(index, "numpy"), queries, 50, full_scan=full) for full in (False, True)]
+    index._arithmetic = Native(Numeric(), SearchLibrary(build.BUILT / name))
+
+    assert [made.answers(index, queries, 50, full_scan=full) for full in (False, True)] == want
+
+
+def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = edge_infer.Index.create(tmp_path / "a.index", 32)
+    for seed in range(5):
+        index.add(made.vectors(seed, 300, 32))
+    queries = made.vectors(9, 10, 32)
+    want = made.answers(index, queries)
+    monkeypatch.setattr(native, "_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(native, "usable_cpus", lambda: 4)
+    native._pool.cache_clear()
+
+    assert made.answers(index, queries) == want
 
 
 def test_the_logarithm_is_within_a_unit_of_the_system_s() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Rows = list[array[float]]
 
 _MAX_F16 = 65504.0
+_MOST = 127
 
 
 class Plain:
@@ -56,9 +57,12 @@ class Plain:
     def encode(self, rows: Rows) -> tuple[bytes, bytes]:  # noqa: D102
         codes, scales = array("b"), array("f")
         for row in rows:
-            scales.append(max(max(row), -min(row)) / 127)
+            scales.append(max(max(row), -min(row)) / _MOST)
             scale = scales[-1] or 1.0
-            codes.extend(max(-127, min(127, round(value))) for value in array("f", [value / scale for value in row]))
+            whole = [*map(round, array("f", [value / scale for value in row]))]
+            if max(whole) > _MOST or min(whole) < -_MOST:  # a scale so small that float32 rounds it coarsely
+                whole = [max(-_MOST, min(_MOST, value)) for value in whole]
+            codes.extend(whole)
         return codes.tobytes(), scales.tobytes()
 
     def mean(self, rows: Rows) -> bytes:  # noqa: D102

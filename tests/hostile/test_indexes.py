@@ -34,7 +34,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def segment_of(path: Path) -> Path:
-    return path / described(path)["segments"][0]["path"]
+    return path / str(described(path)["segments"][0]["path"])
 
 
 def sealed(path: Path, change: Mapping[str, Tensor | None]) -> None:

@@ -13,7 +13,7 @@ from edge_infer.vectors.catalogue import Embedding
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, Self
 
     from edge_infer.tensors.tensor import Tensor
     from edge_infer.vectors.catalogue import Catalogue
@@ -86,6 +86,12 @@ class Embedder:
         """Give the engine's memory back."""
         self._pipeline.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _one(self, answer: Tensor) -> Tensor:
         shape = [dim for dim in answer.shape if dim != 1]
         if len(shape) != 1:
@@ -130,4 +136,15 @@ def open_embedder(model: str | os.PathLike[str] | Bundle | None, catalogue: Cata
             expected=asked.revision,
             got=bundle.revision,
         )
-    return Embedder(bundle, *prefixes)
+    known = [one.id for one in bundle.manifest.variants]
+    options = {"variant": asked.variant} if asked is not None and asked.variant in known else {}
+    return Embedder(bundle, *prefixes, **options)
+
+
+def float_variant(bundle: Bundle) -> str | None:
+    """Return the variant that makes vectors of documents: the one with float weights; None where there is none.
+
+    Variants with 8-bit weights lose a tenth of the nearest, and their dynamic scales depend on the texts of a batch.
+    """
+    variants = [one for precision in ("fp32", "fp16") for one in bundle.manifest.variants if one.precision == precision]
+    return variants[0].id if variants else None

@@ -126,6 +126,16 @@ class Index:
         return self._arithmetic.name
 
     @property
+    def view(self) -> View:
+        """The index as it is now: for files of this room."""
+        return self._view
+
+    @property
+    def computing(self) -> Arithmetic:
+        """The arithmetic itself: for files of this room."""
+        return self._arithmetic
+
+    @property
     def embedding(self) -> Embedding | None:
         """The model that the vectors come from; None where nobody says."""
         return self._view.catalogue.embedding
@@ -191,11 +201,11 @@ class Index:
                 return Hit(number, 0.0, *segment.payload(row))
         return None
 
-    def ids(self) -> Iterator[int]:
-        """Give the ids of all entries, segment by segment."""
+    def ids(self, where: Mapping[str, Any] | None = None) -> Iterator[int]:
+        """Give the ids of all entries, or of those whose metadata are as `where` says, segment by segment."""
         view = self._view
-        for segment, alive in zip(view.segments, view.alive, strict=True):
-            yield from (number for row, number in enumerate(segment.ids) if alive is None or alive[row])
+        for segment, mask in zip(view.segments, view.masks(where), strict=True):
+            yield from (number for row, number in enumerate(segment.ids) if mask is None or mask[row])
 
     def info(self) -> dict[str, Any]:
         """Describe the index: JSON values."""
@@ -340,6 +350,10 @@ class Index:
 
             self._embedder = open_embedder(self._model, self._view.catalogue, self.path)
         return self._embedder
+
+    @embedder.setter
+    def embedder(self, embedder: Embedder) -> None:
+        self._embedder = embedder
 
     def _embed(self, text: str) -> Any:
         return self.embedder.query(text)

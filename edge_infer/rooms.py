@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "tasks": _EVERYWHERE,
     "tensors": _EVERYWHERE,
     "tools": (),
-    "vectors": (),
+    "vectors": ("page",),
     "verify": (),
 }
 
@@ -68,11 +68,16 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/answers.py": (_EVERYWHERE, "writes answers for commands and the server"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (_EVERYWHERE, "writes masks for the server"),
+    "vectors/documents.py": (("page",), "read by commands"),
+    "vectors/filling.py": (("page",), "for commands only"),
+    "vectors/native.py": (("page",), "native kernels"),
+    "vectors/numeric.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
+    "vectors/recall.py": (("page",), "for commands only"),
 }
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the wheel.
-LATER: tuple[str, ...] = ("tasks",)
+LATER: tuple[str, ...] = ("tasks", "vectors")
 
 
 def runs_in(path: str, place: Place) -> bool:

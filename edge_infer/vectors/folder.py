@@ -113,7 +113,7 @@ class IndexFolder:
 
 def _sync(folder: Path) -> None:
     """Put the names in a folder on the disk; without this a power cut may lose a rename."""
-    if sys.platform == "win32":
+    if sys.platform in ("emscripten", "win32"):
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

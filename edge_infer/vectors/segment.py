@@ -14,6 +14,7 @@ Its tensors, for n entries of dimension d, in the order of their ids:
 from __future__ import annotations
 
 import json
+import sys
 from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
@@ -165,8 +166,6 @@ def mapped(folder: Path, entry: FileEntry, *, is_checked: bool) -> memoryview:
     Raises:
         IntegrityError: It is missing, or not the one that the catalogue names.
     """
-    from mmap import ACCESS_COPY, mmap
-
     path = folder / entry.path
     try:
         size = path.stat().st_size
@@ -178,6 +177,10 @@ def mapped(folder: Path, entry: FileEntry, *, is_checked: bool) -> memoryview:
         raise IntegrityError(
             f"sha256 {digest}, expected {entry.sha256}", hint=_AGAIN, expected=entry.sha256, got=digest
         )
+    if sys.platform == "emscripten":  # a page's files are in memory already
+        return memoryview(bytearray(path.read_bytes()))
+    from mmap import ACCESS_COPY, mmap
+
     with path.open("rb") as file:
         # A private copy: `ctypes` takes the address of nothing that is read-only. Nobody writes into it.
         return memoryview(mmap(file.fileno(), 0, access=ACCESS_COPY))

@@ -58,8 +58,8 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
             if one.filename.startswith("edge_infer/") and runs_in(one.filename.partition("/")[2], "device")
         )
 
-    # The kernels of compiled models, for wasm and four CPUs, are 70 kB of it.
-    assert wheels["edge_infer"].stat().st_size < 1_000_000
+    # The kernels of compiled models, for wasm and four CPUs, are 70 kB of it, the search in an index 60 kB.
+    assert wheels["edge_infer"].stat().st_size < 1_050_000
     assert runs_models < 350_000
 
 

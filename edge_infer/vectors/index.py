@@ -388,7 +388,7 @@ class Index:
             encoded(arithmetic, rows, mean, catalogue.rows),
             payload,
             make_columns(metadata),
-            count_words(texts) if catalogue.words else None,
+            count_words(texts) if catalogue.words and any(texts) else None,
         )
 
 

@@ -73,7 +73,8 @@ def _merged(
     vectors["bits"] = (bits, DType.UINT8, (count, len(bits) // count))
     found = [one.payload(row) for one, row in rows]
     payload = [_payload(text, metadata) for text, metadata in found]
-    postings = count_words([text for text, _ in found]) if catalogue.words else None
+    texts = [text for text, _ in found]
+    postings = count_words(texts) if catalogue.words and any(texts) else None
     return write_segment(ids, vectors, payload, make_columns([metadata for _, metadata in found]), postings)
 
 

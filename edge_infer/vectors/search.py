@@ -1,8 +1,10 @@
 """The search itself: which rows of which segments are nearest to a query.
 
-Above 100,000 rows, the 1-bit codes choose `max(200, rows / 500, 4 * k)` candidates of each segment, whose 8-bit rows
-are then compared. A segment of fewer rows than 16 times as many, or a filter that lets no more through, is compared
-whole.
+Above 100,000 rows, the 1-bit codes choose `max(1000, rows / 100, 4 * k)` candidates of each segment, whose 8-bit rows
+are then compared. A segment of fewer rows than 8 times as many, or a filter that lets no more through, is compared
+whole. (So many, because they cost little: of 100,000 vectors of sentences, 200 candidates hold 0.93 of the nearest
+ten, 1000 hold 0.985, all of them 0.989.)
+
 Where an index keeps its vectors, the best `max(200, 4 * k)` by their 8-bit rows are scored again by these.
 """
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 #: Indexes of more rows are searched by their 1-bit codes first.
 PREFILTER_ROWS = 100_000
-_LEAST, _SHARE, _WHOLE = 200, 500, 16
+_LEAST, _SHARE, _WHOLE = 1000, 100, 8
+#: So many are scored again by the kept vectors.
+_EXACT = 200
 
 
 class Found(NamedTuple):
@@ -63,7 +67,7 @@ def nearest(
         full_scan: Whether each 8-bit row is compared, however many there are.
     """
     keeps_floats = any(one.floats is not None for one in segments)
-    wanted = max(_LEAST, 4 * k) if keeps_floats else k
+    wanted = max(_EXACT, 4 * k) if keeps_floats else k
     is_large = sum(one.count for one in segments) > PREFILTER_ROWS and not full_scan
 
     def look(place: int) -> list[Found]:

@@ -8,7 +8,7 @@ Its tensors, for n entries of dimension d, in the order of their ids:
 - `vectors/f16` or `vectors/f32` [n, d], where the index keeps the vectors themselves;
 - `columns/NAME` and, where they are not numbers, `values/NAME`: the metadata (`columns.py`);
 - `payload` uint8 and `payload/ends` uint64 [n]: for each entry a JSON object with `text` and `metadata`, or nothing;
-- `words/...`: the words of the texts (`postings.py`), where the index counts them.
+- `words/...`: the words of the texts (`postings.py`), where the index counts them and there are any.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Segment:
         mean: The mean that these were made against.
         floats: The vectors themselves; None where the index does not keep them.
         columns: The metadata.
-        postings: The words; None where the index does not count them.
+        postings: The words; None where they are not counted.
     """
 
     def __init__(self, folder: Path, entry: FileEntry, catalogue: Catalogue, *, is_checked: bool) -> None:

@@ -65,8 +65,8 @@ def test_dot_products_of_long_vectors_are_whole_numbers(tmp_path: Path, way: str
 @pytest.mark.parametrize("way", made.WAYS)
 def test_candidates_by_bits_find_nearly_all(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "PREFILTER_ROWS", 1000)
-    data = made.vectors(5, 4000, 128)
-    queries = data[::800] + made.vectors(6, 5, 128) * np.float32(0.2)
+    data = made.vectors(5, 10_000, 128)
+    queries = data[::2000] + made.vectors(6, 5, 128) * np.float32(0.2)
     index = edge_infer.Index.create(tmp_path / "a.index", 128)
     index.add(data)
     made.computing(index, way)
@@ -79,7 +79,7 @@ def test_candidates_by_bits_find_nearly_all(tmp_path: Path, way: str, monkeypatc
 
 
 @pytest.mark.parametrize("name", [name for name in build.TARGETS if name.startswith("vectors_linux_x86_64")])
-@pytest.mark.parametrize("dimension", [1, 5, 16, 63, 64, 130, 384])
+@pytest.mark.parametrize("dimension", [1, 63, 130])
 def test_every_kernel_of_this_machine_gives_the_same(
     tmp_path: Path, name: str, dimension: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,8 +88,8 @@ def test_every_kernel_of_this_machine_gives_the_same(
         pytest.skip(f"this processor cannot run {name}")
     monkeypatch.setattr(search, "PREFILTER_ROWS", 100)
     index = edge_infer.Index.create(tmp_path / "a.index", dimension)
-    index.add(made.vectors(dimension, 5001, dimension))
-    index.delete(range(0, 5000, 5))
+    index.add(made.vectors(dimension, 12_001, dimension))
+    index.delete(range(0, 12_000, 5))
     queries = made.vectors(1, 4, dimension)
     want = [made.answers(made.computing(index, "numpy"), queries, 50, full_scan=full) for full in (False, True)]
     index._arithmetic = Native(Numeric(), SearchLibrary(build.BUILT / name))

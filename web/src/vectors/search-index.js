@@ -31,7 +31,7 @@ const [FORMAT, VERSION] = ["edge-infer-index", 1];
 const MAX_K = 10_000;
 /** Indexes of more rows are searched by their 1-bit codes first: `edge_infer/vectors/search.py`. */
 const PREFILTER_ROWS = 100_000;
-const [LEAST, SHARE, WHOLE] = [200, 500, 16];
+const [LEAST, SHARE, WHOLE, EXACT] = [1000, 100, 8, 200];
 /** Of reciprocal rank fusion: its constant, and how many of each list are looked at. */
 const [FUSION, DEPTH] = [60, 100];
 /** @type {Promise<WebAssembly.Module> | undefined} */
@@ -171,7 +171,7 @@ export class SearchIndex {
    */
   nearest(query, k, masks, fullScan) {
     const keeps = this.catalogue.rows !== "int8";
-    const wanted = keeps ? Math.max(LEAST, 4 * k) : k;
+    const wanted = keeps ? Math.max(EXACT, 4 * k) : k;
     const isLarge = !fullScan && this.segments.reduce((sum, { count }) => sum + count, 0) > PREFILTER_ROWS;
     const found = this.segments.flatMap((segment, place) => {
       const mask = masks[place];

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_F16 = 65504.0
 _MOST = 127
+_LEAST_NORMAL = 2.0**-126
 
 
 class Plain:
@@ -57,11 +58,12 @@ class Plain:
     def encode(self, rows: Rows) -> tuple[bytes, bytes]:  # noqa: D102
         codes, scales = array("b"), array("f")
         for row in rows:
-            scales.append(max(max(row), -min(row)) / _MOST)
+            values = row.tolist()
+            scales.append(max(map(abs, values)) / _MOST)
             scale = scales[-1] or 1.0
-            whole = [*map(round, array("f", [value / scale for value in row]))]
-            if max(whole) > _MOST or min(whole) < -_MOST:  # a scale so small that float32 rounds it coarsely
-                whole = [max(-_MOST, min(_MOST, value)) for value in whole]
+            whole = map(round, array("f", [value / scale for value in values]))
+            if scale < _LEAST_NORMAL:  # float32 rounds such a scale so coarsely that a quotient may leave 8 bits
+                whole = map(_bounded, whole)
             codes.extend(whole)
         return codes.tobytes(), scales.tobytes()
 
@@ -131,6 +133,10 @@ class Plain:
                 total += value * asked
             found.append(total)
         return found.tolist()
+
+
+def _bounded(value: int) -> int:
+    return max(-_MOST, min(_MOST, value))
 
 
 def _length(row: Iterable[float]) -> float:

@@ -46,6 +46,18 @@ def test_every_way_writes_the_same_index_and_finds_the_same(tmp_path: Path, rows
     assert all(one == found["plain"] for one in found.values())
 
 
+@pytest.mark.parametrize("size", [1e-45, 1e-43, 2e-43, 1e-40, 1e30])
+def test_tiny_and_huge_numbers_are_encoded_alike(tmp_path: Path, size: float) -> None:
+    data = (np.linspace(-1, 1, 8 * 190).reshape(8, 190) * size).astype(np.float32)
+    found = {}
+    for way in made.WAYS:
+        index = made.computing(edge_infer.Index.create(tmp_path / f"{way}.index", 190, "dot"), way)
+        index.add(data)
+        found[way] = (made.files(index.path), made.answers(index, data))
+
+    assert all(one == found["plain"] for one in found.values())
+
+
 @pytest.mark.parametrize("way", made.WAYS)
 def test_dot_products_of_long_vectors_are_whole_numbers(tmp_path: Path, way: str) -> None:
     rng = np.random.default_rng(1)

@@ -297,13 +297,28 @@ def test_the_command_refuses_and_leaves_nothing(bundle: Path, tmp_path: Path) ->
     (tmp_path / "x.onnx").write_bytes(b"")
     for words, message in (
         ([str(tmp_path / "missing.tflite")], "There is no file"),
-        ([str(tmp_path / "x.onnx")], "cannot be compiled"),
+        ([str(tmp_path / "missing.onnx")], "There is no file or bundle"),
+        ([str(tmp_path / "x.onnx"), "--variant", "onnx/int8"], "without variants"),
         ([str(bundle), "--variant", "tflite/int4"], "has no TFLite variant `tflite/int4`"),
     ):
         done = CliRunner().invoke(compile_, [*words, "-o", str(target)])
         assert isinstance(done.exception, InputError)
         assert message in str(done.exception)
     assert not target.exists()
+
+
+def test_an_onnx_file_is_compiled_by_way_of_tflite(tmp_path: Path) -> None:
+    onnx.save(onnx.shape_inference.infer_shapes(onnx.load_from_string(small_models.ds_cnn())), tmp_path / "net.onnx")
+
+    done = CliRunner().invoke(compile_, [str(tmp_path / "net.onnx"), "-o", str(tmp_path / "out")])
+
+    assert done.exit_code == 0, done.output
+    assert "equal to LiteRT on 4 random inputs" in done.output
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.wasm"]
+    refused = CliRunner().invoke(
+        compile_, [str(tmp_path / "net.onnx"), "-o", str(tmp_path / "x"), "--variant", "tflite/int8"]
+    )
+    assert isinstance(refused.exception, InputError)
 
 
 def test_sizes_that_contradict_each_other_are_refused() -> None:

@@ -55,7 +55,7 @@ class FileEntry:
 
 
 class State:
-    """What a variant carries from step to step of a stream.
+    """The state that a variant carries from step to step of a stream.
 
     Args:
         output: The output that becomes an input of the next step; empty for hidden state, which only the engine sees.
@@ -158,7 +158,7 @@ class Variant:
 
 
 class Manifest:
-    """What a bundle holds.
+    """The contents of a bundle.
 
     Args:
         name: The model's name: letters, digits, `.`, `_`, `-`.

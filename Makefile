@@ -73,8 +73,9 @@ bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the
 zoo: setup ## Real models through convert and verify; writes the table in docs/reference (EDGE_INFER_ZOO=FOLDER)
 	$(BIN)/python benchmarks/zoo.py --write docs/reference/real_models.md
 
-soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of load on the server (SECONDS=60 for less)
+soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of fuzz and ten of load on the server (SECONDS=60 for less)
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
+	  tests/hostile/test_parser_fuzz.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 

@@ -22,8 +22,8 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "compat": ("page",),
     "errors.py": _EVERYWHERE,
     "formats": _EVERYWHERE,
-    "generation": (),
-    "kernels": (),
+    "generation": ("page",),
+    "kernels": ("page",),
     "parity": _EVERYWHERE,
     "platform": _EVERYWHERE,
     "py.typed": (),
@@ -56,6 +56,15 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
+    "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
+    "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
+    "kernels/build.py": (("page",), "compiles the kernels"),
+    "kernels/built": (("page",), "native libraries; `web/src/generation` has the module of text generation"),
+    "kernels/declarations.py": (("page",), "arguments of kernels, which compiled models hold themselves"),
+    "kernels/extents.py": (("page",), "checks calls before native kernels run them"),
+    "kernels/generation.py": (("page",), "loads native libraries"),
+    "kernels/library.py": (("page",), "loads native libraries"),
+    "kernels/source": (("page",), "sources of the kernels"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
     "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
@@ -82,8 +91,8 @@ FOR_COMPILED: tuple[str, ...] = (
 )
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
-#: in the wheel.
-LATER: tuple[str, ...] = ("tasks",)
+#: in the second one, which Python fetches when it first imports one of them, and in the wheel.
+LATER: tuple[str, ...] = ("generation", "kernels", "tasks")
 
 
 def runs_in(path: str, place: Place) -> bool:

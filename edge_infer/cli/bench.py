@@ -14,6 +14,7 @@ import click
 from edge_infer.backends.registry import get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
+from edge_infer.cli.bench_generation import bench_generation
 from edge_infer.errors import InputError
 from edge_infer.formats.input_files import read_inputs
 from edge_infer.platform.cpu import is_emulated
@@ -115,6 +116,8 @@ def bench(
 
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file.
 
+    A model that generates text is measured by the tokens of each second: of a prompt, and of the answer behind it.
+
     Each way (an engine with a variant) runs in fresh processes, which take turns; with --backend ort-web in fresh pages
     of a headless Chromium. It is called with the golden examples, with --input, or with zeros. Spread is half the
     distance of the quartiles over the median, between the processes. Exits with 1 where --compare finds a figure worse
@@ -134,6 +137,19 @@ def bench(
     from edge_infer.tools.doctor.heat import read_heat
 
     bundle = Bundle.open(source)
+    decoders = [one for one in bundle.manifest.variants if one.format == "decoder" and one.id in (variants or [one.id])]
+    if decoders:
+        asked: dict[str, object] = {
+            "--backend": backends,
+            "--pin": pin,
+            "--threads": threads,
+            "--input": inputs,
+            "--compare": compare,
+        }
+        asked |= {"--beside": beside, "--device": device != "auto"}
+        refused = [name for name, value in asked.items() if value]
+        bench_generation(bundle, decoders, refused, rounds=rounds, seconds=seconds, as_json=as_json)
+        return
     given = _given(bundle, inputs) if inputs else []
     older = None if compare is None else _read(compare)
     others = [_read(path) for path in beside]

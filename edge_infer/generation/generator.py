@@ -161,7 +161,7 @@ def generate(
             raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
     tokenizer = Tokenizer.from_bytes(made.read(definition.tokenizer))
     template = None if definition.chat_template is None else _text(made, definition.chat_template)
-    decoder = _open(made, chosen, slots, longest, workers)
+    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=workers)
     if decoder.config.vocab_size != definition.vocab_size:
         decoder.close()
         raise BundleError(
@@ -193,7 +193,13 @@ def _text(bundle: Bundle, path: str) -> str:
         raise BundleError(f"`{path}` is not UTF-8 at byte {error.start}") from error
 
 
-def _open(bundle: Bundle, variant: Variant, slots: int, context: int, threads: int) -> Decoder:
+def open_decoder(bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int = 1) -> Decoder:
+    """Open the weights of a variant, checked against the manifest.
+
+    Raises:
+        BundleError: They are damaged.
+        BackendError: They cannot run here.
+    """
     from edge_infer.generation.decoder import Decoder
 
     path = bundle.file_path(variant.file)
@@ -370,6 +376,11 @@ class Generator:
             raise UnsupportedError(
                 f"`{self._label}` has no chat template, so that it takes no messages", hint='generator.stream("Hello")'
             )
+        if not isinstance(messages, (list, tuple)):
+            raise InputError(
+                f"the messages are {type(messages).__name__}, expected a list",
+                hint='[{"role": "user", "content": "Hello"}]',
+            )
         if self._template is None:
             self._template = ChatTemplate(self._source, self.definition.special_tokens)
         return self._template.render([_message(one) for one in messages], tools=tools, **values)
@@ -414,7 +425,10 @@ class Generator:
             if tools is not None:
                 raise InputError("`tools` are for messages, which a template renders", hint="generator.chat(messages)")
             return self.tokenize(prompt)
-        rendered = self.render(prompt, tools, **(template_values or {}))
+        values = dict(template_values or {})
+        if {"messages", "tools"} & set(values):
+            raise InputError("`template_values` are names with values, without `messages` and `tools`")
+        rendered = self.render(prompt, tools, **values)
         # The template writes the tokens at the beginning itself, as it does for transformers.
         return self.tokenizer.encode(rendered, add_special_tokens=False, truncation=None, padding=None).ids
 

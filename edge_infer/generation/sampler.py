@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.options import GenerationOptions
 
 #: How many of the best tokens are looked at first where `top_k` does not say.
-FIRST_SELECTION = 256
+FIRST_SELECTION = 64
 #: After so many refusals, all tokens that the grammar allows are looked for at once.
 MAX_REFUSALS = 64
 
@@ -100,24 +100,21 @@ class Sampler:
         Raises:
             ExecutionError: The model's logits are not numbers.
         """
-        best = row.top(1)[0][1]
-        if not isfinite(best):
-            raise ExecutionError(
-                f"the model's best logit is {best}, so that no token can be chosen",
-                hint="the weights are damaged or overflow: convert the model again",
-            )
         wanted = self._options.logprobs
-        total = top = None
+        total = best = 0.0
+        top: tuple[tuple[int, float], ...] = ()
         if wanted is not None:
+            first = _usable(row.top(max(wanted, 1)))
+            best = first[0][1]
             total = log(sum_of_exps(row.logits(), best))
-            top = tuple((token, (logit - best) - total) for token, logit in (row.top(wanted) if wanted else ()))
+            top = tuple((token, (logit - best) - total) for token, logit in first[:wanted])
             plain = row.logits().tolist()
         self._penalize(row)
         token = self._draw(row)
         if grammar is not None:
             token = self._draw_allowed(row, grammar, token)
         self._times[token] = self._times.get(token, 0) + 1
-        if total is None or top is None:
+        if wanted is None:
             return Choice(token)
         return Choice(token, (plain[token] - best) - total, top)
 
@@ -156,12 +153,12 @@ class Sampler:
     def _draw(self, row: Row) -> int:
         options = self._options
         if options.temperature == 0.0:
-            return _finite(row.top(1))[0][0]
+            return _usable(row.top(1))[0][0]
         uniform = self._random.uniform()
         kept = min(options.top_k or self._vocab_size, self._vocab_size)
         count = min(kept, options.top_k or FIRST_SELECTION)
         while True:
-            best = _finite(row.top(count))
+            best = _usable(row.top(count))
             found = decide(best, kept - len(best), uniform, options)
             if found is not None:
                 return found
@@ -204,14 +201,20 @@ def decide(best: Sequence[tuple[int, float]], left: int, uniform: float, options
     return best[low][0] if low == high < known else None
 
 
-def _finite(best: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+def _usable(best: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
     """Return the best tokens.
 
     Raises:
-        ExecutionError: All tokens are forbidden.
+        ExecutionError: The logits are not numbers, or all tokens are forbidden.
     """
-    if not best or not best[0][1] > -inf:
+    logit = best[0][1]
+    if logit == -inf:
         raise ExecutionError(
             "no token may come next: all of them are forbidden", hint="check `logit_bias` and `response_format`"
+        )
+    if not isfinite(logit):
+        raise ExecutionError(
+            f"the model's best logit is {logit}, so that no token can be chosen",
+            hint="the weights are damaged or overflow: convert the model again",
         )
     return best

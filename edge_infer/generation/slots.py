@@ -220,14 +220,25 @@ class Slots:
         An error of one job does not end the others; where the decoder itself fails, all running jobs end.
         """
         self._steps += 1
-        self._admit()
+        active: list[Slot] = []
+        try:
+            self._admit()
+            active = [slot for slot in self._slots if slot.job is not None]
+            return self._run(active)
+        except EdgeInferError as error:
+            return self._fail(active, error)
+        except BaseException:
+            self._fail(active, ExecutionError("the generation was interrupted"))
+            raise
+
+    def _run(self, active: list[Slot]) -> list[Event]:
         tokens: list[int] = []
         slots: list[int] = []
         positions: list[int] = []
         wanted: list[int] = []
         jobs: list[Job] = []
+        written: list[tuple[Slot, Sequence[int]]] = []
         left = self._chunk
-        active = [slot for slot in self._slots if slot.job is not None]
         # Prompts in the order in which they arrived; a running job always has its one row.
         for slot in sorted(active, key=lambda one: one.last_used):
             job = slot.job
@@ -244,19 +255,16 @@ class Slots:
             tokens += rows
             slots += [slot.number] * len(rows)
             positions += range(begin, end)
-            slot.tokens += rows
+            written.append((slot, rows))
             if end == known:
                 wanted.append(len(tokens) - 1)
                 jobs.append(job)
         if not tokens:
             return []
-        try:
-            self._decoder.run(tokens, slots, positions, wanted)
-        except EdgeInferError as error:
-            return self._fail(active, error)
-        except BaseException:
-            self._fail(active, ExecutionError("the generation was interrupted"))
-            raise
+        self._decoder.run(tokens, slots, positions, wanted)
+        # Only now: an interrupt or a failure before leaves the slots as the cache is.
+        for slot, more in written:
+            slot.tokens += more
         return [self._advance(job, Row(self._decoder, index)) for index, job in enumerate(jobs)]
 
     def _advance(self, job: Job, row: Row) -> Event:
@@ -299,7 +307,6 @@ class Slots:
                 job.finish_reason = "error"
                 self._free(job)
                 events.append(Event(job, None, "error", error))
-            slot.tokens = []
         return events
 
     def _admit(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 import struct
 import tempfile
@@ -70,6 +69,8 @@ class WeightFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        import mmap  # which Pyodide lacks
+
         self.path = Path(path)
         try:
             with self.path.open("rb") as file:
@@ -251,16 +252,21 @@ def _write(
         raise
 
 
-def _program(config: DecoderConfig, given: Mapping[str, Encoded], places: Mapping[str, int]) -> bytes:
-    """Return the words that the kernels read."""
+def program_fields(config: DecoderConfig) -> bytes:
+    """Return the first words of a decoder's program: those that its configuration says."""
     values: dict[str, Any] = config.to_json()
-    kinds = config.layer_kinds or (0,) * config.layers
     values |= {"magic": words.MAGIC, "version": words.VERSION}
     values["words"] = len(words.FIELDS) + 3 * len(words.TENSORS) + config.layers * words.LAYER_WORDS
     values["norm"] = words.NORMS.index(config.norm)
     values["activation"] = words.ACTIVATIONS.index(config.activation)
     values["positions"] = words.POSITIONS.index(config.positions)
-    parts = [struct.pack("<f" if name in words.FLOATS else "<i", values[name]) for name in words.FIELDS]
+    return b"".join(struct.pack("<f" if name in words.FLOATS else "<i", values[name]) for name in words.FIELDS)
+
+
+def _program(config: DecoderConfig, given: Mapping[str, Encoded], places: Mapping[str, int]) -> bytes:
+    """Return the words that the kernels read."""
+    kinds = config.layer_kinds or (0,) * config.layers
+    parts = [program_fields(config)]
 
     def add(name: str) -> None:
         tensor = given.get(name)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +18,10 @@ from tests.support.generation.bundles import write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.support.browser.pages import BrowserPage
 
+GUIDE = Path(__file__).parents[2] / "docs/guide/generate_page.md"
 _TALK = [{"role": "user", "content": "Who are you?"}]
 _ASKED: list[tuple[Any, dict[str, Any]]] = [
     ("Hello wörld", {"temperature": 0, "max_tokens": 24}),
@@ -87,7 +89,7 @@ def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
     page = open_page(f"{address}/blank.html")
 
     said = page.evaluate("""async () => {
-      const { generate } = await import("/src/index.js");
+      const { generate, pipeline } = await import("/src/index.js");
       const generator = await generate("/models/tiny");
       const stream = generator.stream("Hello", { seed: 1, maxTokens: 200 });
       for await (const piece of stream) if (piece) break;
@@ -102,7 +104,12 @@ def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
       const report = generator.report();
       const after = await generator.complete("Hello", { seed: 1, maxTokens: 3 });
       await generator.dispose();
-      return { left, given: await given, errors, report, after };
+      const write = await pipeline("text-generation", "/models/tiny", { device: "auto" });
+      const texts = await write(["Hello", [{ role: "user", content: "Hi" }]], { max_tokens: 3, seed: 1 });
+      texts.push(await write("Hello", { max_tokens: 3, seed: 1, return_full_text: false }), write.task);
+      texts.push(await write(3).catch(({ code }) => code));
+      await write.dispose();
+      return { left, given: await given, errors, report, after, texts };
     }""")
 
     assert said["left"]["finishReason"] == "cancelled"
@@ -110,6 +117,11 @@ def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
     assert said["given"] == "AbortError"
     assert [code for code, _ in said["errors"]] == ["input_error", "input_error"]
     assert (said["report"]["thread"], said["report"]["mode"]) == ("worker", "exact")
+    one, talk, rest, task, code = said["texts"]
+    assert one == [{"generated_text": "Hello" + said["after"]["text"]}]
+    assert rest == [{"generated_text": said["after"]["text"]}]
+    assert [message["role"] for message in talk[0]["generated_text"]] == ["user", "assistant"]
+    assert (task, code) == ("text-generation", "input_error")
     assert said["after"]["tokens"] == said["left"]["tokens"][:3] or said["left"]["usage"]["completionTokens"] < 3
 
 
@@ -161,19 +173,48 @@ def test_the_page_of_a_model_that_generates_text_is_a_chat_also_without_the_serv
     app = create_app({"tiny": bundle}, find_web_root())
     with ServerThread(app) as running:
         page = open_page(f"{running.url}/", viewport={"width": 360, "height": 740})
-        page.do(lambda page: page.wait_for_selector("#talk[data-state=talk]"))
-        page.do(lambda page: page.fill("#words", "Hello, who are you? " * 5))
+        page.do(lambda page: page.wait_for_selector(".chat button.go:enabled"))
+        page.do(lambda page: page.fill(".chat textarea", "Hello, who are you? " * 5))
         page.do(lambda page: page.keyboard.press("Enter"))
-        page.do(lambda page: page.wait_for_function("document.querySelector('#fact-offline').textContent === 'ready'"))
-        said = page.evaluate("() => [...document.querySelectorAll('.message')].map((one) => one.textContent.length)")
+        page.do(lambda page: page.wait_for_selector("text=works without the server"))
+        said = page.evaluate("() => [...document.querySelectorAll('.log p')].map((one) => one.textContent.length)")
         width = page.evaluate("() => document.documentElement.scrollWidth")
     page.do(lambda page: page.reload())
-    page.do(lambda page: page.wait_for_selector("#talk[data-state=talk]"))
-    page.do(lambda page: page.fill("#words", "Again"))
+    page.do(lambda page: page.wait_for_selector(".chat button.go:enabled"))
+    page.do(lambda page: page.fill(".chat textarea", "Again"))
     page.do(lambda page: page.keyboard.press("Enter"))
-    page.do(lambda page: page.wait_for_selector(".message.is-assistant:not(.is-writing)"))
+    page.do(lambda page: page.wait_for_function("document.querySelectorAll('.log p')[1]?.textContent.length > 0"))
 
     assert said[0] == 99
     assert said[1] > 0
     assert width == 360
-    assert "tiny" in page.evaluate("() => document.querySelector('#fact-model').textContent")
+    assert "tiny" in page.evaluate("() => document.querySelector('h1').textContent")
+
+
+def test_the_guide_and_the_example_work(open_page: Callable[..., BrowserPage], bundle: Path) -> None:
+    with ServerThread(create_app({"smol": bundle}, find_web_root())) as running:
+        page = open_page(f"{running.url}/blank.html")
+        code = "\n".join(re.findall(r"```js\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL))
+        code = code.replace('import { generate } from "edge-infer";', "")
+        said = page.evaluate(
+            f"""async () => {{
+              const {{ generate }} = await import("/src/index.js");
+              const said = [];
+              const console = {{ log: (...words) => said.push(words) }};
+              {code}
+              return {{ said, text: document.body.textContent }};
+            }}"""
+        )
+        with edge_infer.generate(bundle) as generator:
+            expected = generator.complete("The three colours are", max_tokens=20, seed=1).text
+        page.do(lambda page: page.goto(f"{running.url}/vendor/examples/22_browser_chat/index.html"))
+        page.do(lambda page: page.fill("input", "Hello"))
+        page.do(lambda page: page.click("button:enabled"))
+        page.do(
+            lambda page: page.wait_for_function("document.querySelector('#talk').textContent.split('\\n').length > 2")
+        )
+
+    assert said["text"] == expected
+    assert said["said"][0][1] in ("stop", "length")
+    assert len(said["said"]) in (3, 4)  # the story may be told before its time is over
+    assert isinstance(said["said"][-1][0], str)

@@ -116,8 +116,11 @@ def test_greedy_tokens_are_the_best_of_their_logprobs(generator: edge_infer.Gene
 def test_an_answer_by_a_schema_is_valid(generator: edge_infer.Generator) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     form = {"type": "json_schema", "schema": schema}
-    done = generator.complete("Answer:", seed=1, max_tokens=200, response_format=form)
+    asked = {"seed": 1, "max_tokens": 200, "response_format": form, "temperature": 2.0}
+    done = generator.complete("Answer:", **asked)
     assert json.loads(done.text)["ok"] in (True, False)
+    assert done.finish_reason == "stop"
+    assert generator.complete("Answer:", **asked).tokens == done.tokens
 
 
 def test_a_zip_and_a_pipeline_generate_the_same(generator: edge_infer.Generator, bundle: Path, tmp_path: Path) -> None:
@@ -233,6 +236,22 @@ def test_a_chat_needs_a_template(command: Callable[..., tuple[int, str, str]], t
     code, out, err = command("chat", write_bundle(tmp_path / "base.bundle", template=None), text="Hello\n")
     assert (code, out) == (1, "")
     assert "has no chat template" in err
+
+
+def test_bench_measures_prompts_and_answers(command: Callable[..., tuple[int, str, str]], bundle: Path) -> None:
+    quick = ("--rounds", 2, "--seconds", 0.01)
+    code, out, err = command("bench", bundle, "--variant", "decoder/int4", *quick, "--json")
+    assert code == 0, err
+    rows = json.loads(out)["generation"]
+    shapes = [(row["what"], row["position"]) for row in rows]
+    assert shapes == [("prefill", 16), ("decode", 16), ("prefill", 128), ("decode", 128)]
+    assert all(row["per_s"] > 0 and row["variant"] == "decoder/int4" for row in rows)
+    code, out, err = command("bench", bundle, *quick)
+    assert code == 0, err
+    assert len(out.splitlines()) == 1 + 3 * 4
+    code, out, err = command("bench", bundle, "--backend", "litert")
+    assert (code, out) == (1, "")
+    assert "--backend" in err
 
 
 def test_load_says_who_generates(bundle: Path) -> None:

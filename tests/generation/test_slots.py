@@ -221,6 +221,30 @@ def test_a_decoder_that_fails_ends_all_jobs_and_can_go_on() -> None:
     assert later.tokens == alone([1], options())
 
 
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_interrupt_leaves_slots_that_go_on_as_before(step: int) -> None:
+    class Interrupted(FakeDecoder):
+        left = step
+
+        def run(self, *given: Any) -> None:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            super().run(*given)
+
+    slots = Slots(Interrupted(slots=2, context=400))
+    prompt = [index % 50 for index in range(200)]
+    jobs = [slots.submit(prompt, options()), slots.submit([7, 8], options())]
+    with pytest.raises(KeyboardInterrupt):
+        finish(slots)
+    assert slots.is_idle
+    assert [job.finish_reason for job in jobs] == ["error", "error"]
+    again = slots.submit(prompt, options())
+    finish(slots)
+    assert again.tokens == alone(prompt, options(), context=400)
+    assert again.cached_tokens == (0, 128, 199)[step - 1]
+
+
 def test_two_hundred_jobs_at_once_leave_no_slot_in_use() -> None:
     slots = Slots(FakeDecoder(slots=3, vocab_size=30))
     jobs = [slots.submit([number % 30, number % 7], options(seed=number, max_tokens=4)) for number in range(200)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from edge_infer.errors import BundleError, InputError, UnsupportedError
 from edge_infer.generation import template_limits
@@ -114,7 +117,8 @@ EVIL = {
 
 
 @pytest.mark.parametrize("source", EVIL.values(), ids=EVIL)
-def test_an_evil_template_ends_with_a_clear_error(source: str) -> None:
+def test_an_evil_template_ends_with_a_clear_error(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_limits, "MAX_STEPS", 20_000)  # the limit itself takes seconds
     started = time.monotonic()
     with pytest.raises(BundleError, match="the chat template"):
         ChatTemplate(source).render(TALK)
@@ -146,3 +150,33 @@ def test_without_jinja2_an_error_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "pip install 'edge-infer[text]'\n"
     assert issubclass(UnsupportedError, Exception)
+
+
+def test_a_thousand_conversations_are_rendered_as_the_plain_sandbox_does() -> None:
+    def raise_exception(message: str) -> None:
+        raise ValueError(message)
+
+    chance = random.Random(11)
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    plain.filters["tojson"] = lambda value, **_: json.dumps(value, ensure_ascii=False)
+    plain.globals["raise_exception"] = raise_exception
+    words = ("Hello", " two  words ", "é漢🦜", "<b>&amp;</b>", "a\n\nb", "", "</think>x", "{{ x }}", '"quoted"')
+    refused = 0
+    for source in (CHATML, MISTRAL.replace("{% generation %}", "").replace("{% endgeneration %}", ""), TOOLS):
+        made, expected = ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"}), plain.from_string(source)
+        for _ in range(334):
+            talk = [
+                {"role": role if chance.random() < 0.95 else "tool", "content": chance.choice(words)}
+                for role, _ in zip(itertools.cycle(("user", "assistant")), range(chance.randrange(1, 8)), strict=False)
+            ]
+            tools = [{"name": "f", "x": chance.choice((1.0, 1e-7, 10**20, True))}] if chance.random() < 0.5 else None
+            values: dict[str, Any] = {"messages": talk, "tools": tools, "add_generation_prompt": True}
+            try:
+                text = expected.render(**values, bos_token="<s>", eos_token="</s>")
+            except ValueError:
+                refused += 1
+                with pytest.raises(InputError):
+                    made.render(talk, tools=tools)
+            else:
+                assert made.render(talk, tools=tools) == text
+    assert refused > 10

@@ -1,4 +1,4 @@
-import { load, pipeline, InferError, type Pipeline, type Report, type Session, type Tensor } from "edge-infer";
+import { generate, load, pipeline, InferError, type Pipeline, type Report, type Session, type Tensor } from "edge-infer";
 
 export async function classify(pixels: Float32Array, signal: AbortSignal): Promise<[Tensor, Report]> {
   const session: Session = await load("/models/digits", {
@@ -28,6 +28,17 @@ export async function faces(video: HTMLVideoElement): Promise<string> {
 void pipeline("/models/faces", { task: "object-detection" });
 // @ts-expect-error  no such option
 void pipeline("/models/faces", { taks: "object-detection" });
+
+export async function talk(signal: AbortSignal): Promise<string> {
+  const generator = await generate("/models/smol", { context: 512 });
+  for await (const piece of generator.stream([{ role: "user", content: "Hello" }], { topK: 3, seed: 7n, signal })) console.log(piece);
+  const { text, usage, logprobs } = await generator.complete("Hello", { stop: "x", logprobs: true, logitBias: { 3: 1 } });
+  // @ts-expect-error  no such option
+  void generator.complete("Hello", { top_k: 3 });
+  await generator.dispose();
+  return `${text} ${usage.cachedTokens} ${logprobs?.[0].top[0].text}`;
+}
+
 // @ts-expect-error  no such device
 void load("/models/digits", { device: "tpu" });
 // @ts-expect-error  no such option

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import brotli
 import pytest
 
-from edge_infer.server.static.page_archive import build_page_archive, without_documentation
+from edge_infer.server.static.page_archive import build_later_archive, build_page_archive, without_documentation
 from edge_infer.server.static.wheel import package_files
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_the_code_is_that_of_the_package_line_by_line(modules: dict[str, str]) -
 def test_it_is_small_over_the_wire() -> None:
     data = build_page_archive(package_files(), "0.1.0").data
 
-    assert len(brotli.compress(data)) < 62_000
+    assert len(brotli.compress(data)) < 63_000
 
 
 def test_a_name_that_it_leaves_out_says_where_to_find_it(tmp_path: Path) -> None:
@@ -83,3 +83,31 @@ def test_a_hash_in_a_text_is_no_comment() -> None:
     source = 'def f():\n    """Say."""\n    return "# no comment"  # a comment\n'
 
     assert without_documentation(source) == 'def f():\n\n    return "# no comment"\n'
+
+
+def test_the_rooms_of_the_second_archive_come_with_the_first_import_of_one(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(build_page_archive(package_files(), "0.1.0").data)) as archive:
+        archive.extractall(tmp_path / "package", filter="data")
+    later = tmp_path / "later.tar"
+    later.write_bytes(build_later_archive(package_files(), "0.1.0").data)
+    program = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "package")!r})
+from pathlib import Path
+from edge_infer.platform import fetch, later_rooms
+asked = []
+fetch.fetch = lambda url: asked.append(url) or Path(url).read_bytes()
+later_rooms.install({str(later)!r})
+import edge_infer
+edge_infer.Manifest
+try:
+    import edge_infer.backends.nothing
+except ModuleNotFoundError:
+    pass
+assert asked == []
+print(edge_infer.Tokenizer.__name__, edge_infer.pipeline.__name__, len(asked))
+"""
+
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "Tokenizer pipeline 1\n", done.stderr

@@ -111,7 +111,8 @@ export async function load(url, options = {}) {
  * @param {URL | string} url What `load` takes; or the name of a task, and the address second, as in transformers.js.
  * @param {URL | string | PipelineOptions} [options] The options, or the address.
  * @param {PipelineOptions} [more] The options where the address is second.
- * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task.
+ * @returns {Promise<Pipeline>} A function: give it one raw input or a list of them, and the arguments of the task. That of
+ *   `text-generation` has a `generator` in place of a `session`.
  * @throws {InferError} `unsupported`: the bundle does not say what stands before and after the model. `manifest_error`: what
  *   it says is wrong, or does not fit the model. `input_error`: it is for another task. And what `load` throws.
  */
@@ -122,6 +123,7 @@ export async function pipeline(url, options = {}, more = {}) {
     throw new InferError("The task is given twice", "input_error", { hint: 'pipeline("image-classification", "/models/mobilenet")' });
   }
   const task = isTaskFirst ? String(url) : given;
+  if (task === "text-generation") return openTextPipeline(isTaskFirst ? options : url, loading);
   const fetched = import("./tasks/pipeline.js");
   fetched.catch(() => {}); // told where it is awaited
   if (task !== undefined) (await fetched).checkTask(task);
@@ -132,6 +134,16 @@ export async function pipeline(url, options = {}, more = {}) {
     await session.dispose();
     throw error;
   }
+}
+
+/**
+ * @param {URL | string} url
+ * @param {Record<string, any>} options
+ * @returns {Promise<any>}
+ */
+async function openTextPipeline(url, options) {
+  const { textPipeline } = await import("./page/text-pipeline.js");
+  return textPipeline(addressOf(url), { ...options, root: rootOf(options.root) });
 }
 
 /** @typedef {import("./page/generator.js").GeneratorOptions} GeneratorOptions */
@@ -152,8 +164,12 @@ export async function pipeline(url, options = {}, more = {}) {
  */
 export async function generate(url, options = {}) {
   const { openGenerator } = await import("./page/generator.js");
-  const here = globalThis.location?.href ?? `file://${globalThis.process?.cwd()}/`;
-  return openGenerator(new URL(url, here).href, { ...options, root: rootOf(options.root) });
+  return openGenerator(addressOf(url), { ...options, root: rootOf(options.root) });
+}
+
+/** @param {URL | string} url @returns {string} In Node a path is one of this machine. */
+function addressOf(url) {
+  return new URL(url, globalThis.location?.href ?? `file://${globalThis.process?.cwd()}/`).href;
 }
 
 /**

@@ -62,16 +62,53 @@ export async function modelOf(entry) {
   };
 }
 
+/** What the server said is kept under this name and its path, for a visit without the server. */
+const KEPT = "edge-infer";
+/** A longer document is not kept: storage of this kind is small. */
+const MAX_KEPT = 200_000;
+
 /** @param {URL} url @returns {Promise<any>} */
 async function json(url) {
   let response;
   try {
     response = await fetch(url);
   } catch (cause) {
+    const kept = recall(url);
+    if (kept !== null) return JSON.parse(kept);
     throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
   }
-  if (response.ok) return response.json();
-  const document = await response.json().catch(() => null);
-  if (document?.error) throw InferError.fromJSON(document);
-  throw new InferError(`The server answers ${response.status} for ${url.pathname}`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
+  const text = await response.text();
+  if (response.ok) {
+    keep(url, text);
+    return JSON.parse(text);
+  }
+  throw refusal(text) ?? new InferError(`The server answers ${response.status} for ${url.pathname}`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
+}
+
+/** @param {string} text @returns {InferError | null} What the server says of an error; null where it says nothing. */
+function refusal(text) {
+  try {
+    const document = JSON.parse(text);
+    return document?.error ? InferError.fromJSON(document) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {URL} url @param {string} text */
+function keep({ pathname }, text) {
+  try {
+    if (text.length <= MAX_KEPT) localStorage.setItem(`${KEPT} ${pathname}`, text);
+  } catch {
+    // Storage is denied or full: the page works, with its server.
+  }
+}
+
+/** @param {URL} url @returns {string | null} */
+function recall({ pathname }) {
+  try {
+    return localStorage.getItem(`${KEPT} ${pathname}`);
+  } catch {
+    return null;
+  }
 }

@@ -20,7 +20,7 @@ export function chat(model) {
   const talk = new Talk(model);
   const code = section("Take it along", "The same tokens come out in every place, for the same seed.", h(".code", h("pre", { tabIndex: 0, "aria-label": "Code" }, codeOf(model))));
   const sizes = section("Weights", "", h("ul.plain", model.variants.map(({ id, size }) => h("li", `${id}: ${bytes(size)}`))));
-  return { parts: [talk.stage, talk.figures, sizes, code], start: () => talk.load(), leave: () => talk.leave() };
+  return { parts: [talk.stage, talk.figures, talk.offline, sizes, code], start: () => talk.load(), leave: () => talk.leave() };
 }
 
 /** One talk with the model. */
@@ -42,6 +42,7 @@ class Talk {
     this.send = /** @type {HTMLButtonElement} */ (h("button.go", { disabled: true, onclick: () => this.#onSend() }, "Send"));
     const fresh = h("button", { onclick: () => this.#restart() }, "New chat");
     this.news = h("", { role: "status" });
+    this.offline = h("p.small.quiet", { role: "status" });
     this.figures = h("");
     this.stage = h(".stage.chat", this.log, h(".tools", this.news, this.words, this.send, fresh));
   }
@@ -121,13 +122,17 @@ class Talk {
     const { completion } = stream;
     bubble.title = `${completion.usage.completionTokens} tokens, ${completion.finishReason}; seed ${completion.seed}`;
     say(completion.text);
-    this.#show({ first: first - start, speed: speedOf(stream, first), used: completion.usage.promptTokens + completion.usage.completionTokens });
+    const { promptTokens, completionTokens } = completion.usage;
+    this.#show({ first: first - start, speed: speedOf(stream, first), used: Math.min(promptTokens + completionTokens, generator.report().context) });
     if (this.#writing === stream) {
       this.#writing = null;
       this.send.textContent = "Send";
     }
     // Once an answer was written, all that another one needs has been fetched.
-    if (!this.#isKept) this.#isKept = await keepOffline().then(({ isKept }) => isKept, () => false);
+    if (!this.#isKept) {
+      this.#isKept = await keepOffline().then(({ isKept }) => isKept, () => false);
+      this.offline.textContent = this.#isKept ? "This page works without the server from now on." : "";
+    }
   }
 
   /** @param {{first?: number, speed?: number, used?: number}} figures */

@@ -38,7 +38,7 @@ function made(seed, size, scale, step) {
 /** @param {number} divisor @param {number} size @returns {import("../src/generation/sampler.js").Grammar} */
 function refusing(divisor, size) {
   const accepts = (/** @type {number} */ token) => token % divisor !== 0;
-  return { accepts, allowed: () => Array.from({ length: size }, (_, i) => i).filter(accepts) };
+  return { accepts, allowed: () => Array.from({ length: size }, (_, i) => i).filter(accepts), advance: () => false };
 }
 
 test("random numbers, exponentials and logarithms are Python's", () => {
@@ -65,7 +65,7 @@ test("logits that are not numbers, and tokens that are all forbidden, are refuse
   const sampler = () => new Sampler(optionsOf({ seed: 1 }), [], 3);
 
   assert.throws(() => sampler().choose(rowOf(Float32Array.of(0, NaN, 1))), { code: "execution_error", message: /NaN/ });
-  assert.throws(() => sampler().choose(rowOf(Float32Array.of(0, 2, 1)), { accepts: () => false, allowed: () => [] }), { code: "execution_error" });
+  assert.throws(() => sampler().choose(rowOf(Float32Array.of(0, 2, 1)), { accepts: () => false, allowed: () => [], advance: () => false }), { code: "execution_error" });
   assert.throws(() => new Sampler(optionsOf({ logitBias: { 3: 1 } }), [], 3), { code: "input_error", message: /token 3/ });
 });
 

@@ -53,16 +53,20 @@ class PackageRoutes:
         ]
 
     async def wheel(self, request: Request) -> Response:
-        """Send the wheel, or the part of it that a page needs."""
+        """Send the wheel, or a part of it that a page needs."""
         name = request.path_params["name"]
 
         def open_wheel() -> Asset:
             wheel = self._builder.build()
-            page = self._builder.page_archive()
-            if name == page.name:
-                return Asset.of_bytes(page.name, page.data, hashlib.sha256(page.data).hexdigest())
+            archives = self._builder.page_archives()
+            for page in archives:
+                if name == page.name:
+                    return Asset.of_bytes(page.name, page.data, hashlib.sha256(page.data).hexdigest())
             if name != wheel.name:
-                hint = did_you_mean(name[:128], [wheel.name, page.name]) or f"there is `{wheel.name}`"
+                hint = (
+                    did_you_mean(name[:128], [wheel.name, *(page.name for page in archives)])
+                    or f"there is `{wheel.name}`"
+                )
                 raise PathNotFound(f"There is no wheel `{name[:128]}`", hint=hint)
             return Asset.of_bytes(wheel.name, wheel.data, wheel.sha256)
 

@@ -1,6 +1,7 @@
-"""The archive of the modules that Python in a page needs, without docstrings and comments.
+"""The archives of the modules that Python in a page needs, without docstrings and comments.
 
-`loadPython` fetches this instead of the wheel: 53 kB instead of 400 kB. `rooms.py` says which modules are in it. It is
+`loadPython` fetches the first one instead of the wheel: 53 kB instead of 400 kB; the second one follows with the first
+import of a room in it. `rooms.py` says which modules are in which. Each is
 a tar file without compression of its own, because the server compresses the whole file, and better. Docstrings and
 comments become empty lines, so that tracebacks name the right lines; the wheel has them for `help()` in a notebook.
 """
@@ -28,22 +29,33 @@ class PageArchive(NamedTuple):
 
 
 def build_page_archive(files: list[tuple[str, Path]], version: str) -> PageArchive:
-    """Pack what a page needs; the same files always give the same bytes.
+    """Pack what a page needs at its start; the same files always give the same bytes.
 
     Args:
         files: The files of the package, each with its path in the wheel.
         version: That of the distribution.
     """
+    info = f"edge_infer-{version}.dist-info/METADATA"
+    metadata = f"Metadata-Version: 2.1\nName: edge-infer\nVersion: {version}\n".encode()
+    return PageArchive(f"edge_infer-{version}-page.tar", _packed(files, {info: metadata}, is_later=False))
+
+
+def build_later_archive(files: list[tuple[str, Path]], version: str) -> PageArchive:
+    """Pack the rooms that a page fetches when one of them is first imported (`platform/later_rooms.py`)."""
+    return PageArchive(f"edge_infer-{version}-page-later.tar", _packed(files, {}, is_later=True))
+
+
+def _packed(files: list[tuple[str, Path]], more: dict[str, bytes], *, is_later: bool) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        info = f"edge_infer-{version}.dist-info/METADATA"
-        _add(archive, info, f"Metadata-Version: 2.1\nName: edge-infer\nVersion: {version}\n".encode())
+        for path, data in more.items():
+            _add(archive, path, data)
         for path, source in files:
             inside = path.partition("/")[2]
-            if runs_in(inside, "page") and inside.partition("/")[0] not in LATER:
+            if runs_in(inside, "page") and (inside.partition("/")[0] in LATER) == is_later:
                 data = source.read_bytes()
                 _add(archive, path, without_documentation(data.decode()).encode() if path.endswith(".py") else data)
-    return PageArchive(f"edge_infer-{version}-page.tar", buffer.getvalue())
+    return buffer.getvalue()
 
 
 def _add(archive: tarfile.TarFile, path: str, data: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import edge_infer
 from edge_infer.errors import BundleError
-from edge_infer.server.static.page_archive import PageArchive, build_page_archive
+from edge_infer.server.static.page_archive import PageArchive, build_later_archive, build_page_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class WheelBuilder:
         self._lock = Lock()
         self._stamp: tuple[tuple[str, int, int], ...] = ()
         self._wheel: Wheel | None = None
-        self._page: PageArchive | None = None
+        self._archives: tuple[PageArchive, ...] = ()
 
     def build(self) -> Wheel:
         """Return the wheel.
@@ -57,14 +57,14 @@ class WheelBuilder:
             stamp = tuple((path, s.st_size, s.st_mtime_ns) for path, s in status)
             if self._wheel is None or stamp != self._stamp:
                 self._wheel, self._stamp = build_wheel(), stamp
-                self._page = build_page_archive(package_files(), self._wheel.name.split("-")[1])
+                files, version = package_files(), self._wheel.name.split("-")[1]
+                self._archives = (build_page_archive(files, version), build_later_archive(files, version))
             return self._wheel
 
-    def page_archive(self) -> PageArchive:
-        """Return the part of the package that Python in a page needs; an error where `build` raises one."""
+    def page_archives(self) -> tuple[PageArchive, ...]:
+        """Return the parts of the package that Python in a page needs; an error where `build` raises one."""
         self.build()
-        assert self._page is not None
-        return self._page
+        return self._archives
 
 
 def build_wheel() -> Wheel:

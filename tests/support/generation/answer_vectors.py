@@ -27,6 +27,18 @@ TEMPLATE = (
 )
 _TALK = [{"role": "user", "content": "How are you?"}]
 _TOOLS = '[{"name": "add", "scale": 1.0, "step": 1e-07, "many": 3}]'
+_SCHEMA = {
+    "type": "object",
+    "description": "passed over",
+    "properties": {
+        'é"': {"enum": [1, 1.5, "é", None, {"a": [True]}]},
+        "list": {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 1, "maxItems": 3},
+        "name": {"type": "string", "minLength": 1, "maxLength": 4},
+        "self": {"$ref": "#/$defs/node"},
+    },
+    "required": ["list", "self"],
+    "$defs": {"node": {"anyOf": [{"const": 0}, {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}]}},
+}
 _CASES: list[dict[str, Any]] = [
     {"prompt": "Hello wörld", "options": {"temperature": 0, "max_tokens": 24}},
     {"prompt": "Hello wörld, you", "options": {"seed": 7, "max_tokens": 40, "temperature": 1.2, "top_k": 0}},
@@ -37,6 +49,9 @@ _CASES: list[dict[str, Any]] = [
     {"messages": _TALK, "options": {"seed": 5, "max_tokens": 30}},
     {"messages": [*_TALK, {"role": "assistant", "content": "Fine."}, {"role": "user", "content": [
         {"type": "text", "text": "And"}, {"type": "text", "text": " now?"}]}], "options": {"max_tokens": 9}},
+    {"prompt": "{}", "options": {"seed": 6, "max_tokens": 60, "response_format": {"type": "json_object"}}},
+    {"options": {"seed": 7, "max_tokens": 90, "temperature": 2, "logprobs": 0, "response_format": {
+        "type": "json_schema", "schema": _SCHEMA}}, "messages": _TALK},
     {"messages": _TALK, "tools": _TOOLS, "options": {"seed": 2**64 - 1, "max_tokens": 9, "temperature": 0.5}},
 ]  # fmt: skip
 

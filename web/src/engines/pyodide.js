@@ -14,6 +14,8 @@ import { sharedEngine } from "./open.js";
 /** The only version of Pyodide that is tested. */
 export const PYODIDE_VERSION = "314.0.7";
 
+// The ends of the names of two archives: what a page needs at its start, and the rooms that Python fetches when it imports one.
+const [FIRST, LATER] = ["-page.tar", "-page-later.tar"];
 const NO_PYTHON = "install the page's files: `make setup` in a checkout, else `pip install 'edge-infer[web]'`";
 // Where Python finds the engine of compiled models, which needs no start: so it is always there.
 const COMPILED_PLACE = "edgeInferCompiledEngine";
@@ -158,6 +160,10 @@ export async function startPython({ root, threads }, wheel, engines, { onProgres
   Object.assign(globalThis, { edgeInferRoot: root, edgeInferThreads: threads, [COMPILED_PLACE]: await sharedEngine("compiled", options) });
   engines.forEach((name, i) => Object.assign(globalThis, { [places[name]]: started[i] }));
   if (package_) unpack(pyodide, package_, wheel.endsWith(".tar") ? "tar" : "wheel");
+  if (wheel.endsWith(FIRST)) {
+    const later = JSON.stringify(`${wheel.slice(0, -FIRST.length)}${LATER}`);
+    pyodide.runPython(`from edge_infer.platform.later_rooms import install; install(${later})`);
+  }
   const files = ["pyodide/pyodide.asm.wasm", "pyodide/python_stdlib.zip", "onnxruntime-web/ort-wasm-simd-threaded.wasm"];
   const spared = (await image) ? files.map((file) => new URL(`vendor/${file}`, root).href) : [];
   return { python: new Python(pyodide), engines: started, isFromImage, spared };

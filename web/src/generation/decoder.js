@@ -6,6 +6,7 @@
  */
 
 import { InferError } from "../errors.js";
+import { downloadBytes } from "../fetch/download.js";
 
 /** @typedef {ArrayBuffer | Uint8Array | Blob | Response | ReadableStream<Uint8Array>} WeightSource */
 /** @typedef {{name: string, start: number, end: number}} Place */
@@ -22,6 +23,8 @@ import { InferError } from "../errors.js";
 
 /** The version of a program's words, as in `edge_infer.kernels.decoder_words`. */
 const VERSION = 1;
+/** The places of the vocabulary's size and of the context in a program. */
+const [VOCABULARY_WORD, CONTEXT_WORD] = [3, 10];
 const PAGE = 65536;
 const MAX_HEADER_BYTES = 16 * 2 ** 20;
 const NOT_OURS = "write it with `edge-infer convert`";
@@ -91,7 +94,9 @@ export class Decoder {
     this.file = file;
     this.program = file + layout.program.start;
     const words = (layout.program.end - layout.program.start) / 4;
-    const wrong = kernels.decoder_check(this.program, words, layout.size);
+    const [vocabulary, positions] = [VOCABULARY_WORD, CONTEXT_WORD].map((word) => new Int32Array(memory.buffer, this.program, words)[word]);
+    const isOther = vocabulary !== this.config.vocab_size || positions !== this.config.context;
+    const wrong = isOther ? 1 + VOCABULARY_WORD : kernels.decoder_check(this.program, words, layout.size);
     if (wrong) {
       throw new InferError(`The weight file is damaged, or of another version: word ${wrong - 1} of its program does not fit`, "bundle_error", {
         hint: "convert the model again",
@@ -425,13 +430,7 @@ export function kernelModule(url = new URL("./generation.wasm", import.meta.url)
 
 /** @param {URL} url */
 async function load(url) {
-  if (url.protocol === "file:") {
-    const { readFile } = await import(/* @vite-ignore */ "node:fs/promises");
-    return WebAssembly.compile(new Uint8Array(await readFile(url)));
-  }
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  return WebAssembly.compile(await response.arrayBuffer());
+  return WebAssembly.compile(await downloadBytes(url, { phase: "engine" }));
 }
 
 /**

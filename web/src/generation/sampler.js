@@ -22,6 +22,7 @@ import { RandomNumbers } from "./random-numbers.js";
  * @typedef {object} Grammar What the next token may be.
  * @property {(token: number) => boolean} accepts
  * @property {() => Iterable<number>} allowed Gives all tokens that may come next.
+ * @property {(token: number) => boolean} advance Takes the token that came next, and tells whether nothing may follow it.
  */
 /**
  * @typedef {object} Choice A token that was chosen.
@@ -74,20 +75,16 @@ export class Sampler {
    * @throws {InferError} `execution_error`: the model's logits are not numbers, or no token may come next.
    */
   choose(row, grammar = null) {
-    const best = row.top(1)[0][1];
-    if (!Number.isFinite(best)) {
-      throw new InferError(`the model's best logit is ${best}, so that no token can be chosen`, "execution_error", {
-        hint: "the weights are damaged or overflow: convert the model again",
-      });
-    }
     const wanted = this.#options.logprobs;
-    let total = 0;
+    let [best, total] = [0, 0];
     /** @type {Ranked[]} */
     let top = [];
     let plain = new Float32Array();
     if (wanted !== null) {
+      const first = usable(row.top(Math.max(wanted, 1)));
+      best = first[0][1];
       total = log(sumOfExps(row.logits(), best));
-      top = wanted > 0 ? row.top(wanted).map(([token, logit]) => [token, logit - best - total]) : [];
+      top = first.slice(0, wanted).map(([token, logit]) => [token, logit - best - total]);
       plain = row.logits().slice();
     }
     this.#penalize(row);
@@ -136,11 +133,11 @@ export class Sampler {
   /** @param {Row} row @returns {number} */
   #draw(row) {
     const { temperature, topK } = this.#options;
-    if (temperature === 0) return allowed(row.top(1))[0][0];
+    if (temperature === 0) return usable(row.top(1))[0][0];
     const uniform = this.#random.uniform();
     const kept = Math.min(topK || this.#size, this.#size);
     for (let count = Math.min(kept, topK || FIRST_SELECTION); ; count = Math.min(count * 4, kept)) {
-      const best = allowed(row.top(count));
+      const best = usable(row.top(count));
       const found = decide(best, kept - best.length, uniform, this.#options);
       if (found !== null) return found;
     }
@@ -199,9 +196,15 @@ function placeOf(sums, isReached) {
 /**
  * @param {Ranked[]} best
  * @returns {Ranked[]} The best tokens.
- * @throws {InferError} `execution_error`: all tokens are forbidden.
+ * @throws {InferError} `execution_error`: the logits are not numbers, or all tokens are forbidden.
  */
-function allowed(best) {
-  if (best.length > 0 && best[0][1] > -Infinity) return best;
+function usable(best) {
+  const [, logit] = best[0];
+  if (Number.isFinite(logit)) return best;
+  if (logit !== -Infinity) {
+    throw new InferError(`the model's best logit is ${logit}, so that no token can be chosen`, "execution_error", {
+      hint: "the weights are damaged or overflow: convert the model again",
+    });
+  }
   throw new InferError("no token may come next: all of them are forbidden", "execution_error", { hint: "check `logitBias` and `responseFormat`" });
 }

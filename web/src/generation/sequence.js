@@ -148,6 +148,10 @@ export class Job {
       return null;
     }
     this.tokens.push(choice.token);
+    if (this.#grammar?.advance(choice.token)) {
+      this.finishReason = "stop";
+      return choice;
+    }
     // The new token needs a row of its own before another can follow.
     const isFull = this.tokens.length > this.#sequence.decoder.context;
     if (isFull || this.tokens.length - this.promptTokens >= this.options.maxTokens) this.finishReason = "length";

@@ -122,7 +122,8 @@ export class TextModel {
       ? // The template writes the tokens at the beginning itself, as it does for transformers.
         this.tokenizer.encode(await this.render(prompt, tools, templateValues), null, { addSpecialTokens: false, truncation: null, padding: null }).ids
       : this.tokenize(prompt);
-    const grammar = options.responseFormat === null ? null : await this.#grammar(options.responseFormat);
+    const format = options.responseFormat;
+    const grammar = format && (await import("./grammar.js")).grammarOf(format, this.#vocabulary, this.#definition.eos);
     const answer = new Answer(this.#vocabulary, options.stop, isChat);
     const job = this.#sequence.begin(ids, options, grammar);
     yield { text: "", tokens: [], logprobs: [], begun: { promptTokens: ids.length, cachedTokens: job.cachedTokens, seed: options.seed ?? 0 } };
@@ -147,11 +148,6 @@ export class TextModel {
   /** Give the decoder's memory back. */
   close() {
     this.decoder.close();
-  }
-
-  /** @param {Record<string, any>} format @returns {Promise<import("./sampler.js").Grammar>} */
-  async #grammar(format) {
-    throw new InferError(`\`responseFormat\` ${JSON.stringify(format)} is not supported in JavaScript yet`, "unsupported");
   }
 
   /**

@@ -11,6 +11,8 @@ export class Vocabulary {
   #anchor;
   /** @type {Map<number, Uint8Array>} */
   #known = new Map();
+  /** @type {{data: Uint8Array, token: number}[] | undefined} */
+  #ordered;
 
   /**
    * @param {import("../tasks/text/tokenizer.js").Tokenizer} tokenizer
@@ -31,6 +33,15 @@ export class Vocabulary {
     let found = this.#known.get(token);
     if (found === undefined) this.#known.set(token, (found = this.#bytesOf(token)));
     return found;
+  }
+
+  /** @returns {{data: Uint8Array, token: number}[]} All tokens of text, ordered by their bytes and then by id. */
+  ordered() {
+    if (!this.#ordered) {
+      const all = Array.from({ length: this.size }, (_, token) => ({ data: this.bytesOf(token), token }));
+      this.#ordered = all.filter(({ data }) => data.length > 0).sort((one, other) => compare(one.data, other.data) || one.token - other.token);
+    }
+    return this.#ordered;
   }
 
   /** @param {number} token @returns {boolean} Whether it is a mark such as `</s>`, which is not text. */
@@ -81,4 +92,11 @@ export class Vocabulary {
 /** @param {Uint8Array} data @returns {string} */
 function textOf(data) {
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(data);
+}
+
+/** @param {Uint8Array} one @param {Uint8Array} other @returns {number} Below 0 where the first one comes first. */
+export function compare(one, other) {
+  const length = Math.min(one.length, other.length);
+  for (let i = 0; i < length; i++) if (one[i] !== other[i]) return one[i] - other[i];
+  return one.length - other.length;
 }

@@ -13,9 +13,10 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("./chains.js").Model} Model */
 /** @typedef {import("./chains.js").Ready} Ready */
 /** @typedef {Record<string, any>} Arguments */
+/** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
- *   stream?: () => import("../page/stream.js").Stream, dispose: () => Promise<void>}} Runnable A session. */
+ *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
 /** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
@@ -205,7 +206,7 @@ function isList(inputs) {
 }
 
 /**
- * @param {import("../page/stream.js").Stream} stream It is closed at the end.
+ * @param {Stream} stream It is closed at the end.
  * @param {Record<string, Tensor>[]} frames
  * @returns {Promise<Record<string, Tensor>[]>} The outputs of each step.
  */

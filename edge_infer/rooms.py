@@ -58,6 +58,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
     "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
+    "generation/vectors.py": (("page",), "read by `edge-infer verify` and written by the converters"),
     "kernels/build.py": (("page",), "compiles the kernels"),
     "kernels/built": (("page",), "native libraries; `web/src/generation` has the module of text generation"),
     "kernels/declarations.py": (("page",), "arguments of kernels, which compiled models hold themselves"),

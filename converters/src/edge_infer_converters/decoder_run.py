@@ -191,6 +191,7 @@ def _write(
         for kind, one in described.rotations.items()
     ]
     write_weight_file(path, described.config, [*rotations, *spool.encoded(chosen)])
+    spool.forget_pages()
     nbytes = writer.adopt(file)
     places = [spool.places[one] for one in chosen]
     signal, error = sum(one.signal for one in places), sum(one.error for one in places)

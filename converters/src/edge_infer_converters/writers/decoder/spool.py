@@ -129,14 +129,17 @@ class Spool:
         self._file.flush()
         if self._map is None or len(self._map) < self._size:
             self._map = mmap.mmap(self._file.fileno(), self._size, access=mmap.ACCESS_READ)
-        elif hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)  # what the last variant has read
         view = memoryview(self._map)
         for name, encoding in chosen:
             place = self.places[name, encoding]
             middle = place.start + place.values
             scales = view[middle : middle + place.scales] if place.scales else None
             yield name, Encoded(encoding, place.shape, view[place.start : middle], scales)
+
+    def forget_pages(self) -> None:
+        """Give the memory of what was read back to the system, which reads it again from the file where it must."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def _in_order(
         self, work: Callable[[int], tuple[float, int, list[EncodedRows]]], starts: range

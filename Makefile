@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-wire suite-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
+.PHONY: help setup demo test suite-page suite-run suite-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -28,17 +28,18 @@ demo: setup ## Convert the digits model, verify it, serve the page
 
 test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target suite-page suite-rest suite-wire lint types web
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=target suite-page suite-rest suite-run lint types web
 
 # Three processes for two processors: the page's tests wait for Chromium, those of the server and of sync for sockets and
-# timeouts, and what one waits for, the others compute. They share nothing.
+# timeouts; while one waits, the others compute. They share nothing, and take about as long as each other.
+RUN_TESTS := tests/hostile tests/runtime tests/server tests/sync
 suite-page: PAGE_TESTS = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.browser' tests)
 suite-page: setup
 	$(BIN)/python -m pytest -m 'browser and not long' $(or $(TESTS),tests/browser $(PAGE_TESTS))
-suite-wire: setup
-	$(BIN)/python -m pytest -m 'not browser and not long' tests/server tests/sync
+suite-run: setup
+	$(BIN)/python -m pytest -m 'not browser and not long' $(RUN_TESTS)
 suite-rest: setup
-	$(BIN)/python -m pytest -m 'not browser and not long' --ignore=tests/server --ignore=tests/sync $(TESTS)
+	$(BIN)/python -m pytest -m 'not browser and not long' $(addprefix --ignore=,$(RUN_TESTS)) $(TESTS)
 
 check-all: setup ## What `make test` leaves out: the long tests, a fleet of 1000, the emulated Raspberry Pis
 	tests/setup.sh all
@@ -73,8 +74,9 @@ bench: setup ## What a session adds to onnxruntime; benchmarks/README.md has the
 zoo: setup ## Real models through convert and verify; writes the table in docs/reference (EDGE_INFER_ZOO=FOLDER)
 	$(BIN)/python benchmarks/zoo.py --write docs/reference/real_models.md
 
-soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of load on the server (SECONDS=60 for less)
+soak: setup ## The long loops: power cuts, a fleet of 1000, damaged models, ten minutes of fuzz and ten of load on the server (SECONDS=60 for less)
 	EDGE_INFER_SOAK=1 $(BIN)/python -m pytest tests/sync/test_power.py tests/sync/test_fleet.py tests/zoo/test_damaged.py \
+	  tests/hostile/test_parser_fuzz.py \
 	  --timeout=7200 -s
 	$(BIN)/python benchmarks/soak.py --seconds $(or $(SECONDS),600)
 

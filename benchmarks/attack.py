@@ -22,7 +22,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from attack_clients import ATTACKS, under_attack
+import numpy as np
+from attack_clients import ATTACKS, LARGE, under_attack
+from onnx import TensorProto, helper, numpy_helper
 from serve_client import Outcome, flood, p
 from serve_models import Model, digits, mobilenet
 from serve_servers import DIGITS, Server, ours, started
@@ -102,11 +104,29 @@ def _healthy(port: int, model: Model, seconds: float) -> tuple[list[float], int]
     return latencies, failures
 
 
-def patient_rows(model: Model, seconds: float) -> list[dict[str, Any]]:
+def large_answers(folder: Path) -> Path:
+    """Write a model whose answer has 1024 bytes for each byte that it is sent: an embedding of bytes."""
+    table = numpy_helper.from_array(np.zeros((256, 256), np.float32), "table")
+    nodes = [
+        helper.make_node("Cast", ["x"], ["ids"], to=TensorProto.INT32),
+        helper.make_node("Gather", ["table", "ids"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.UINT8, ["n"]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 256]),
+    ]
+    graph = helper.make_graph(nodes, LARGE, ends[:1], ends[1:], [table])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = folder / f"{LARGE}.onnx"
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def patient_rows(folder: Path, model: Model, seconds: float) -> list[dict[str, Any]]:
     """Measure a healthy client beside each patient attack, and the memory that the attack takes."""
-    rows = []
+    rows, large = [], large_answers(folder)
     for kind in ATTACKS:
-        with started(ours(model.path)) as server:
+        with started(ours(model.path, str(large), "--max-rows", "0")) as server:
             _healthy(server.port, model, 1.0)
             alone, _ = _healthy(server.port, model, seconds)
             before = server.resident_bytes()
@@ -169,7 +189,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = [] if arguments.quick else tenant_rows(folder, mobilenet(folder), rounds, seconds)
-        rows += patient_rows(small, seconds)
+        rows += patient_rows(folder, small, seconds)
         rows += tenant_rows(folder, small, rounds, seconds)
         rows.append(stop_row(small, rounds))
     publish(rows, ("edge-infer", "onnxruntime", "uvloop", "httptools"), as_json=arguments.json)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+#: The model with large answers, which is served beside the one that is attacked.
+LARGE = "large"
 _UPGRADE = (
     "GET /v2/models/{name}/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -72,11 +74,66 @@ def pings(port: int, name: str, until: float) -> None:
     _stream(port, name, until, (b"\x89\xe4\0\0\0\0" + b"a" * 100) * 9900)
 
 
+def unread_answers(port: int, _name: str, until: float) -> None:
+    """A hundred clients of the model with large answers, one each, that read nothing of them; again every second."""
+    asked = _large(16_384)
+    while time.monotonic() < until:
+        connections = []
+        for _ in range(100):
+            with suppress(OSError):
+                connection = socket.create_connection(("127.0.0.1", port), 5)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                connection.sendall(asked)
+                connections.append(connection)
+        time.sleep(1)
+        for connection in connections:
+            connection.close()
+
+
+def closing_flood(port: int, name: str, until: float) -> None:
+    """Eight streams that send requests as fast as they can, read no answer, and are cut after a second."""
+    frame = (1).to_bytes(4, "little") + (0).to_bytes(4, "little") + (256).to_bytes(4, "little") + bytes(256)
+    message = b"\x82\xfe" + len(frame).to_bytes(2, "big") + b"\0\0\0\0" + frame
+    while time.monotonic() < until:
+        connections = []
+        for _ in range(8):
+            with suppress(OSError):
+                connection = socket.create_connection(("127.0.0.1", port), 5)
+                connection.sendall(_UPGRADE.format(name=name).encode())
+                connection.settimeout(0.1)
+                connections.append(connection)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            for connection in connections:
+                with suppress(OSError):
+                    connection.sendall(message * 100)
+        for connection in connections:
+            connection.close()
+
+
+def huge_outputs(port: int, _name: str, until: float) -> None:
+    """Requests of 1 MB each whose answers would have 1 GiB."""
+    asked = _large(1_000_000)
+    while time.monotonic() < until:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(asked)
+            connection.recv(65536)
+
+
+def _large(size: int) -> bytes:
+    """Ask the model whose answers are 1024 times as large as what it is sent."""
+    head = f"POST /v2/models/{LARGE}/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
+    return f"{head}Content-Length: {size}\r\n\r\n".encode() + bytes(size)
+
+
 ATTACKS: dict[str, Callable[[int, str, float], None]] = {
     "JSON bomb": json_bomb,
     "announced bodies": announced,
     "tiny fragments": fragments,
     "pings": pings,
+    "unread answers": unread_answers,
+    "closing flood": closing_flood,
+    "huge outputs": huge_outputs,
 }
 
 

@@ -1,4 +1,4 @@
-"""Where each part of the package runs: in a page, on a bare device, or on a host only.
+"""The place of each part of the package: a page, a bare device, or a host only.
 
 The page's archive (`server/static/page_archive.py`) and the folder of `edge-infer slim` (`tools/slim/folder.py`) hold
 the files that `runs_in` names. `tests/project/test_rooms.py` compares the list with the package and its imports.
@@ -22,8 +22,8 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "compat": ("page",),
     "errors.py": _EVERYWHERE,
     "formats": _EVERYWHERE,
-    "generation": (),
-    "kernels": (),
+    "generation": ("page",),
+    "kernels": ("page",),
     "parity": _EVERYWHERE,
     "platform": _EVERYWHERE,
     "py.typed": (),
@@ -56,6 +56,15 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
+    "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
+    "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
+    "kernels/build.py": (("page",), "compiles the kernels"),
+    "kernels/built": (("page",), "native libraries; `web/src/generation` has the module of text generation"),
+    "kernels/declarations.py": (("page",), "arguments of kernels, which compiled models hold themselves"),
+    "kernels/extents.py": (("page",), "checks calls before native kernels run them"),
+    "kernels/generation.py": (("page",), "loads native libraries"),
+    "kernels/library.py": (("page",), "loads native libraries"),
+    "kernels/source": (("page",), "sources of the kernels"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
     "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
@@ -83,7 +92,7 @@ FOR_COMPILED: tuple[str, ...] = (
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the second one, which Python fetches when it first imports one of them, and in the wheel.
-LATER: tuple[str, ...] = ("tasks",)
+LATER: tuple[str, ...] = ("generation", "kernels", "tasks")
 
 
 def runs_in(path: str, place: Place) -> bool:

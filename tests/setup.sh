@@ -82,6 +82,12 @@ if [ ! -e .bench/ray/ready ]; then
   touch .bench/ray/ready
 fi
 
+# The other browsers, for `make check-all`: Firefox speaks WebDriver BiDi, WebKitGTK's MiniBrowser needs its driver and a display.
+if [ "${1:-}" = all ] && ! { command -v firefox-esr && command -v WebKitWebDriver && command -v Xvfb; } >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends firefox-esr webkit2gtk-driver xvfb
+fi
+
 # OpenVINO's ONNX Runtime, which cannot lie beside ours, for `make check-all`; 256 MB.
 if [ "${1:-}" = all ] && [ ! -e .bench/openvino/ready ]; then
   .venv/bin/uv venv -q --clear .bench/openvino

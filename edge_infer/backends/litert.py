@@ -353,7 +353,7 @@ def _named_details(interpreter: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class _Scale(NamedTuple):
-    """What the integers of an input or output stand for: step * (integer - zero)."""
+    """The meaning of an input's or output's integers: step * (integer - zero)."""
 
     step: float
     zero: int

@@ -55,7 +55,7 @@ class FileEntry:
 
 
 class State:
-    """What a variant carries from step to step of a stream.
+    """The state that a variant carries from step to step of a stream.
 
     Args:
         output: The output that becomes an input of the next step; empty for hidden state, which only the engine sees.
@@ -158,7 +158,7 @@ class Variant:
 
 
 class Manifest:
-    """What a bundle holds.
+    """The contents of a bundle.
 
     Args:
         name: The model's name: letters, digits, `.`, `_`, `-`.
@@ -321,11 +321,11 @@ def _parse(document: Any) -> Manifest:
 def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:
     """Check the kind and the files; the rest is checked by what generates."""
     where = "generate"
-    entry = _object(entry, "manifest: `generate`")
-    _text(entry, "kind", where)
+    found = _object(entry, "manifest: `generate`")
+    _text(found, "kind", where)
     for field in ("tokenizer", "chat_template", "vectors"):
-        _named_file(entry, field, where, files, optional=True)
-    return entry
+        _named_file(found, field, where, files, optional=True)
+    return found
 
 
 def _parse_file(entry: Any, where: str) -> FileEntry:

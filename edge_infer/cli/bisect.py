@@ -1,4 +1,4 @@
-"""What `edge-infer verify --bisect` does: two ways to run a model, node by node, until they differ."""
+"""`edge-infer verify --bisect`: run a model in two ways, node by node, until they differ."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Way(NamedTuple):
 
 
 class Bisection(NamedTuple):
-    """What came of comparing two ways.
+    """The result of comparing two ways.
 
     Attributes:
         way: The one that is judged.

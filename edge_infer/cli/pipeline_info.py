@@ -1,4 +1,4 @@
-"""`edge-infer info`: what stands before and after a model."""
+"""`edge-infer info` for a bundle with a pipeline: its task and steps."""
 
 from __future__ import annotations
 

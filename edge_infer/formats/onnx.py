@@ -109,7 +109,7 @@ def _varint(data: memoryview | bytes, at: int) -> tuple[int, int]:
 
 
 class ModelMetadata(Record):
-    """What a model's author wrote into it; the attributes of `onnxruntime.ModelMetadata`."""
+    """The metadata by a model's author; the attributes of `onnxruntime.ModelMetadata`."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -148,7 +148,7 @@ def read_metadata(model: bytes) -> ModelMetadata:
 
 
 class Contents(Record):
-    """What a model is made of.
+    """The contents of a model.
 
     Attributes:
         opsets: The version of each domain that it imports; `ai.onnx` is the default one.

@@ -126,7 +126,7 @@ def _tensor(tensor: ProgramTensor) -> dict[str, Any]:
 
 
 class CompiledModel(NamedTuple):
-    """What a compiled model's file holds beside its code.
+    """The contents of a compiled model's file beside its code.
 
     Attributes:
         program: The calls, each of which was checked.

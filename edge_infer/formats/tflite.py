@@ -66,7 +66,7 @@ _MAX_RANK = 32
 
 
 class Scales(NamedTuple):
-    """What the integers of a tensor stand for.
+    """The meaning of a tensor's integers.
 
     Attributes:
         scales: One for the tensor, or one for each index of the axis; empty where there are blocks.

@@ -10,6 +10,8 @@ from edge_infer.generation.weight_file import program_fields
 from edge_infer.kernels import decoder_words as words
 
 if TYPE_CHECKING:
+    from array import array
+
     from edge_infer.generation.config import DecoderConfig
 
 _AGAIN = "convert the model again"
@@ -65,3 +67,23 @@ def damaged(word: int, name: str) -> BundleError:
         hint=_AGAIN,
         part=where,
     )
+
+
+def batch_fault(wrong: int, rows: array[int], count: int, wanted: array[int], limits: tuple[int, int, int]) -> str:
+    """Say what `decoder_check_rows` found wrong with a batch; nothing where it found nothing.
+
+    Args:
+        wrong: What it gave.
+        rows: The batch's tokens, slots and positions.
+        count: Its rows.
+        wanted: Those whose logits were asked for.
+        limits: The vocabulary's size, the slots and the positions of each.
+    """
+    if not wrong:
+        return ""
+    if wrong < 0:
+        return f"wanted[{-1 - wrong}] is {wanted[-1 - wrong]}, expected a rising index of {count} rows"
+    row, kind = wrong // 4, wrong % 4 - 1
+    name = ("tokens", "slots", "positions")[kind]
+    rising = ", rising within a slot" if kind == 2 else ""
+    return f"{name}[{row}] is {rows[kind * count + row]}, expected 0 to {limits[kind] - 1}{rising}"

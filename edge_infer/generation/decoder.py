@@ -24,9 +24,10 @@ class Engine(Protocol):
     """What runs a checked program in one place: the kernels with their weights, their cache and their logits."""
 
     config: DecoderConfig
+    context: int
 
-    def run(self, rows: array[int], count: int, wanted: array[int]) -> int:
-        """Compute a batch, and give 0, or what `decoder_check_rows` found wrong with it."""
+    def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
+        """Compute a batch, and give what is wrong with it; nothing where it was computed."""
         ...
 
     def logits(self, index: int) -> memoryview[float]:
@@ -81,7 +82,7 @@ class Decoder:
             InputError: `slots` or `context` is out of range.
             OutOfMemory: There is no memory for the cache.
             BackendUnavailable: There are no kernels for this system or CPU.
-            UnsupportedError: `threads` is not 1.
+            UnsupportedError: `threads` is not 1; or, in a page that cannot wait, the kernels have not started.
         """
         if threads != 1:
             raise UnsupportedError(f"The kernels of text generation have one thread, not {threads}", hint="threads=1")
@@ -91,14 +92,25 @@ class Decoder:
             raise InputError(f"context is {context}, expected 1 or more")
         engine: Engine
         if sys.platform == "emscripten":
-            from edge_infer.backends.web.decoder import PageEngine
+            from edge_infer.generation.page import PageEngine
 
             engine = PageEngine(Path(path), slots, context)
-            return cls(engine, slots, engine.context)
-        from edge_infer.generation.native import NativeEngine
+        else:
+            from edge_infer.generation.native import NativeEngine
 
-        native = NativeEngine(Path(path), slots, context)
-        return cls(native, slots, native.context)
+            engine = NativeEngine(Path(path), slots, context)
+        return cls(engine, slots, engine.context)
+
+    @classmethod
+    async def open_async(
+        cls, path: str | os.PathLike[str], *, slots: int = 1, context: int | None = None, threads: int = 1
+    ) -> Self:
+        """Do as `open`, in every place: in a page it waits for the kernels."""
+        if sys.platform == "emscripten":
+            from edge_infer.backends.web.decoder import start
+
+            await start()
+        return cls.open(path, slots=slots, context=context, threads=threads)
 
     def run(self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], wanted: Sequence[int]) -> None:
         """Compute one flat batch of rows: row i is `tokens[i]` at `positions[i]` of `slots[i]`.
@@ -125,9 +137,9 @@ class Decoder:
         except (OverflowError, TypeError) as error:
             raise InputError(f"The batch holds something else than 32-bit integers: {error}") from error
         self._wanted = 0
-        wrong = engine.run(rows, count, asked)
-        if wrong:
-            raise InputError(self._fault(wrong, rows, count, asked))
+        fault = engine.run(rows, count, asked)
+        if fault:
+            raise InputError(fault)
         self._wanted = len(asked)
 
     def logits(self, index: int) -> memoryview[float]:
@@ -190,15 +202,3 @@ class Decoder:
         if not 0 <= index < self._wanted:
             raise InputError(f"logits {index} were not computed; the last run computed {self._wanted}")
         return index
-
-    def _fault(self, wrong: int, rows: array[int], count: int, wanted: array[int]) -> str:
-        if wrong < 0:
-            row = wanted[-1 - wrong]
-            return f"wanted[{-1 - wrong}] is {row}, expected a rising index of {count} rows"
-        row, kind = wrong // 4, wrong % 4
-        value = rows[(kind - 1) * count + row]
-        if kind == 1:
-            return f"tokens[{row}] is {value}, expected 0 to {self.config.vocab_size - 1}"
-        if kind == 2:
-            return f"slots[{row}] is {value}, expected 0 to {self.slots - 1}"
-        return f"positions[{row}] is {value}, expected 0 to {self.context - 1}, rising within a slot"

@@ -7,7 +7,7 @@ import mmap
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import OutOfMemory
-from edge_infer.generation.checks import check_fields, checked_context, damaged
+from edge_infer.generation.checks import batch_fault, check_fields, checked_context, damaged
 from edge_infer.generation.weight_file import WeightFile
 from edge_infer.kernels.generation import GenerationLibrary, generation_library
 
@@ -53,19 +53,19 @@ class NativeEngine:
         self._logits = ctypes.create_string_buffer(4 * self.config.vocab_size)
         self._best = (ctypes.c_int32 * 1)(), (ctypes.c_float * 1)()
 
-    def run(self, rows: array[int], count: int, wanted: array[int]) -> int:
+    def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch; see `decoder.Engine.run`."""
         place, asked = rows.buffer_info()[0], wanted.buffer_info()[0]
-        wrong: int = self._kernels.check_rows(self._program, self.slots, self.context, place, count, asked, len(wanted))
+        wrong = self._kernels.check_rows(self._program, self.slots, self.context, place, count, asked, len(wanted))
         if wrong:
-            return wrong
+            return batch_fault(wrong, rows, count, wanted, (self.config.vocab_size, self.slots, self.context))
         if len(self._logits) < 4 * self.config.vocab_size * len(wanted):
             self._logits = ctypes.create_string_buffer(4 * self.config.vocab_size * len(wanted))
         self._kernels.run(
             *(self._program, self._weights, self._cache, self._scratch, self.slots, self.context),
             *(place, count, asked, len(wanted), self._logits),
         )
-        return 0
+        return ""
 
     def logits(self, index: int) -> memoryview[float]:
         """Give the logits of a wanted row; see `decoder.Engine.logits`."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.options import GenerationOptions
 
 #: How many of the best tokens are looked at first where `top_k` does not say.
-FIRST_SELECTION = 256
+FIRST_SELECTION = 64
 #: After so many refusals, all tokens that the grammar allows are looked for at once.
 MAX_REFUSALS = 64
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import os
 import struct
 import tempfile
@@ -70,6 +69,8 @@ class WeightFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        import mmap  # which Pyodide lacks
+
         self.path = Path(path)
         try:
             with self.path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a call of a kernel reads and writes: known from its integers, before it runs.
+"""The bytes that a call of a kernel reads and writes, computed from its integers before it runs.
 
 A kernel checks nothing. So whoever makes or takes a call compares these extents with the memory of its tensors.
 """

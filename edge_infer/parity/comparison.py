@@ -200,7 +200,7 @@ def _compare_output(name: str, references: Sequence[Any], results: Sequence[Any]
 
 
 class _Sums:
-    """What the measures of a float output are made of, in units of its largest value."""
+    """The sums behind the measures of a float output, in units of its largest value."""
 
     def __init__(self, unit: float) -> None:
         self.unit = unit

@@ -1,1 +1,1 @@
-"""What differs between a page, a device and a desktop: HTTP, threads, CPUs, files, caches."""
+"""The differences between a page, a device and a desktop: HTTP, threads, CPUs, files, caches."""

@@ -30,7 +30,7 @@ _CPUS = "sys/devices/system/cpu"
 
 
 class Processor(Record):
-    """What the machine computes with.
+    """The processor of the machine.
 
     Attributes:
         model: Its name, such as `Cortex-A76` or what an x86 processor calls itself; empty where nothing says.

@@ -40,7 +40,7 @@ class Driver(NamedTuple):
 
 
 class Machine:
-    """What CUDA meets on a machine; tests plant faults in one of their own."""
+    """The drivers, devices and libraries that CUDA finds on a machine; tests plant faults in one of their own."""
 
     def distributions(self) -> set[str]:
         """Return which distributions of ONNX Runtime are installed."""

@@ -1,4 +1,4 @@
-"""Which distributions are installed here, and in which version, found without importing them."""
+"""Find the installed distributions and their versions without importing them."""
 
 from __future__ import annotations
 

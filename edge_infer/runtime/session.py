@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Report(Record):
-    """What a session really runs on.
+    """The engine, device and settings that a session really uses.
 
     Attributes:
         model: The bundle's name and the first digits of its revision.

@@ -55,7 +55,7 @@ class Failed(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What `tune` measured.
+    """The measurements of `tune`.
 
     Attributes:
         model: The bundle's name and the first digits of its revision.

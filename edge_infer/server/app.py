@@ -70,7 +70,7 @@ MAX_BODY_BYTES = 64 * 2**20
 
 
 class Limits(NamedTuple):
-    """What the server takes and how it runs it.
+    """The limits of the server.
 
     Attributes:
         workers: How many batches run at once; 0 for one per CPU, at most four.

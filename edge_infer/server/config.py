@@ -39,7 +39,7 @@ _DEVICES = ["auto", "cpu", "cuda"]
 
 
 class Settings(NamedTuple):
-    """What the file says.
+    """The settings in the file.
 
     Attributes:
         table: The pools, and which requests each runs.

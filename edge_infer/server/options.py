@@ -22,7 +22,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 class Facts(NamedTuple):
-    """What an option takes and means.
+    """The declaration of an option.
 
     Attributes:
         help: Its meaning, for people.

@@ -106,7 +106,7 @@ def make_deployment(**options: Any) -> Any:
         raise ServingError("Ray Serve is not installed", hint="pip install 'ray[serve]'") from error
 
     class EdgeInfer:
-        """What Ray starts."""
+        """The deployment that Ray starts."""
 
         def check_health(self) -> None:
             """Tell Ray whether the replica can go on; it replaces one that cannot."""

@@ -38,7 +38,7 @@ MAX_TRIALS = 2
 
 
 class Pulled(NamedTuple):
-    """What a pull did.
+    """The result of a pull.
 
     Attributes:
         model: The model's name.

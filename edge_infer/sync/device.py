@@ -53,7 +53,7 @@ class Installed(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What `active.json` says.
+    """The contents of `active.json`.
 
     Attributes:
         model: The model's name.

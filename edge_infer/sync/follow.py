@@ -1,4 +1,4 @@
-"""What a device does beside pulling: listen to its store's server, ask it whether a roll-out fails, tell it the result.
+"""A device and its store's server: listen for news, ask whether a roll-out fails, report the result of a pull.
 
 A store needs no server: any host of static files will do, and then all of this is left out. Nothing here is trusted: an
 event only makes a device look, and advice can only make it wait, as whoever sits on the line can do anyway.

@@ -23,7 +23,7 @@ MAX_SHARE = 0.6
 
 
 class Published(NamedTuple):
-    """What was published.
+    """The result of publishing.
 
     Attributes:
         revision: The revision.

@@ -38,7 +38,7 @@ MAX_HISTORY = 3
 
 
 class Offered(NamedTuple):
-    """What a store offers of a model.
+    """The versions of a model in a store.
 
     Attributes:
         revision: Its newest revision document.

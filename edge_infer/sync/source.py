@@ -1,4 +1,4 @@
-"""Where a store is read from: a folder, or any web server that hosts static files."""
+"""The origin of a store: a folder, or any web server that hosts static files."""
 
 from __future__ import annotations
 

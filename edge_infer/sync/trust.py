@@ -1,4 +1,4 @@
-"""Who may publish: the metadata of The Update Framework (theupdateframework.github.io/specification), by python-tuf.
+"""Check publishers by the metadata of The Update Framework (theupdateframework.github.io/specification), by python-tuf.
 
 python-tuf checks signatures, thresholds, expiry, and versions against its last files. Two things are added. It does not
 sync its files to the disk, and begins anew where one is lost, so the versions that were seen are kept in our own record
@@ -32,7 +32,7 @@ MAX_ROOT_BYTES = 512_000
 
 
 class Floor(NamedTuple):
-    """What was seen already.
+    """The highest versions that were seen already.
 
     The metadata's versions, the model's sequence (the caller puts the one that was taken there), the last signed time
     in s since 1970, and the keys that signed timestamps and snapshots then. Versions of keys that were replaced since
@@ -59,7 +59,7 @@ class Floor(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """What a store offers a device: the revision, the floor with it, the number of the roll-out's step or 0."""
+    """The offer of a store to a device: the revision, the floor with it, the number of the roll-out's step or 0."""
 
     revision: Revision
     floor: Floor

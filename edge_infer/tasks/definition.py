@@ -22,7 +22,7 @@ _MAX_STEPS = 64
 
 
 class Definition(NamedTuple):
-    """What is done before and after a model.
+    """The definition of a pipeline: its task, and the steps before and after the model.
 
     Attributes:
         task: The task's name, such as `image-classification`.
@@ -40,7 +40,7 @@ class Definition(NamedTuple):
 
     @property
     def arguments(self) -> set[str]:
-        """What the caller of the pipeline may give, such as `top_k`."""
+        """The arguments that the caller of the pipeline may give, such as `top_k`."""
         chains = [*self.inputs.values(), self.outputs]
         return {name for chain in chains for step in chain for name, one in step.declared.items() if one.is_argument}
 

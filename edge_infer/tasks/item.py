@@ -22,7 +22,7 @@ class Geometry(NamedTuple):
 
 
 class Item:
-    """What the later steps need to know of one raw input.
+    """The facts about one raw input that later steps need.
 
     Attributes:
         arguments: What the caller of the pipeline asked for, such as `top_k`.

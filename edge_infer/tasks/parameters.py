@@ -77,7 +77,7 @@ class Parameter:
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """The values that are allowed, in words."""
         if self.kind == "choice":
             return listed(list(self.choices))
         words = _WORDS[self.kind] if self.length is None else f"a list of {self.length} numbers"

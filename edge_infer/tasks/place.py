@@ -1,4 +1,4 @@
-"""What a bundle and its model offer to the steps of a pipeline."""
+"""The surroundings of a pipeline's steps: the specs and files of their bundle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """What a bundle and its model offer to the steps of a pipeline.
+    """The specs and files of a bundle, for the steps of its pipeline.
 
     Args:
         read: Returns the bytes of a file of the bundle, checked.

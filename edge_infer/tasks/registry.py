@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """What a pipeline is for.
+    """The purpose of a pipeline.
 
     Attributes:
         name: Such as `image-classification`.
@@ -38,34 +38,9 @@ class Task(NamedTuple):
     combine: Callable[[list[Any], Any, Mapping[str, Any], Place], Any] | None = None
 
 
-#: The tasks of this room. `web/generate_parameters.py` writes their names and arguments for JavaScript.
-OWN = (
-    Task("depth-estimation", "image"),
-    Task("image-classification", "image"),
-    Task("image-feature-extraction", "image"),
-    Task("image-segmentation", "image"),
-    Task("image-to-image", "image"),
-    Task("keypoint-detection", "image"),
-    Task("object-detection", "image"),
-    Task("audio-classification", "sound"),
-    Task("voice-activity-detection", "sound"),
-    Task("feature-extraction", "text"),
-    Task("fill-mask", "text"),
-    Task("text-classification", "text"),
-    Task("token-classification", "text"),
-    Task("question-answering", "text", (), several_runs.question_and_context, several_runs.only),
-    Task(
-        "zero-shot-classification",
-        "text",
-        ("candidate_labels", "hypothesis_template", "multi_label"),
-        several_runs.hypotheses,
-        several_runs.by_entailment,
-    ),
-    Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance),
-)
-# Tasks of rooms above this one that make pipelines of their own: the module with `open_pipeline`, by its name.
+_TASKS: dict[str, Task] = {}
+#: Tasks of rooms above this one that make pipelines of their own: the module with `open_pipeline`, by its name.
 _OPENERS = {"text-generation": "edge_infer.generation.pipeline"}
-_TASKS = {task.name: task for task in (*OWN, *(Task(name, "text") for name in _OPENERS))}
 
 
 def register(task: Task) -> None:
@@ -102,3 +77,32 @@ def opener(task: str) -> Callable[..., Any]:
 def task_names() -> list[str]:
     """Return the names of all tasks, in the order of the alphabet."""
     return sorted(_TASKS)
+
+
+#: The tasks of this room. `web/generate_parameters.py` writes their names and arguments for JavaScript.
+OWN = (
+    Task("depth-estimation", "image"),
+    Task("image-classification", "image"),
+    Task("image-feature-extraction", "image"),
+    Task("image-segmentation", "image"),
+    Task("image-to-image", "image"),
+    Task("keypoint-detection", "image"),
+    Task("object-detection", "image"),
+    Task("audio-classification", "sound"),
+    Task("voice-activity-detection", "sound"),
+    Task("feature-extraction", "text"),
+    Task("fill-mask", "text"),
+    Task("text-classification", "text"),
+    Task("token-classification", "text"),
+    Task("question-answering", "text", (), several_runs.question_and_context, several_runs.only),
+    Task(
+        "zero-shot-classification",
+        "text",
+        ("candidate_labels", "hypothesis_template", "multi_label"),
+        several_runs.hypotheses,
+        several_runs.by_entailment,
+    ),
+    Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance),
+)
+for _task in (*OWN, *(Task(_name, "text") for _name in _OPENERS)):
+    register(_task)

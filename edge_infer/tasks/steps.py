@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Flow(NamedTuple):
-    """What a step takes and what it gives.
+    """The kinds of value that a step takes and gives.
 
     `raw` is what the caller gave, `outputs` are the model's by name, `tensors` its inputs by name, `frames` a list of
     tensors for the steps of a stream.

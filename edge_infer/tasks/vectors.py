@@ -84,7 +84,7 @@ class Case(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """What a file of vectors holds.
+    """The contents of a file of vectors.
 
     Attributes:
         definition: The sha256 of the task and its steps.

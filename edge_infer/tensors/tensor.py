@@ -27,7 +27,7 @@ Dim = int | str
 
 
 class TensorSpec:
-    """What a model promises of one input or output.
+    """The name, dtype and shape of one input or output of a model.
 
     Args:
         name: The tensor's name.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge_infer import Bundle
+from edge_infer.cli import main_here
 from edge_infer.server.execution.repository import name_models
 from tests.support import zoo
 from tests.support.converters.conversions import edge_infer
@@ -111,17 +112,27 @@ def test_a_variant_that_cannot_be_made_is_in_the_table(write_model: WriteModel, 
     ],
 )
 def test_errors_are_short_and_leave_nothing(
-    write_model: WriteModel, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    write_model: WriteModel,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_model(zoo.mlp(), "mlp.onnx")
     (tmp_path / "there").write_text("a file")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["edge-infer", "convert", *arguments])
 
-    done = edge_infer(*arguments, cwd=tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main_here()
 
-    assert done.returncode == code
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    printed = capsys.readouterr()
+    assert ended.value.code == code
+    assert said in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mlp.onnx", "there"]
 
 

@@ -213,6 +213,38 @@ def test_a_model_of_images_and_text_gives_its_text_model(tmp_path: Path) -> None
     assert np.abs(exact[-ROWS:, ::STEP] - np.array(RECORDED["gemma3_text"])).max() < 1e-5 * exact.std()
 
 
+def test_a_special_token_without_weights_is_told_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = hub_folders.write_folder(tmp_path / "images")
+    document = hub_folders.tokenizer()
+    flags = {**document["added_tokens"][0], "content": "<image>", "id": hub_folders.VOCABULARY}
+    document["added_tokens"].append(flags)
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+
+    converted(folder)
+
+    assert "no weights for the special tokens `<image>`" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "window", "caps"),
+    [
+        ("mistral", {"sliding_window": ..., "max_position_embeddings": 8192}, 4096, (0.0, 0.0)),
+        ("mistral", {"sliding_window": None}, 0, (0.0, 0.0)),
+        ("gemma2", {}, 8, (50.0, 30.0)),
+        ("gemma2", {"attn_logit_softcapping": None, "final_logit_softcapping": None}, 8, (0.0, 0.0)),
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 8}, 0, (0.0, 0.0)),
+    ],
+)
+def test_null_is_none_and_a_missing_field_the_familys_own(
+    family: str, changes: dict[str, Any], window: int, caps: tuple[float, float]
+) -> None:
+    document = {name: value for name, value in {**hub_folders.CONFIGS[family], **changes}.items() if value is not ...}
+
+    config = describe(document).config
+
+    assert (config.sliding_window, (config.attention_softcap, config.final_softcap)) == (window, caps)
+
+
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "mixtral": ({"model_type": "mixtral"}, "`mixtral` is a mixture of experts"),
     "experts": ({"num_local_experts": 8}, "mixtures of experts are not supported"),
@@ -249,6 +281,20 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path, options: dict[str
 
     with pytest.raises(InputError, match=said):
         convert(folder, tmp_path / "out.bundle", **options)
+
+
+@pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        ("hf:owner/name", "hf download owner/name --local-dir name"),
+        ("model.gguf", "convert the folder that it was made from"),
+    ],
+)
+def test_what_is_no_folder_is_refused_with_what_to_do(tmp_path: Path, source: str, hint: str) -> None:
+    with pytest.raises((InputError, UnsupportedModel)) as caught:
+        convert(source, tmp_path / "out.bundle")
+
+    assert hint in caught.value.hint
 
 
 def test_a_classifier_is_no_decoder(tmp_path: Path) -> None:

@@ -37,15 +37,6 @@ if TYPE_CHECKING:
     from tests.support.model_files import WriteModel
 
 
-@pytest.fixture(scope="module")
-def mlp_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network converted as users convert it, its crash test included; tests that change it work on a copy."""
-    folder = tmp_path_factory.mktemp("mlp")
-    (folder / "mlp.onnx").write_bytes(zoo.mlp())
-    convert(folder / "mlp.onnx", folder / "mlp.bundle")
-    return folder / "mlp.bundle"
-
-
 MLP_VARIANTS = [
     *("onnx/fp32", "onnx/fp16", "onnx/int8", "tflite/fp32", "tflite/fp16", "tflite/int8"),
     *("compiled/fp32", "compiled/int8"),
@@ -66,6 +57,15 @@ def test_a_model_becomes_a_bundle_of_eight_variants(write_model: WriteModel, tmp
     assert all(one.quality.verdict.word == "ok" for one in result.variants)
     assert result.variants[0].quality.accuracy == 1.0
     assert bundle.manifest.variant("onnx/int8").options == {"onnxruntime": {"session.x64quantprecision": "1"}}
+
+
+@pytest.fixture(scope="module")
+def mlp_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network converted as users convert it, its crash test included; tests that change it work on a copy."""
+    folder = tmp_path_factory.mktemp("mlp")
+    (folder / "mlp.onnx").write_bytes(zoo.mlp())
+    convert(folder / "mlp.onnx", folder / "mlp.bundle")
+    return folder / "mlp.bundle"
 
 
 @pytest.mark.parametrize("id_", MLP_VARIANTS)

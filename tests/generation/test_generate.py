@@ -116,8 +116,11 @@ def test_greedy_tokens_are_the_best_of_their_logprobs(generator: edge_infer.Gene
 def test_an_answer_by_a_schema_is_valid(generator: edge_infer.Generator) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     form = {"type": "json_schema", "schema": schema}
-    done = generator.complete("Answer:", seed=1, max_tokens=200, response_format=form)
+    asked = {"seed": 1, "max_tokens": 200, "response_format": form, "temperature": 2.0}
+    done = generator.complete("Answer:", **asked)
     assert json.loads(done.text)["ok"] in (True, False)
+    assert done.finish_reason == "stop"
+    assert generator.complete("Answer:", **asked).tokens == done.tokens
 
 
 def test_a_zip_and_a_pipeline_generate_the_same(generator: edge_infer.Generator, bundle: Path, tmp_path: Path) -> None:

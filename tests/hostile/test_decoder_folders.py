@@ -70,6 +70,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "layer-types": ({"layer_types": ["chunked_attention"] * 2}, "`layer_types` is 'chunked_attention'"),
     "few-layer-types": ({"layer_types": ["full_attention"]}, "for each of 2 layers"),
     "window": ({"model_type": "mistral", "sliding_window": -1}, "`sliding_window` is -1"),
+    "branches": ({"model_type": "granite", "residual_multiplier": "a"}, "`residual_multiplier` is 'a'"),
     "window-pattern": ({"model_type": "gemma2", "sliding_window_pattern": 0}, "`sliding_window_pattern` is 0"),
     "type-list": ({"model_type": ["llama"]}, "config.json has the model_type ['llama']"),
     "no-type": ({"model_type": ...}, "config.json has the model_type None"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import io
 import json
@@ -31,67 +30,11 @@ from edge_infer.sync.stage import offered
 from edge_infer.sync.transforms import CODECS, DIFFERENCES, decode, encode
 from edge_infer.sync.trust import Floor, newest
 from tests.support import zoo
+from tests.support.mutations import NUMBERS, mutated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-NUMBERS = [
-    -(2**70),
-    -(2**53),
-    -1,
-    0,
-    1,
-    255,
-    256,
-    2**20,
-    2**22 + 1,
-    2**31,
-    2**32,
-    2**44,
-    2**53 - 1,
-    2**53,
-    2**63,
-    2**70,
-]
-LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.sampled_from(NUMBERS),
-    st.floats(),
-    st.text(max_size=10),
-    st.sampled_from(["", "..", "../x", "/x", "\ud800", "0" * 64, "manifest.json", "\0"]),
-)
-VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-)
-
-
-@st.composite
-def mutated(draw: st.DrawFn, document: Any) -> Any:
-    """Draw a document with up to three places that say something else, are missing or are there twice."""
-    made = copy.deepcopy(document)
-    for _ in range(draw(st.integers(1, 3))):
-        places: list[tuple[Any, Any]] = []
-        left: list[Any] = [made]
-        while left:
-            one = left.pop()
-            keys = range(len(one)) if isinstance(one, list) else list(one) if isinstance(one, dict) else ()
-            places += [(one, key) for key in keys]
-            left += [one[key] for key in keys]
-        if not places:
-            return made
-        holder, key = draw(st.sampled_from(places))
-        how = draw(st.sampled_from(["other", "other", "number", "gone", "twice"]))
-        if how == "gone":
-            del holder[key]
-        elif how == "twice" and isinstance(holder, list):
-            holder.append(copy.deepcopy(holder[key]))
-        else:
-            holder[key] = draw(st.sampled_from(NUMBERS) if how == "number" else VALUES)
-    return made
-
 
 MODEL = zoo.mlp()
 

@@ -186,7 +186,7 @@ FIELDS = (
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6) | VALUES, st.booleans())
 def test_any_document_is_read_or_refused(document: Any, has_basis: bool) -> None:
     if has_basis and isinstance(document, dict):

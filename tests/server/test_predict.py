@@ -63,8 +63,9 @@ def answered(answer: Answer) -> Any:
 def refused(answer: Answer, status: int = 400) -> str:
     assert answer.status == status, answer.body
     document = json.loads(answer.body)
-    assert document["hint"]
-    text: str = document["error"]
+    error = document["error"]
+    assert "(hint: " in error["message"] if isinstance(error, dict) else document["hint"]  # that of OpenAI, or ours
+    text: str = error["message"] if isinstance(error, dict) else error
     return text
 
 

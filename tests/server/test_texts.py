@@ -13,15 +13,17 @@ import pytest
 
 from edge_infer.errors import ExecutionError
 from edge_infer.generation.generator import generate
+from edge_infer.generation.vectors import GenerationVector
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings
 from edge_infer.server.execution.text_model import TextLimits, TextModel
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.server.scheduling.shares import Bounds, Tenant
+from tests.support.generation.bundles import write_bundle as write_text_bundle
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client, row
-from tests.support.server.texts import USER, events_of, post, spelling, text_bundle, use_fakes
+from tests.support.server.texts import USER, endless, events_of, post, spelling, text_bundle, use_fakes
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -290,6 +292,7 @@ def test_errors_have_openais_form_and_its_kinds(tmp_path: Path, decoders: list[H
 
 def test_numbers_that_are_none_are_an_error_and_free_the_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(seen: list[int], logits: memoryview[float]) -> None:
+        endless(seen, logits)
         if len(seen) == PROMPT + 2:
             logits[:] = memoryview(bytes(4 * len(logits))).cast("f")
             logits[3] = float("nan")
@@ -512,3 +515,27 @@ def test_an_answer_can_be_bound_to_json(server: ServerThread) -> None:
         found = json.loads(choice["message"]["content"])
         assert set(found) == {"ok", "size"}
         assert choice["finish_reason"] == "stop"
+
+
+def test_a_bundle_with_weights_gives_each_the_tokens_that_it_gets_alone(tmp_path: Path) -> None:
+    bundle = write_text_bundle(tmp_path / "chat")
+    with generate(bundle) as alone:
+        expected = [alone.chat(USER, seed=seed, max_tokens=12).text for seed in range(8)]
+    with ServerThread(app_of(bundle, slots=3)) as server, ThreadPoolExecutor(8) as threads:
+        asked = [{"messages": USER, "seed": seed, "max_tokens": 12} for seed in range(8)]
+        answers = threads.map(lambda one: json.loads(post(server, CHAT, one).body), asked)
+        assert [one["choices"][0]["message"]["content"] for one in answers] == expected
+
+
+def test_a_model_is_proven_by_its_vectors_before_it_answers(tmp_path: Path, decoders: list[HeldDecoder]) -> None:
+    options = {"temperature": 0, "max_tokens": 4}
+    found = generate(text_bundle(tmp_path / "first")).complete("ab", **options)
+    vector = GenerationVector("decoder/int4", "ab", None, None, list(b"ab"), options, list(found.tokens), found.text)
+    others = [vector._replace(variant="decoder/int8", tokens=[1]), vector._replace(ids=[97] * 600)]
+    right = text_bundle(tmp_path / "right", vectors=[vector, *others])
+    wrong = text_bundle(tmp_path / "wrong", "wrong", vectors=[vector._replace(tokens=[*found.tokens[:3], 5])])
+    with ServerThread(create_app({"right": right, "wrong": wrong})) as server:
+        assert post(server, CHAT, {"model": "right", "messages": USER, "max_tokens": 2}).status == 200
+        refused = json.loads(post(server, CHAT, {"model": "wrong", "messages": USER}).body)["error"]["message"]
+    assert f"greedy token 3 is {found.tokens[3]}, expected 5" in refused
+    assert [decoder.is_closed for decoder in decoders[1:]] == [True, True]

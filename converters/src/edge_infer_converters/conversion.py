@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What `convert` made.
+    """The result of `convert`.
 
     Attributes:
         path: The bundle's folder.

@@ -27,7 +27,7 @@ _INTEGER_INTERFACE_OPTIONS = {"litert": {"interface": "float"}}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to make of a model.
+    """The variants to make of a model, with their budget and options.
 
     Attributes:
         formats: Which formats; those that the targets read unless given.

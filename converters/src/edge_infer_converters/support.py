@@ -53,7 +53,7 @@ class Lack(NamedTuple):
 
 
 class Support(NamedTuple):
-    """What can be made of a model.
+    """The formats that can be made of a model, and the reasons against the others.
 
     Attributes:
         lacks: What is not supported somewhere.

@@ -25,7 +25,7 @@ _MAX_SHARED_BYTES = 64 * 1024
 
 
 class Plan(NamedTuple):
-    """What stays from run to run: the inputs' shapes (None: a tensor of the engine) and the outputs' places."""
+    """The state between runs: the inputs' shapes (None: a tensor of the engine) and the outputs' places."""
 
     shapes: tuple[tuple[int, ...] | None, ...]
     outputs: tuple[str, ...]

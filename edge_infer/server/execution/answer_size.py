@@ -1,4 +1,4 @@
-"""How many bytes a model's answer has, before it runs where the shapes of its outputs tell."""
+"""The size of a model's answer in bytes: before it runs where the shapes of its outputs tell, else after."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _FREE_DIM = 8
 
 
 class Probe(NamedTuple):
-    """What was measured.
+    """The measurements of a model.
 
     Attributes:
         batch_size: The smallest batch that is about as cheap per row as any.

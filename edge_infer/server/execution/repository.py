@@ -86,7 +86,7 @@ class ServedModel:
 
     @property
     def url(self) -> str:
-        """What `edge_infer.load` takes, from the path that the server answers under."""
+        """The path for `edge_infer.load`, below the path that the server answers under."""
         from urllib.parse import quote
 
         base = f"/models/{quote(self.name)}"

@@ -1,4 +1,4 @@
-"""What is counted of each model: outcomes, and where the time goes. Adding one is a few plain assignments."""
+"""The counters of each model: outcomes, and the time of each stage. Counting a request is a few plain assignments."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from edge_infer.backends.base import Placement, Runnable
 from edge_infer.errors import BackendError, InputError
 from edge_infer.generation.generator import generate
 from edge_infer.generation.slots import Slots
+from edge_infer.generation.vectors import difference, read_vectors
 from edge_infer.platform import host
 from edge_infer.runtime.options import DEFAULTS
 from edge_infer.runtime.selection import Choice
@@ -114,7 +115,7 @@ class _NoTensors(Runnable):
 def load_text_model(
     name: str, bundle: Bundle, limits: BatchLimits, text: TextLimits, *, variant: str = ""
 ) -> TextModel:
-    """Open a bundle that generates text.
+    """Open a bundle that generates text, and prove it by the vectors that it has.
 
     Args:
         name: The model's name in URLs.
@@ -125,7 +126,8 @@ def load_text_model(
 
     Raises:
         BundleError: The files are wrong.
-        BackendError: The context is longer than the model's, or nothing here can run it.
+        BackendError: The context is longer than the model's, nothing here can run it, or it gives other tokens than
+            its bundle says.
     """
     threads = max(1, host.available_cpus() - 1)  # one for the event loop and the other models
     try:
@@ -134,4 +136,22 @@ def load_text_model(
         )
     except InputError as error:  # the server's own settings: no client's fault
         raise BackendError(error.message, hint=error.hint or "--slots, --context", **error.details) from error
+    try:
+        _prove(name, bundle, generator)
+    except Exception:
+        generator.close()
+        raise
     return TextModel(name, TextSession(bundle, generator), limits)
+
+
+def _prove(name: str, bundle: Bundle, generator: Generator) -> None:
+    """Let a model give the tokens that its bundle says; those of other weights and longer ones are left out."""
+    variant, context = generator.report().variant, generator.decoder.context
+    for vector in read_vectors(bundle):
+        if vector.variant == variant and len(vector.ids) + len(vector.tokens) <= context:
+            problem = difference(generator, vector)
+            if problem:
+                raise BackendError(
+                    f"Self-test failed: model `{name}` does not give the tokens of its bundle: {problem}",
+                    hint=f"edge-infer verify {name}.bundle",
+                )

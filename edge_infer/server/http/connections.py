@@ -58,7 +58,7 @@ class Swept(Protocol):
 
 
 class Connections:
-    """What the connections of a server share.
+    """The connections of a server, with the settings that they share.
 
     Args:
         limits: What each may take.

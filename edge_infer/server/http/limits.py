@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DoorLimits(NamedTuple):
-    """What a connection may take.
+    """The limits of a connection.
 
     Attributes:
         max_connections: How many connections there may be.

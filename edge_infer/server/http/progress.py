@@ -1,4 +1,4 @@
-"""How far a client has come with a body that it sends, and with the answers that it reads."""
+"""The progress of a client: with a body that it sends, and with the answers that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused at the door, before any application sees it: the answer, and its line in the log."""
+"""Refusals before any application sees the request: the answer, and its line in the log."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ServerContext(NamedTuple):
-    """What all requests share: HTTP, WebSocket and server-sent events alike.
+    """The state that all requests share: HTTP, WebSocket and server-sent events alike.
 
     Attributes:
         engine: The models.

@@ -100,7 +100,7 @@ class _Written(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What all streams of a server share.
+    """The state that all streams of a server share.
 
     Attributes:
         context: What they share with all requests.

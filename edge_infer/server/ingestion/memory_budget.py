@@ -1,4 +1,4 @@
-"""How much memory the bodies of all requests take together, and the answers that their clients have not taken yet."""
+"""The memory that the bodies of all requests take together, with the answers that their clients have not read yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model a path of the hot path names, without a router, and the path that the application answers under."""
+"""Find the model that a path of inference names, without a router, and the path that the application answers under."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from edge_infer.server.ingestion.embeddings import parsed, read_embeddings, writ
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
+from edge_infer.server.response.completions import openai_error
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
@@ -61,7 +63,7 @@ _SIMPLE = ("application/x-www-form-urlencoded", "text/plain", "multipart/form-da
 
 
 class _Known(NamedTuple):
-    """What is kept of a model."""
+    """The pipeline of a model, kept while the model is loaded."""
 
     definition: Definition
     task: Task
@@ -112,10 +114,16 @@ class PredictEndpoint:
             async with self._room:
                 return await asyncio.to_thread(write_embeddings, asked, known.chains, ready, outputs)
 
-        await self._answer(scope, send, answer)
+        await self._answer(scope, send, answer, openai_error)
 
-    async def _answer(self, scope: Scope, send: Send, work: Callable[[HttpCall], Awaitable[bytes]]) -> None:
-        """Send what the work gives, or its error."""
+    async def _answer(
+        self,
+        scope: Scope,
+        send: Send,
+        work: Callable[[HttpCall], Awaitable[bytes]],
+        problem: Callable[[EdgeInferError], tuple[int, bytes, list[tuple[bytes, bytes]]]] = problem_parts,
+    ) -> None:
+        """Send what the work gives, or its error in the form of `problem`."""
         call, status = HttpCall(self._context, scope), 200
         headers: list[tuple[bytes, bytes]]
         try:
@@ -124,7 +132,7 @@ class PredictEndpoint:
             call.left()
             return
         except Exception as error:
-            status, body, headers = problem_parts(call.failed(error))
+            status, body, headers = problem(call.failed(error))
         finally:
             call.close()
         await call.reply(send, status, [*headers, *self._headers], body)

@@ -1,4 +1,4 @@
-"""What one tenant may ask for at most: how urgently, how often, over how many connections, and how large an answer."""
+"""The bounds of each tenant: priority, rate, connections, and size of an answer."""
 
 from __future__ import annotations
 

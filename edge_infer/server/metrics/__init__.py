@@ -1,1 +1,1 @@
-"""What the server counts and tells: Prometheus metrics, statistics, the access log, traces."""
+"""Measurements of the server: Prometheus metrics, statistics, the access log, traces."""

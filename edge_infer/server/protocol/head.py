@@ -1,4 +1,4 @@
-"""What the headers of an inference request say, read in one pass."""
+"""Read the headers of an inference request in one pass."""
 
 from __future__ import annotations
 

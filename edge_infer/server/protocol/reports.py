@@ -1,4 +1,4 @@
-"""What a device says of itself after a look at a store: bounded and checked, since anybody may send it."""
+"""The report of a device after a look at a store: bounded and checked, since anybody may send one."""
 
 from __future__ import annotations
 

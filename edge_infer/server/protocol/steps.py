@@ -27,7 +27,7 @@ _EXAMPLE = '"parameters": {"state": "h_out:h_in", "sequence": "x"}'
 
 
 class Plan(NamedTuple):
-    """What a request for steps asks for.
+    """A request for steps, checked.
 
     Attributes:
         request: The inputs of the first step; those of `sequence` with one dimension more in front.

@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol and Triton's extensions say of a model: metadata, configuration, statistics."""
+"""Describe a model in the Open Inference Protocol and Triton's extensions: metadata, configuration, statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What request headers ask for: media types, encodings, entity tags and byte ranges (RFC 9110), as pure functions."""
+"""Content negotiation (RFC 9110) in pure functions: media types, encodings, entity tags and byte ranges."""
 
 from __future__ import annotations
 

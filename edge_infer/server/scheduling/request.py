@@ -46,7 +46,7 @@ class Timings(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a request: its outputs by name, where the time went, and the variant that ran.
+    """The answer to a request: its outputs by name, the time of each stage, and the variant that ran.
 
     The variant is named where the model has several that take turns.
     """

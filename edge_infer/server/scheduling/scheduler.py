@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Workers(Protocol):
-    """What runs batches. All returns at once; whoever runs a batch calls `Scheduler.finished` in the end."""
+    """The runner of batches. All methods return at once; whoever runs a batch calls `Scheduler.finished` in the end."""
 
     def start(self, batcher: DynamicBatcher, batch: Batch) -> None:
         """Run a batch now."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """What a tenant may ask for at most; 0 for no bound of its own.
+    """The bounds of a tenant; 0 for no bound of its own.
 
     Attributes:
         highest_priority: Its most urgent priority: 1 is the most urgent of all, 255 the least.

@@ -19,7 +19,7 @@ _HTML, _TEXT, _EVENTS = "text/html", "text/plain", "text/event-stream"
 
 
 class Operation(NamedTuple):
-    """What can be asked for.
+    """One operation of the server.
 
     Attributes:
         path: Where.
@@ -99,7 +99,7 @@ OPERATIONS = (
     Operation("/v1/completions", "post", "Go on from a text", "Prompt", "Completion", infers=True, is_openai=True),
     Operation("/tokenize", "post", "A text to tokens", "Content", "Tokens", infers=True),
     Operation("/detokenize", "post", "Tokens to a text", "Tokens", "Content", infers=True),
-    Operation("/v1/embeddings", "post", "Texts to vectors, in OpenAI's form", "Texts", infers=True),
+    Operation("/v1/embeddings", "post", "Texts to vectors, in OpenAI's form", "Texts", infers=True, is_openai=True),
     Operation("/v2/repository/index", "post", "All models, their versions and states", "Index"),
     Operation(f"{_CONTROL}/load", "post", "Load a model, or what it became on disk", "Control", content=""),
     Operation(f"{_CONTROL}/unload", "post", "Give back a model's memory", "Control", content=""),

@@ -1,4 +1,4 @@
-"""What devices reported: the last word of each, totals, and which roll-outs fail. In SQLite, in memory or in a file."""
+"""The reports of devices: the last of each, totals, and the roll-outs that fail. In SQLite, in memory or in a file."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _NO_STORE_HERE = "edge-infer serve STORE"
 
 
 class HostedStore(NamedTuple):
-    """What the server does for devices.
+    """A store that the server hosts for devices.
 
     Attributes:
         folder: The store whose files it hosts; None for none.

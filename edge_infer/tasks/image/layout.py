@@ -1,4 +1,4 @@
-"""Where a model's input has its channels."""
+"""Find the axis of the channels in a model's input."""
 
 from __future__ import annotations
 

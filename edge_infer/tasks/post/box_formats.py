@@ -27,7 +27,7 @@ _MOST_EXPONENT = 80.0
 
 
 class Detector(NamedTuple):
-    """What a decoder works on.
+    """The input of a decoder.
 
     Attributes:
         outputs: The model's outputs of one image by what they are.
@@ -110,7 +110,7 @@ def _candidates(detector: Detector, scores: Sequence[float], count: int, classes
 
 
 def _tflite(detector: Detector) -> list[Detection]:
-    """What TFLite_Detection_PostProcess gives: boxes [n, 4], classes [n], scores [n], and how many count."""
+    """The outputs of TFLite_Detection_PostProcess: boxes [n, 4], classes [n], scores [n], and how many count."""
     boxes, _ = detector.shaped("boxes", 2)
     classes, scores = (flat(detector.outputs[what]) for what in ("classes", "scores"))
     count = int(flat(detector.outputs["count"])[0])

@@ -1,1 +1,1 @@
-"""Where the definition of a pipeline comes from: what others wrote into a model or beside it."""
+"""The sources of a pipeline's definition: metadata in a model file, or files beside it."""

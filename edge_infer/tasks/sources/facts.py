@@ -1,4 +1,4 @@
-"""What a model file says of itself: inputs, outputs, quantization, metadata. No engine is started."""
+"""The facts in a model file: inputs, outputs, quantization, metadata. No engine is started."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _MAX_MOVES = 16
 
 
 class Quantization(NamedTuple):
-    """What the whole numbers of a tensor stand for: `(number - zero_point) * scale`."""
+    """The meaning of a tensor's whole numbers: `(number - zero_point) * scale`."""
 
     scale: float
     zero_point: int
 
 
 class Facts(NamedTuple):
-    """What a model file says of itself.
+    """The facts in a model file.
 
     Attributes:
         format: `onnx` or `tflite`.

@@ -1,4 +1,4 @@
-"""What a source of definitions returns."""
+"""The result of a source of definitions."""
 
 from __future__ import annotations
 

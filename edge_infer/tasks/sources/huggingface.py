@@ -1,4 +1,4 @@
-"""What lies in a folder of the Hugging Face Hub: the configurations of the model, its processor and its tokenizer.
+"""Read a folder of the Hugging Face Hub: the configurations of the model, its processor and its tokenizer.
 
 The rules are those of transformers 5.23 (`pipelines/*.py`) and of sentence-transformers 6.2. The length of a text never
 comes from `tokenizer.json`: published files carry the truncation and padding of their last training there.

@@ -25,7 +25,7 @@ _MAX_SIDE = 16_384
 
 
 class _Defaults(NamedTuple):
-    """What a class does where its file does not say."""
+    """The defaults of a processor's class, where its file names none."""
 
     resample: int
     mean: list[float]

@@ -1,4 +1,4 @@
-"""What a TFLite file says in its metadata: labels, normalisation, the order of boxes.
+"""Read the metadata of a TFLite file: labels, normalisation, the order of boxes.
 
 The layout is that of tensorflow/lite/experimental/metadata (metadata_schema.fbs); labels lie in a zip that is appended
 to the model.
@@ -36,7 +36,7 @@ _BACKGROUND = ("???", "background")
 
 
 class _Tensor(NamedTuple):
-    """What the metadata say of one input or output."""
+    """The metadata of one input or output."""
 
     name: str
     content: int

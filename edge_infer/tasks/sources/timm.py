@@ -1,4 +1,4 @@
-"""What timm writes into a model's `config.json`: sizes, crop and normalisation.
+"""Read the `config.json` that timm writes: sizes, crop and normalisation.
 
 The rules are those of timm/data/config.py (`resolve_data_config`) and timm/data/transforms_factory.py
 (`transforms_imagenet_eval`).

@@ -1,4 +1,4 @@
-"""What Ultralytics writes into its ONNX files: names, sizes and the task.
+"""Read the metadata that Ultralytics writes into its ONNX files: names, sizes and the task.
 
 The keys are those of `ultralytics/engine/exporter.py`. Each value is the text that Python writes for it; it is read by
 `ast.literal_eval`, which runs no code.

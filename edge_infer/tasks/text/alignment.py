@@ -1,4 +1,4 @@
-"""Which characters of the given text each character of a changed text stands for.
+"""Map each character of a changed text to the characters of the given text that it stands for.
 
 A text travels as its characters and, where offsets are asked for, one `Span` of the given text for each of them. None
 instead of the spans is the fast way: the same steps, without them. The rules are those of `NormalizedString` in

@@ -1,4 +1,4 @@
-"""What a text becomes: the ids of its tokens, and what a model needs beside them."""
+"""The encoding of a text: the ids of its tokens, with masks, types and offsets."""
 
 from __future__ import annotations
 

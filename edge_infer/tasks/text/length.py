@@ -1,4 +1,4 @@
-"""How long an encoding may be, and how long it must be: truncation and padding.
+"""The length of an encoding: truncation and padding.
 
 The rules are those of https://github.com/huggingface/tokenizers (tokenizers/src/utils/truncation.rs and padding.rs).
 """

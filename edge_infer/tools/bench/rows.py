@@ -51,12 +51,12 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What makes two rows comparable."""
+        """The facts that two rows must share to be compared."""
         return self.variant, self.backend, self.device, self.threads
 
 
 class Round(NamedTuple):
-    """What one process measured; the fields are those of `Row` and of the probe's answer."""
+    """The measurements of one process; the fields are those of `Row` and of the probe's answer."""
 
     cold_ms: float
     times_ms: tuple[float, ...]

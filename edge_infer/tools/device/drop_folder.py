@@ -32,7 +32,7 @@ _KEPT_VERSIONS = 2
 
 
 class Taken(NamedTuple):
-    """What became of an entry: taken as the current version, or refused with a reason."""
+    """The outcome of an entry: taken as the current version, or refused with a reason."""
 
     name: str
     revision: str

@@ -73,7 +73,7 @@ WantedBy=multi-user.target
 
 
 class Service(NamedTuple):
-    """What a unit is made of.
+    """The settings of a unit.
 
     Attributes:
         name: The unit is called `edge-infer-NAME.service`.

@@ -26,7 +26,7 @@ _HOT_C = 80.0
 
 
 class Heat(NamedTuple):
-    """What is known of heat and power.
+    """The readings of heat and power.
 
     Attributes:
         temperature_c: Of the zone that is nearest to its limit or most above it, in degrees Celsius; None where

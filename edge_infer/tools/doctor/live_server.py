@@ -174,7 +174,7 @@ def _batching_hint(why: str) -> str:
 
 
 class _Load(NamedTuple):
-    """What a trial showed: answers, refusals, what came too late, health, rows and batches, memory and collections."""
+    """The results of a trial: answers, refusals, late answers, health, rows and batches, memory and collections."""
 
     at_once: int
     answered: int

@@ -45,7 +45,7 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 class Slim(NamedTuple):
-    """What was written: the bytes of each part, by its name in the folder, and the variant's id."""
+    """The written folder: the bytes of each part, by its name in the folder, and the variant's id."""
 
     folder: Path
     variant: str

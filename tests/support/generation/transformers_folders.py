@@ -61,6 +61,31 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {**BASE, "pad_token_id": 0, "original_max_position_embeddings": 64, "rope_parameters": LONG},
     ),
     "phi": ("PhiConfig", {**BASE, "partial_rotary_factor": 0.5}),
+    "granite": (
+        "GraniteConfig",
+        {
+            **BASE,
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.4,
+            "logits_scaling": 5.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "stablelm": ("StableLmConfig", {**BASE, "partial_rotary_factor": 0.25, "use_qkv_bias": True}),
+    "starcoder2": ("Starcoder2Config", {**BASE, "sliding_window": 8}),
+    "gpt_neo": (
+        "GPTNeoConfig",
+        {
+            "vocab_size": 300,
+            "hidden_size": 128,
+            "num_layers": 4,
+            "num_heads": 4,
+            "max_position_embeddings": 256,
+            "window_size": 8,
+            "attention_types": [[["global", "local"], 2]],
+        },
+    ),
     "gpt2": ("GPT2Config", {"vocab_size": 300, "n_embd": 128, "n_layer": 3, "n_head": 4, "n_positions": 256}),
     "opt": (
         "OPTConfig",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
 from edge_infer.generation import generator
+from edge_infer.generation.vectors import write_vectors
 from edge_infer.tasks.text.byte_alphabet import CHARACTERS
 from edge_infer.tensors.tensor import TensorSpec
 from tests.support.generation.fake_decoder import FakeDecoder
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from edge_infer.generation.vectors import GenerationVector
     from edge_infer.server.http.in_thread import ServerThread
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
@@ -61,7 +63,14 @@ def tokenizer_file() -> bytes:
     return json.dumps(document).encode()
 
 
-def text_bundle(folder: Path, name: str = "chat", *, template: str | None = TEMPLATE, context: int = 512) -> Path:
+def text_bundle(
+    folder: Path,
+    name: str = "chat",
+    *,
+    template: str | None = TEMPLATE,
+    context: int = 512,
+    vectors: Sequence[GenerationVector] = (),
+) -> Path:
     """Write a bundle; its weights are never read."""
     files = {"decoder/model_int4.safetensors": b"weights", "tokenizer/tokenizer.json": tokenizer_file()}
     generate: dict[str, Any] = {
@@ -77,6 +86,9 @@ def text_bundle(folder: Path, name: str = "chat", *, template: str | None = TEMP
     if template is not None:
         files["chat_template.jinja"] = template.encode()
         generate["chat_template"] = "chat_template.jinja"
+    if vectors:
+        files["generation_vectors.json"] = write_vectors(vectors)
+        generate["vectors"] = "generation_vectors.json"
     manifest = Manifest(
         name,
         "1",
@@ -93,7 +105,7 @@ def text_bundle(folder: Path, name: str = "chat", *, template: str | None = TEMP
 class HeldDecoder(FakeDecoder):
     """A decoder whose steps a test can hold: it runs while `go` is set."""
 
-    def __init__(self, slots: int, context: int, change: Callable[[list[int], memoryview[float]], None] | None) -> None:
+    def __init__(self, slots: int, context: int, change: Callable[[list[int], memoryview[float]], None]) -> None:
         super().__init__(SIZE, slots, context, change=change)
         self.go, self.entered = Event(), Event()
         self.go.set()
@@ -104,10 +116,15 @@ class HeldDecoder(FakeDecoder):
         super().run(tokens, slots, positions, wanted)
 
 
+def endless(_seen: list[int], logits: memoryview[float]) -> None:
+    """Never choose a mark."""
+    logits[END] = logits[END + 1] = -99.0
+
+
 def use_fakes(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[list[int], memoryview[float]], None] | None = None
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[list[int], memoryview[float]], None] = endless
 ) -> list[HeldDecoder]:
-    """Let bundles open decoders without weights; return those that were opened."""
+    """Let bundles open decoders without weights, whose answers have no end; return those that were opened."""
     made: list[HeldDecoder] = []
 
     def opened(_bundle: Any, _variant: Any, slots: int, context: int, _threads: int) -> HeldDecoder:

@@ -36,7 +36,7 @@ const NUMBERS = {
   temperature: [0, 100, "0 takes the most likely token"],
   topP: [0, 1, "1 keeps all tokens"],
   minP: [0, 1, "0 keeps all tokens"],
-  repetitionPenalty: [1e-3, 1e3, "1 changes nothing"],
+  repetitionPenalty: [1e-6, 1e3, "1 changes nothing"],
   frequencyPenalty: [-100, 100, "0 changes nothing"],
   presencePenalty: [-100, 100, "0 changes nothing"],
 };

@@ -153,7 +153,7 @@ class _Steps:
 
 
 class _Ends:
-    """What the steps need of a bundle that is not written yet."""
+    """The surroundings of the steps while the bundle is not written yet."""
 
     def __init__(self, found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         self._files = found.all_files()

@@ -13,7 +13,7 @@ _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a variant must keep.
+    """The limits that a variant must keep.
 
     Attributes:
         max_loss: The largest relative drop of the metric against the fp32 source, 0.01 being 1 %; None for no limit.

@@ -40,7 +40,7 @@ class Saturation(NamedTuple):
 
     @property
     def gap_db(self) -> float:
-        """What saturation costs, in dB."""
+        """The loss by saturation, in dB."""
         return self.precise_db - self.plain_db if isfinite(self.precise_db) else 0.0
 
     def to_json(self) -> dict[str, Any]:

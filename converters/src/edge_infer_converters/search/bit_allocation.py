@@ -33,7 +33,7 @@ class Move(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What one choice of encodings gave.
+    """The result of one choice of encodings.
 
     Attributes:
         choice: The encoding of each weight by name.
@@ -52,7 +52,7 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         best: The smallest choice within the budget, or None where even half precision is beyond it.

@@ -71,7 +71,7 @@ class DynamicModel:
 
     @property
     def note(self) -> str:
-        """What to say of it beside its size."""
+        """The note beside its size."""
         return f"{len(self.blocked)} of {self.products} matrices by blocks; {self.trials} trials"
 
 

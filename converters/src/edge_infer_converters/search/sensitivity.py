@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Sensitivity(NamedTuple):
-    """What storing one weight in one encoding does to the outputs.
+    """The noise in the outputs when one weight is stored in one encoding.
 
     Attributes:
         weight: Which weight.

@@ -1,4 +1,4 @@
-"""What stands before and after the model that is converted: found, or asked for."""
+"""Find the pipeline of the model that is converted: from its files, or from the options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """What the user says of a pipeline.
+    """The user's options for a pipeline.
 
     Attributes:
         task: The task; None for what the model says.

@@ -1,4 +1,4 @@
-"""What every model offers, and what is said where a word cannot be written."""
+"""The base of tokenizer models, and the error for a word that cannot be written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Model(Protocol):
 
     @property
     def cut(self) -> re.Pattern[str] | None:
-        """What a long word may be cut by beforehand without changing its tokens; None for nothing."""
+        """A pattern at which a long word may be cut without changing its tokens; None for none."""
         ...
 
     def split(self, word: str) -> list[Token]:

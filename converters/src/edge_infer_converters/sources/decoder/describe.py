@@ -48,6 +48,8 @@ class Described:
         rotations: The frequencies of each kind of layer that rotates.
         rotation_factor: What rotated queries and keys are multiplied by, each.
         is_tied: Whether the head is the embedding.
+        branch_factor: What attention and MLP are multiplied by before they are added (Granite).
+        logits_factor: What the logits are multiplied by.
         notes: What the user should know.
     """
 
@@ -56,6 +58,8 @@ class Described:
     rotations: Mapping[int, np.ndarray]
     rotation_factor: float
     is_tied: bool
+    branch_factor: float = 1.0
+    logits_factor: float = 1.0
     notes: tuple[str, ...] = field(default=())
 
 
@@ -98,9 +102,8 @@ def describe(document: Mapping[str, Any]) -> Described:
     kv_heads = heads if fields.get("kv_heads") is None else fields.size("kv_heads", heads)
     if heads % kv_heads:
         raise fields.wrong("kv_heads", kv_heads, f"a divisor of the {heads} heads")
-    mlp = (
-        4 * hidden if kind == "gpt2" and fields.get("mlp_size") is None else fields.size("mlp_size", _MOST["mlp_size"])
-    )
+    is_four_wide = kind in ("gpt2", "gpt_neo") and fields.get("mlp_size") is None
+    mlp = 4 * hidden if is_four_wide else fields.size("mlp_size", _MOST["mlp_size"])
     context = fields.size("context", _MOST_POSITIONS)
     kinds, window = _layer_kinds(fields, found, sizes["layers"], context)
     rotations = _rotations(fields, found, head_size, kinds)
@@ -137,12 +140,15 @@ def describe(document: Mapping[str, Any]) -> Described:
         attention_scale=scale,
         attention_softcap=_softcap(fields, "attn_logit_softcapping"),
         final_softcap=_softcap(fields, "final_logit_softcapping"),
-        embedding_scale=float(np.float32(math.sqrt(hidden))) if found.scales_embedding else 1.0,
+        embedding_scale=_embedding_scale(fields, found, hidden),
         sliding_window=window,
         layer_kinds=kinds,
     )
     frequencies = {kind: one.frequencies for kind, one in rotations.items()}
-    return Described(config, found, frequencies, factor, fields.flag("tie_word_embeddings"), notes)
+    branches = 1.0 if fields.get("residual_multiplier") is None else fields.number("residual_multiplier")
+    logits = 1.0 if fields.get("logits_scaling") is None else 1 / fields.number("logits_scaling", 1e-6)
+    is_tied = fields.flag("tie_word_embeddings")
+    return Described(config, found, frequencies, factor, is_tied, branches, logits, notes)
 
 
 def _refuse_variants(fields: Fields, kind: str) -> None:
@@ -184,6 +190,12 @@ def _activation(fields: Fields, kind: str) -> Activation:
     return found
 
 
+def _embedding_scale(fields: Fields, found: Family, hidden: int) -> float:
+    if found.scales_embedding:
+        return float(np.float32(math.sqrt(hidden)))
+    return 1.0 if fields.get("embedding_multiplier") is None else fields.number("embedding_multiplier")
+
+
 def _softcap(fields: Fields, name: str) -> float:
     return 0.0 if fields.get(name) is None else fields.number(name, 0.0)
 
@@ -191,6 +203,8 @@ def _softcap(fields: Fields, name: str) -> float:
 def _attention_scale(fields: Fields, head_size: int) -> float:
     if fields.get("scale_attn_weights") is False:
         return 1.0
+    if fields.get("attention_multiplier") is not None:
+        return fields.number("attention_multiplier")
     width = fields.number("query_pre_attn_scalar", 1e-6) if fields.get("query_pre_attn_scalar") else head_size
     return float(width**-0.5)
 
@@ -217,6 +231,8 @@ def _layer_kinds(fields: Fields, found: Family, layers: int, context: int) -> tu
         kinds = [0] * layers
     elif found.windows == "all":
         kinds = [1] * layers
+    elif found.windows == "named":
+        kinds = _named_kinds(fields, layers)
     elif found.windows == "alternating":
         every = fields.size("sliding_window_pattern", 1024)
         kinds = [int((layer + 1) % every != 0) for layer in range(layers)]
@@ -226,6 +242,21 @@ def _layer_kinds(fields: Fields, found: Family, layers: int, context: int) -> tu
     if window >= context and found.windows == "all":
         kinds = [0] * layers
     return tuple(kinds), min(window, context) if any(kinds) else 0
+
+
+def _named_kinds(fields: Fields, layers: int) -> list[int]:
+    """Read rows such as `[["global", "local"], 6]`: names, and how often they are repeated."""
+    types = fields.get("attention_types") or [[["global", "local"], (layers + 1) // 2]]
+    expected = f'rows such as [["global", "local"], 6] for {layers} layers'
+    kinds: list[int] = []
+    for row in types if isinstance(types, list) else [types]:
+        fits = isinstance(row, list) and len(row) == 2 and isinstance(row[0], list) and type(row[1]) is int
+        if not fits or not 0 < row[1] <= layers or any(one not in ("global", "local") for one in row[0]):
+            raise fields.wrong("attention_types", types, expected)
+        kinds += [int(one == "local") for one in row[0]] * row[1]
+    if len(kinds) != layers and fields.get("attention_types"):
+        raise fields.wrong("attention_types", types, expected)
+    return kinds[:layers]
 
 
 def _rotations(fields: Fields, found: Family, head_size: int, kinds: tuple[int, ...]) -> dict[int, Rope]:

@@ -41,6 +41,7 @@ _LLAMA_DEFAULTS: dict[str, Any] = {
     "context": 2048,
     "tie_word_embeddings": False,
 }
+_ASKED_WINDOW = {"sliding_window": 4096, "max_window_layers": 28}
 _GEMMA_DEFAULTS: dict[str, Any] = {
     **_LLAMA_DEFAULTS,
     "activation": "gelu_pytorch_tanh",
@@ -84,7 +85,8 @@ class Family:
         transposed: Whether matrices are stored with a column for each output.
         scales_embedding: Whether the embedding is multiplied by the root of its width.
         windows: Which layers see a window where `layer_types` does not say: all of them, every layer but each Nth
-            (`alternating`), or those from `max_window_layers` on where `use_sliding_window` says so.
+            (`alternating`), those from `max_window_layers` on where `use_sliding_window` says so (`asked`), or those
+            that `attention_types` calls local (`named`).
         refused: Fields that must be false or missing, and what they are.
     """
 
@@ -105,7 +107,7 @@ class Family:
     position_offset: int = 0
     transposed: bool = False
     scales_embedding: bool = False
-    windows: Literal["none", "all", "alternating", "asked"] = "none"
+    windows: Literal["none", "all", "alternating", "asked", "named"] = "none"
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def spelt(self) -> dict[str, str]:
@@ -144,11 +146,13 @@ FAMILIES: dict[str, Family] = {
             "rope_theta": 2e6,
         },
     ),
-    "mistral": Family(names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 131072}, windows="all"),
-    "qwen2": Family(names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 32768}, windows="asked"),
+    "mistral": Family(
+        names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 131072, "sliding_window": 4096}, windows="all"
+    ),
+    "qwen2": Family(names=_LLAMA, defaults={**_LLAMA_DEFAULTS, "context": 32768, **_ASKED_WINDOW}, windows="asked"),
     "qwen3": Family(
         names=_LLAMA | _QK_NORMS,
-        defaults={**_LLAMA_DEFAULTS, "context": 32768, "head_size": 128},
+        defaults={**_LLAMA_DEFAULTS, "context": 32768, "head_size": 128, **_ASKED_WINDOW},
         windows="asked",
     ),
     "gemma": Family(names=_LLAMA, defaults=_GEMMA_DEFAULTS, norm_plus=1.0, scales_embedding=True),
@@ -198,6 +202,74 @@ FAMILIES: dict[str, Family] = {
         gated=False,
         parallel=True,
         refused={"qk_layernorm": "norms of queries and keys with a mean"},
+    ),
+    "granite": Family(
+        names=_LLAMA,
+        defaults={
+            **_LLAMA_DEFAULTS,
+            "embedding_multiplier": 1.0,
+            "attention_multiplier": 1.0,
+            "residual_multiplier": 1.0,
+            "logits_scaling": 1.0,
+        },
+    ),
+    "stablelm": Family(
+        names=_LLAMA,
+        defaults={**_LLAMA_DEFAULTS, "norm_epsilon": 1e-5, "context": 4096, "partial_rotary_factor": 0.25},
+        fields={"norm_epsilon": "layer_norm_eps"},
+        norm="layer",
+        refused={
+            "qk_layernorm": "norms of queries and keys with a mean",
+            "use_parallel_residual": "attention and MLP side by side",
+        },
+    ),
+    "starcoder2": Family(
+        names=_LLAMA | {"up": ("mlp.c_fc",), "down": ("mlp.c_proj",)},
+        defaults={
+            **_LLAMA_DEFAULTS,
+            "activation": "gelu_pytorch_tanh",
+            "norm_epsilon": 1e-5,
+            "context": 4096,
+            "tie_word_embeddings": True,
+        },
+        fields={"norm_epsilon": "norm_epsilon"},
+        norm="layer",
+        gated=False,
+        windows="all",
+    ),
+    "gpt_neo": Family(
+        names={
+            "attention_norm": ("ln_1",),
+            "qkv": tuple(f"attn.attention.{one}_proj" for one in "qkv"),
+            "attention_output": ("attn.attention.out_proj",),
+            "mlp_norm": ("ln_2",),
+            "up": ("mlp.c_fc",),
+            "down": ("mlp.c_proj",),
+        },
+        defaults={
+            "activation": "gelu_new",
+            "norm_epsilon": 1e-5,
+            "context": 2048,
+            "tie_word_embeddings": True,
+            "scale_attn_weights": False,
+            "sliding_window": 256,
+        },
+        fields={
+            "layers": "num_layers",
+            "heads": "num_heads",
+            "norm_epsilon": "layer_norm_epsilon",
+            "activation": "activation_function",
+            "sliding_window": "window_size",
+        },
+        roots=("transformer.", ""),
+        layer="h.",
+        embedding="wte",
+        position_table="wpe",
+        final_norm="ln_f",
+        norm="layer",
+        gated=False,
+        positions="learned",
+        windows="named",
     ),
     "gpt2": Family(
         names={

@@ -10,6 +10,8 @@ from edge_infer.errors import ConversionError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Where null is an answer: none, whatever the family has unless told otherwise.
+_NONE_BY_NULL = ("sliding_window", "attn_logit_softcapping", "final_logit_softcapping")
 _HINT = "download config.json again, or correct it"
 
 
@@ -18,7 +20,7 @@ class Fields:
 
     Args:
         values: The object.
-        defaults: What a missing field means; null is missing too.
+        defaults: What a missing field means; null is missing too, but of windows and caps, where it means none.
         names: By the word that this package uses, how the family spells it.
         where: The file, for errors.
     """
@@ -42,6 +44,8 @@ class Fields:
     def get(self, word: str) -> Any:
         """Return a field as it stands there, or what its absence means."""
         value = self.values.get(self.name(word))
+        if value is None and word in _NONE_BY_NULL and self.name(word) in self.values:
+            return None
         return self._defaults.get(word) if value is None else value
 
     def size(self, word: str, most: int, least: int = 1) -> int:

@@ -95,7 +95,8 @@ class _Assembly:
         if config.positions == "learned":
             rows = config.context + config.position_offset
             yield self._one("positions", f"{root}{family.position_table}.weight", (rows, hidden))
-        yield from self._both("final_norm", (f"{root}{family.final_norm}",), (hidden,), plus)
+        logits = _factors(self._described.logits_factor, hidden)
+        yield from self._both("final_norm", (f"{root}{family.final_norm}",), (hidden,), plus, logits)
         if not self._described.is_tied:
             head = next((name for name in self._heads() if f"{name}.weight" in self._stored), family.head)
             yield self._one("head", f"{head}.weight", (config.vocab_size, hidden))
@@ -126,6 +127,8 @@ class _Assembly:
             full = tuple(f"{prefix}{name}" for name in names)
             is_norm = part.endswith("norm")
             factors = self._rotation_factors() if part == "qkv" else None
+            if part in ("attention_output", "down"):
+                factors = _factors(self._described.branch_factor, hidden)
             yield from self._both(f"layers.{layer}.{part}", full, shapes[part], plus if is_norm else 0.0, factors)
 
     def _heads(self) -> tuple[str, ...]:
@@ -226,3 +229,7 @@ class _Assembly:
                 hint="the model computes something that is not supported: take another one of the family",
                 tensors=left[:20],
             )
+
+
+def _factors(factor: float, rows: int) -> np.ndarray | None:
+    return None if factor == 1.0 else np.full(rows, factor, np.float32)

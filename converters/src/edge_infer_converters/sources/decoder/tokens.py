@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edge_infer.errors import BundleError, ConversionError, EdgeInferError
-from edge_infer.tasks.text.tokenizer import MAX_FILE_BYTES, Tokenizer
+from edge_infer.errors import BundleError, ConversionError, EdgeInferError, listed
+from edge_infer.tasks.text.definition import MAX_FILE_BYTES
+from edge_infer.tasks.text.tokenizer import Tokenizer
 from edge_infer_converters.sources.decoder.files import optional_object, read_bytes
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 TOKENIZER_NAME = "tokenizer.json"
 TEMPLATE_NAME = "chat_template.jinja"
 _MAX_TEMPLATE_BYTES = 2**20
+# Special tokens that a text model has no weights for.
+_MOST_OUTSIDE = 16
 #: What `generation_config.json` may advise, by the sampler's name, with the range that the sampler takes.
 _ADVICE: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 100.0),
@@ -56,11 +59,15 @@ def read_tokens(folder: Path, document: Mapping[str, Any], config: DecoderConfig
             is outside of the vocabulary.
         UnsupportedModel: The tokenizer has a part that is not built here.
     """
-    data, tokenizer = _read_tokenizer(folder, config)
+    data, tokenizer, outside = _read_tokenizer(folder, config)
     said = optional_object(folder / "tokenizer_config.json")
     advice = optional_object(folder / "generation_config.json")
     special = dict(_special_tokens(said, optional_object(folder / "special_tokens_map.json")))
     files, notes = {TOKENIZER_NAME: data}, list[tuple[str, str]]()
+    if outside:
+        notes.append(
+            (f"The model has no weights for the special tokens {listed(outside)}: prompts do without them", "")
+        )
     generate: dict[str, Any] = {
         "kind": "decoder/1",
         "architecture": config.architecture,
@@ -93,7 +100,11 @@ def read_tokens(folder: Path, document: Mapping[str, Any], config: DecoderConfig
     return Tokens(generate, files, tuple(notes))
 
 
-def _read_tokenizer(folder: Path, config: DecoderConfig) -> tuple[bytes, Tokenizer]:
+def _read_tokenizer(folder: Path, config: DecoderConfig) -> tuple[bytes, Tokenizer, list[str]]:
+    """Return the tokenizer's file, the tokenizer, and its special tokens that the model does not have.
+
+    Those of images stand in the tokenizers of text models too, such as Gemma 3's.
+    """
     path = folder / TOKENIZER_NAME
     if not path.is_file():
         raise ConversionError(
@@ -105,8 +116,14 @@ def _read_tokenizer(folder: Path, config: DecoderConfig) -> tuple[bytes, Tokeniz
         tokenizer = Tokenizer.from_bytes(data)
     except BundleError as error:
         raise ConversionError(f"`{path}`: {error.message}", hint=error.hint) from error
-    largest = _largest_id(data)
-    if largest >= config.vocab_size:
+    document = json.loads(data)  # the tokenizer has checked it
+    vocabulary = document["model"]["vocab"]
+    numbers = {one[0]: i for i, one in enumerate(vocabulary)} if isinstance(vocabulary, list) else vocabulary
+    added = {one["content"]: one["id"] for one in document.get("added_tokens") or []}
+    special = {one["content"] for one in document.get("added_tokens") or [] if one.get("special")}
+    outside = {text: one for text, one in {**numbers, **added}.items() if one >= config.vocab_size}
+    if not special.issuperset(outside) or len(outside) > _MOST_OUTSIDE:
+        largest = max(outside.values())
         raise ConversionError(
             f"`{path}` has a token {largest}, and the model {config.vocab_size} tokens",
             hint="the tokenizer is another model's, or the embedding was not resized: "
@@ -114,16 +131,7 @@ def _read_tokenizer(folder: Path, config: DecoderConfig) -> tuple[bytes, Tokeniz
             expected=config.vocab_size,
             got=largest,
         )
-    return data, tokenizer
-
-
-def _largest_id(data: bytes) -> int:
-    """Return the largest number of a token; the file was read already and is what it must be."""
-    document = json.loads(data)
-    vocabulary = document["model"]["vocab"]
-    added = [one["id"] for one in document.get("added_tokens") or []]
-    of_model = len(vocabulary) - 1 if isinstance(vocabulary, list) else max(vocabulary.values(), default=-1)
-    return max([of_model, *added])
+    return data, tokenizer, sorted(outside)
 
 
 def _special_tokens(*sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

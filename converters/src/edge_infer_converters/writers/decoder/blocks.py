@@ -112,7 +112,7 @@ def _searched(blocks: np.ndarray) -> np.ndarray:
         gain = along * scale  # what it takes off the squared error
         is_better = gain > best
         best, scales = np.where(is_better, gain, best), np.where(is_better, scale, scales)
-    return scales
+    return np.asarray(scales)
 
 
 def _rounded(blocks: np.ndarray, scales: np.ndarray, least: int, most: int) -> np.ndarray:
@@ -121,7 +121,8 @@ def _rounded(blocks: np.ndarray, scales: np.ndarray, least: int, most: int) -> n
     found = blocks * _divided(np.float32(1), np.where(is_zero, np.float32(0), scales))
     np.rint(found, out=found)
     np.maximum(found, np.float32(least), out=found)
-    return np.minimum(found, np.float32(most), out=found)
+    np.minimum(found, np.float32(most), out=found)
+    return np.asarray(found)
 
 
 def _error(blocks: np.ndarray, whole: np.ndarray, scales: np.ndarray) -> float:

@@ -31,7 +31,7 @@ def from_channels_last(rank: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Quantization:
-    """What the integers of a tensor stand for: scale * (integer - zero point).
+    """The meaning of a tensor's integers: scale * (integer - zero point).
 
     Attributes:
         scales: One scale for the tensor, or one for each index of `axis`; empty where there are blocks.

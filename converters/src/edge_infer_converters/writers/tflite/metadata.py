@@ -1,4 +1,4 @@
-"""What a TFLite file says of itself beside the graph: name, version, tensors, and the class names as a file inside.
+"""Write the metadata of a TFLite file: name, version, tensors, and the class names as a file inside.
 
 The format is that of TensorFlow Lite Support: a table in a buffer named `TFLITE_METADATA`, and files in a zip behind
 the model (https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs);

@@ -1,4 +1,4 @@
-"""Which operators compute with integers: those with weights, and what lies between them."""
+"""Select the operators that compute with integers: those with weights, and those between them."""
 
 from __future__ import annotations
 

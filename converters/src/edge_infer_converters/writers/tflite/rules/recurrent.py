@@ -33,7 +33,7 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 
 
 class _Cell(NamedTuple):
-    """What the steps of one direction share."""
+    """The values that the steps of one direction share."""
 
     formula: Formula
     size: int

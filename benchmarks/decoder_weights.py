@@ -1,0 +1,251 @@
+"""What 4 and 8 bits cost a model that generates text, and what its conversion takes.
+
+A small Llama is trained here on the standard library's documentation, saved by transformers and converted. Perplexity
+of held-out documentation, by the kernels: the variants of `edge-infer convert` against the rounding of llama.cpp's Q4_0
+at equal bytes, and a head of 4 bits against one of 8. Conversion runs on random weights in the shape of SmolLM2-135M.
+
+    pip install --target .bench/transformers --no-deps transformers safetensors huggingface-hub regex requests pyyaml \
+        tqdm packaging filelock typing-extensions fsspec
+    python benchmarks/decoder_weights.py [--quick] [--json] [--train-s 240]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from pydoc_data import topics
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / ".bench/transformers"))
+
+from table import publish
+
+from edge_infer.generation.decoder import Decoder
+from edge_infer.generation.weight_file import Encoded, write_weight_file
+from edge_infer.tensors.dtypes import DType
+from edge_infer_converters import convert
+from edge_infer_converters.decoder_run import encoding_of
+from edge_infer_converters.sources.decoder.describe import describe
+from edge_infer_converters.sources.decoder.shards import Shards
+from edge_infer_converters.sources.decoder.tensors import source_tensors
+from edge_infer_converters.writers.decoder.blocks import encode_rows
+from tests.support.generation import hub_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_infer.generation.weight_file import Encoding
+    from edge_infer_converters.sources.decoder.tensors import SourceTensor
+
+VOCABULARY, WINDOW = 2048, 128
+# The peak is the process's own: what `getrusage` says begins with that of its parent.
+_CONVERT = """
+import sys
+from edge_infer_converters import convert
+convert(sys.argv[1], sys.argv[2])
+print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def train(folder: Path, seconds: float) -> list[int]:
+    """Train a model for some seconds, save it, and return the held-out tokens."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    texts = [topics.topics[name] for name in sorted(topics.topics)]
+    learnt, held_out = [one for i, one in enumerate(texts) if i % 10], texts[::10]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=["</s>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(learnt, trainer)
+    data = torch.tensor([one for text in learnt for one in [*tokenizer.encode(text).ids, 0]])
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        bos_token_id=None,
+        eos_token_id=0,
+        rms_norm_eps=1e-5,
+    )
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = transformers.AutoModelForCausalLM.from_config(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
+    draw, began, share, steps = np.random.default_rng(0), time.perf_counter(), 0.0, 0
+    while share < 1:
+        starts = draw.integers(0, len(data) - WINDOW, 8)
+        batch = torch.stack([data[start : start + WINDOW] for start in starts])
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1.0, share * 20 + 0.02) * (0.05 + 0.95 * math.cos(share * math.pi / 2))
+        loss = model(batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        share, steps = (time.perf_counter() - began) / seconds, steps + 1
+    print(f"{steps} steps, loss {float(loss.detach()):.2f}", file=sys.stderr)
+    model.save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return [one for text in held_out for one in tokenizer.encode(text).ids]
+
+
+def perplexity(file: Path, tokens: list[int], windows: int) -> float:
+    """Return the perplexity of some windows of tokens, by the kernels."""
+    decoder = Decoder.open(file, context=WINDOW)
+    places, total, count = list(range(WINDOW)), 0.0, 0
+    for start in range(0, min(len(tokens) - WINDOW, windows * WINDOW), WINDOW):
+        part = tokens[start : start + WINDOW]
+        decoder.run(part, [0] * WINDOW, places, places)
+        for place in places[:-1]:
+            logits = np.array(decoder.logits(place), np.float64)
+            total += float(np.log(np.exp(logits - logits.max()).sum()) + logits.max() - logits[part[place + 1]])
+            count += 1
+    decoder.close()
+    return math.exp(total / count)
+
+
+def by_hand(folder: Path, file: Path, encode: Callable[[SourceTensor, np.ndarray], Encoded]) -> Path:
+    """Write a weight file whose tensors are encoded by a function."""
+    described = describe(json.loads((folder / "config.json").read_text()))
+    with Shards(folder) as shards:
+        source = source_tensors(described, shards.tensors)
+        tensors = [(one.name, encode(one, one.rows(0, one.shape[0]))) for one in source]
+    for kind, one in described.rotations.items():
+        tensors.append((f"rope.{kind}", Encoded("f32", one.shape, one.tobytes())))
+    write_weight_file(file, described.config, tensors)
+    return file
+
+
+def rounded(tensor: SourceTensor, values: np.ndarray) -> Encoded:
+    """Encode as llama.cpp's Q4_0 does, without a search (ggml, `quantize_row_q4_0_ref`)."""
+    encoding = encoding_of(tensor, "int4")
+    if encoding != "int4":
+        return encoded(values, encoding)
+    blocks = values.reshape(-1, 32)
+    scales = (np.take_along_axis(blocks, np.abs(blocks).argmax(1)[:, None], 1) / -8).astype(np.float32)
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
+    codes = np.minimum(15, (blocks * inverse + np.float32(8.5)).astype(np.int8)).astype(np.uint8)
+    packed = codes[:, :16] | (codes[:, 16:] << 4)
+    return Encoded("int4", values.shape, packed.tobytes(), scales.astype("<f2").tobytes())
+
+
+def encoded(values: np.ndarray, encoding: Encoding) -> Encoded:
+    """Encode as `edge-infer convert` does."""
+    found = encode_rows(values, encoding)
+    return Encoded(encoding, values.shape, found.values, found.scales or None)
+
+
+def small_head(tensor: SourceTensor, values: np.ndarray) -> Encoded:
+    """Encode as the int4 variant, with 4 bits for the head too."""
+    return encoded(values, "int4" if tensor.name == "head" else encoding_of(tensor, "int4"))
+
+
+def write_large(folder: Path) -> None:
+    """Write random weights in the shape of SmolLM2-135M."""
+    hub_folders.CONFIGS["large"] = {
+        **hub_folders.CONFIGS["llama"],
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+    }
+    draw = np.random.default_rng(0)
+    tensors = {"model.embed_tokens.weight": draw.standard_normal((49152, 576), np.float32) * 0.1}
+    tensors["model.norm.weight"] = np.ones(576, np.float32)
+    shapes = {"self_attn.q_proj": (576, 576), "self_attn.k_proj": (192, 576), "self_attn.v_proj": (192, 576)}
+    shapes |= {"self_attn.o_proj": (576, 576), "mlp.gate_proj": (1536, 576), "mlp.up_proj": (1536, 576)}
+    shapes |= {"mlp.down_proj": (576, 1536)}
+    for at in (f"model.layers.{layer}." for layer in range(30)):
+        for name, shape in shapes.items():
+            tensors[f"{at}{name}.weight"] = draw.standard_normal(shape, np.float32) * 0.04
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{at}{name}.weight"] = np.ones(576, np.float32)
+    hub_folders.write_folder(folder, "large", tensors=tensors, dtype=DType.BFLOAT16)
+    (folder / "tokenizer.json").write_text(json.dumps(hub_folders.tokenizer(49152)))
+
+
+def conversion(folder: Path) -> list[dict[str, Any]]:
+    """Convert in a process of its own; return its time and memory."""
+    nbytes = (folder / "model.safetensors").stat().st_size
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [sys.executable, "-c", _CONVERT, folder, folder.with_suffix(".bundle")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    elapsed, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    peak = int(done.stdout) * 1024 / nbytes
+    name = "convert a folder of 135M, bfloat16"
+    return [
+        {
+            "name": name,
+            "metric": "s",
+            "ours": elapsed,
+            "target": 10.0,
+            "met": elapsed <= 10,
+            "note": f"CPU {cpu:.1f} s",
+        },
+        {"name": name, "metric": "peak memory by weights", "ours": peak, "target": 1.2, "met": peak <= 1.2},
+    ]
+
+
+def main() -> None:
+    """Train, convert, measure."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--train-s", type=float, default=None)
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "trained"
+        tokens = train(folder, given.train_s or (20 if given.quick else 240))
+        made = convert(folder, Path(place) / "trained.bundle", precision="fp32,fp16,int8,int4")
+        windows = 20 if given.quick else 200
+        found = {
+            one.stem.removeprefix("model_"): perplexity(one, tokens, windows)
+            for one in sorted((made.path / "decoder").iterdir())
+        }
+        found["q4_0"] = perplexity(by_hand(folder, Path(place) / "q4_0.safetensors", rounded), tokens, windows)
+        found["head"] = perplexity(by_hand(folder, Path(place) / "head.safetensors", small_head), tokens, windows)
+        sizes = {one.stem.removeprefix("model_"): one.stat().st_size for one in (made.path / "decoder").iterdir()}
+        sizes["head"] = (Path(place) / "head.safetensors").stat().st_size
+        name = "perplexity of held-out documentation"
+        for ours, peer, said in (
+            ("int4", "q4_0", "llama.cpp's Q4_0 rounding, equal bytes"),
+            ("int4", "fp32", "fp32"),
+            ("int8", "fp32", "fp32"),
+            ("fp16", "fp32", "fp32"),
+            ("head", "int4", "int4 with a head of 8 bits"),
+        ):
+            ratio = found[ours] / found[peer]
+            row = {"name": f"{name}, {ours}", "metric": "perplexity", "ours": found[ours], "peer_name": said}
+            row |= {"peer": found[peer], "ratio": ratio, "note": f"{sizes[ours] / 1e6:.2f} MB"}
+            rows.append(row | ({"target": 1.0, "met": ratio <= 1} if peer == "q4_0" else {}))
+        large = Path(place) / "large"
+        write_large(large)
+        rows += conversion(large)
+    publish(rows, ["edge-infer", "numpy", "torch", "tokenizers"], as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Firefox and WebKit: what Chromium does in the other tests, on its main paths, with the same numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import edge_infer
+from edge_infer.server.app import create_app
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from tests.support.browser.digits import make_digits_bundle
+from tests.support.browser.other_browsers import firefox, webkit
+from tests.support.generation.bundles import write_bundle
+from tests.support.wait import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.support.browser.other_browsers import Driven
+
+pytestmark = pytest.mark.long
+
+_STARTS: dict[str, Callable[[], Any]] = {"firefox": firefox, "webkit": webkit}
+_IMAGE = [(i % 7) / 7 for i in range(64)]
+_RUN = """async ({ image, model, options }) => {
+    const { load } = await import("/src/index.js");
+    const session = await load(model, options);
+    const { logits } = await session.run({ image: Float32Array.from(image) });
+    const report = session.report();
+    await session.dispose();
+    return { logits: [...logits.data], threads: report.threads, isolated: report.isolated };
+}"""
+
+
+@pytest.fixture(scope="module", params=list(_STARTS))
+def other(request: pytest.FixtureRequest) -> Iterator[Driven]:
+    with _STARTS[request.param]() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def text_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("text") / "tiny.bundle")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits in all formats, compiled ones too."""
+    return make_digits_bundle(tmp_path_factory.mktemp("all") / "digits.bundle")
+
+
+@pytest.fixture(scope="module")
+def isolated(digits: Path) -> Iterator[str]:
+    with ServerThread(create_app({"digits": digits}, find_web_root())) as running:
+        yield running.url
+
+
+@pytest.fixture(scope="module")
+def plain(digits: Path) -> Iterator[str]:
+    with ServerThread(create_app({"digits": digits}, find_web_root(), isolated=False)) as running:
+        yield running.url
+
+
+@pytest.fixture(params=["isolated", "plain"])
+def address(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+def native(bundle: Path, variant: str) -> list[float]:
+    with edge_infer.load(bundle, variant=variant) as session:
+        image = np.array(_IMAGE, np.float32).reshape(1, 1, 8, 8)
+        return [float(value) for value in np.ravel(session.run({"image": image})["logits"])]
+
+
+@pytest.mark.parametrize("variant", ["onnx/fp32", "tflite/fp32", "compiled/fp32", "compiled/int8"])
+def test_every_engine_gives_the_numbers_of_python(
+    other: Driven, address: str, isolated: str, digits: Path, variant: str
+) -> None:
+    other.go(f"{address}/blank.html")
+
+    found = other.call(_RUN, {"image": _IMAGE, "model": "/models/digits", "options": {"variant": variant}})
+
+    assert found["isolated"] is (address == isolated)
+    assert found["threads"] >= 1
+    exact = variant == "compiled/int8"
+    np.testing.assert_allclose(found["logits"], native(digits, variant), rtol=0, atol=0 if exact else 2e-5)
+
+
+def test_threads_are_used_in_an_isolated_page(other: Driven, isolated: str) -> None:
+    other.go(f"{isolated}/blank.html")
+
+    options = {"variant": "onnx/fp32", "threads": 2}
+    found = other.call(_RUN, {"image": _IMAGE, "model": "/models/digits", "options": options})
+
+    assert found["threads"] == 2
+
+
+def test_an_engine_of_another_origin_runs(other: Driven, isolated: str, elsewhere: str) -> None:
+    other.go(f"{isolated}/blank.html")
+
+    options = {"variant": "onnx/fp32", "root": f"{elsewhere}/"}
+    found = other.call(_RUN, {"image": _IMAGE, "model": "/models/digits", "options": options})
+
+    assert found["threads"] == 1
+
+
+def test_python_runs_a_model_synchronously(other: Driven, address: str, digits: Path) -> None:
+    other.go(f"{address}/blank.html")
+
+    found = other.call(
+        """async (code) => {
+            const { loadPython } = await import("/src/index.js");
+            const python = await loadPython({ keepImage: false });
+            try { return JSON.parse(await python.run(code)); } finally { python.dispose(); }
+        }""",
+        f"""
+import edge_infer, json
+session = edge_infer.load("{address}/models/digits", variant="onnx/fp32")
+result = session.run({{"image": [[[{_IMAGE[:8]}] * 8]]}})
+json.dumps(result["logits"].tolist()[0])
+""",
+    )
+
+    with edge_infer.load(digits, variant="onnx/fp32") as session:
+        image = np.array([[[_IMAGE[:8]] * 8]], np.float32)
+        expected = np.ravel(session.run({"image": image})["logits"])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+def test_the_tokens_are_those_of_cpython(other: Driven, text_bundle: Path) -> None:
+    ways: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 1.2, "seed": 7}]
+    with edge_infer.generate(text_bundle) as generator:
+        expected = [generator.complete("Hello", max_tokens=24, **way).tokens for way in ways]
+    with ServerThread(create_app({"tiny": text_bundle}, find_web_root())) as served:
+        other.go(f"{served.url}/blank.html")
+        found = other.call(
+            """async (ways) => {
+                const { generate } = await import("/src/index.js");
+                const generator = await generate("/models/tiny");
+                const answers = [];
+                for (const way of ways) answers.push([...(await generator.complete("Hello", { maxTokens: 24, ...way })).tokens]);
+                await generator.dispose();
+                return answers;
+            }""",
+            ways,
+        )
+
+    assert found == [list(tokens) for tokens in expected]
+
+
+def test_a_kept_page_answers_without_its_server(other: Driven, digits: Path) -> None:
+    ask = {"image": _IMAGE, "model": "/models/digits", "options": {"variant": "onnx/int8"}}
+    with ServerThread(create_app({"digits": digits}, find_web_root())) as running:
+        other.go(f"{running.url}/blank.html")
+        first = other.call(_RUN, ask)
+        kept = other.call('async () => (await import("/src/index.js")).keepOffline()')
+        assert kept["isKept"], kept["why"]
+        # The first visit's own page is not controlled by the service worker in every browser.
+        other.go(f"{running.url}/blank.html")
+        url = running.url
+    other.go(f"{url}/blank.html")
+
+    assert other.call(_RUN, ask)["logits"] == first["logits"]
+
+
+def test_the_studio_recognises_its_drawing(other: Driven, address: str) -> None:
+    other.go(f"{address}/")
+
+    wait_until(
+        lambda: other.call("async () => document.querySelector('.answer .big')?.textContent ?? ''").startswith("3,")
+    )
+
+    assert other.call("async () => document.documentElement.scrollWidth <= innerWidth")

@@ -1,12 +1,17 @@
-"""Compiled models in a page against LiteRT.js: bytes, time to the first answer, time per answer.
+"""Compiled models in a page and in Python against engines: bytes, time to the first answer, time per answer, memory.
 
-The peer is this project's page module, which runs the `.tflite` file by LiteRT.js in a worker, as pages use it; its
-time per answer contains the way to the worker and back. Both run in Chromium with one thread, in turn: each cold start
-in a context of its own with an empty cache, from the import of the module to the first answer.
+The peers in the page are this project's page module, which runs the `.tflite` file by LiteRT.js and the same weights as
+ONNX (`compile_onnx.py`) by onnxruntime-web, both in a worker, as pages use it; their time per answer contains the way
+to the worker and back. All run in Chromium with one thread, in turn: each cold start in a context of its own with an
+empty cache, from the import of the module to the first answer.
 
-    EDGE_INFER_ZOO=FOLDER python benchmarks/compile.py [--quick] [--json]
+In Python each runs in a process of its own, with numpy and its package imported before the clock starts: from the file
+to the first answer, and the memory that the process has more after it than before the package was imported.
 
-The models are int8 and float32 nets of that folder; without it only the digits example is measured.
+    EDGE_INFER_ZOO=FOLDER python benchmarks/compile.py [--quick] [--json] [--native]
+
+The models are int8 and float32 nets of that folder; without it only the digits example is measured. With `--native`
+the page is left out.
 """
 
 from __future__ import annotations
@@ -14,8 +19,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +33,7 @@ import brotli
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from compile_onnx import to_onnx
 from table import publish
 
 from edge_infer.tools.browser.chromium import chromium
@@ -41,6 +49,8 @@ ZOO = os.environ.get("EDGE_INFER_ZOO", "")
 NETS = ("kws_int8", "vww_int8", "resnet8_int8", "ad01_int8", "micro_speech", "ad01_f32", "resnet8_f32", "vww_f32")
 #: An engine and its glue, as `vendor/` has it, which a page fetches besides the model.
 ENGINE = ("litert/litert_wasm_internal.js", "litert/litert_wasm_internal.wasm")
+ORT = ("onnxruntime-web/ort-wasm-simd-threaded.mjs", "onnxruntime-web/ort-wasm-simd-threaded.wasm")
+PACKAGES = ("edge-infer", "edge-infer-converters", "ai-edge-litert", "onnxruntime", "numpy")
 
 _INPUT = """const input = (tensor) => {
         const count = tensor.shape.reduce((a, b) => a * (typeof b === "number" ? b : 1), 1);
@@ -78,6 +88,47 @@ _PEER = f"""async (name) => {{
 }}"""
 
 
+_ONNX = _PEER.replace(".tflite`", ".onnx`")
+#: A process loads a model and answers once: milliseconds, and kilobytes that it has more than with numpy alone.
+_NATIVE = """
+import sys, time, numpy as np
+def rss():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+kind, path = sys.argv[1:]
+before = rss()
+if kind == "compiled":
+    import edge_infer
+    from edge_infer.backends import compiled
+    from edge_infer.bundle import bundle
+    from edge_infer.formats import program
+    from edge_infer.kernels import library
+    from edge_infer.runtime import loader, open_session, session
+    start = time.perf_counter()
+    loaded = edge_infer.load(path)
+    shapes = {one.name: [d if isinstance(d, int) else 1 for d in one.shape] for one in loaded.inputs}
+    loaded.run({one.name: np.zeros(shapes[one.name], str(one.dtype)) for one in loaded.inputs})
+elif kind == "litert":
+    from ai_edge_litert.interpreter import Interpreter
+    start = time.perf_counter()
+    engine = Interpreter(path, num_threads=1)
+    engine.allocate_tensors()
+    (detail,) = engine.get_input_details()
+    engine.set_tensor(detail["index"], np.zeros(detail["shape"], detail["dtype"]))
+    engine.invoke()
+    engine.get_tensor(engine.get_output_details()[0]["index"])
+else:
+    import onnxruntime
+    start = time.perf_counter()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    engine = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    (one,) = engine.get_inputs()
+    kind = np.int8 if "int8" in one.type else np.float32
+    engine.run(None, {one.name: np.zeros([d if isinstance(d, int) else 1 for d in one.shape], kind)})
+print((time.perf_counter() - start) * 1000, rss() - before)
+"""
+
+
 class _Files(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name in the base class
         pass
@@ -101,6 +152,8 @@ def site(folder: Path, files: dict[str, bytes]) -> None:
         (folder / name).symlink_to(ROOT / "web" / name)
     for name, content in files.items():
         (folder / "models" / f"{name}.tflite").write_bytes(content)
+        with suppress(ValueError):  # micro_speech and the like: no peer in ONNX
+            (folder / "models" / f"{name}.onnx").write_bytes(to_onnx(content, name))
         place = folder / "compiled" / name
         place.mkdir(parents=True)
         compiled = writer.write(reading.read(content, name).graph)
@@ -116,6 +169,38 @@ def sample(browser: Browser, url: str, script: str, name: str) -> tuple[float, f
         page.goto(f"{url}/blank.html")
         cold, warm = page.evaluate(script, name)
         return float(cold), float(warm)
+
+
+def native(folder: Path, name: str, content: bytes, rounds: int) -> list[dict[str, Any]]:
+    """Return the rows of Python: load and first answer, and memory."""
+    files = {
+        "compiled": folder / "compiled" / name / "model.wasm",
+        "litert": folder / "models" / f"{name}.tflite",
+        "onnxruntime": folder / "models" / f"{name}.onnx",
+    }
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind, path in files.items() if path.is_file()}
+    # As where packages are installed: their bytecode is there.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    for turn in range(1 + rounds):
+        for kind, samples in found.items():
+            words = [sys.executable, "-c", _NATIVE, kind, str(files[kind])]
+            done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
+            ms, kilobytes = done.stdout.split()[-2:]
+            if turn:  # the first one wrote the bytecode
+                samples.append((float(ms), float(kilobytes) / 1000))
+    program = writer.write(reading.read(content, name).graph).program
+    allowed = program.image_bytes / 1e6 + 0.5
+    rows = []
+    for kind, samples in found.items():
+        if kind == "compiled":
+            continue
+        (ours, memory), (theirs, more) = zip(*found["compiled"], strict=True), zip(*samples, strict=True)
+        limit = allowed / statistics.median(more)
+        rows += [
+            row(name, "Python, load and first answer, ms", [*ours], [*theirs], kind, 0.1),
+            row(name, "Python, memory added, MB", [*memory], [*more], kind, limit),
+        ]
+    return rows
 
 
 def compressed(*contents: bytes) -> int:
@@ -141,6 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--native", action="store_true")
     arguments = parser.parse_args()
     rounds = 3 if arguments.quick else 7
     rows = []
@@ -148,26 +234,48 @@ def main() -> None:
         folder = Path(temporary)
         files = models(folder)
         site(folder, files)
+        for name, content in files.items():
+            rows += native(folder, name, content, rounds)
+        if arguments.native:
+            publish(rows, [*PACKAGES], as_json=arguments.json)
+            return
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=temporary))
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        engine = compressed(*((ROOT / "web/vendor" / path).read_bytes() for path in ENGINE))
+        engine, ort = (
+            compressed(*((ROOT / "web/vendor" / path).read_bytes() for path in paths)) for paths in (ENGINE, ORT)
+        )
         module = compressed(page_files()["model.js"])
         with chromium() as browser:
             for name, content in files.items():
-                times = [(sample(browser, url, _OURS, name), sample(browser, url, _PEER, name)) for _ in range(rounds)]
+                has_onnx = (folder / "models" / f"{name}.onnx").is_file()
+                scripts = (_OURS, _PEER, *((_ONNX,) if has_onnx else ()))
+                times = [[sample(browser, url, script, name) for script in scripts] for _ in range(rounds)]
+                ours, peer = ([one[i] for one in times] for i in range(2))
                 usual = 1.0 if name.endswith("_f32") else 0.87
                 wasm = compressed((folder / "compiled" / name / "model.wasm").read_bytes())
                 alone = compressed(content)
                 rows += [
                     row(name, "model.wasm, bytes", [wasm], [alone], "the .tflite alone", (alone + 8000) / alone),
                     row(name, "all for the first answer, bytes", [wasm + module], [alone + engine], "LiteRT.js", 0.125),
-                    row(name, "cold, ms", [a[0] for a, _ in times], [b[0] for _, b in times], "LiteRT.js", 0.125),
-                    row(name, "per answer, us", [a[1] for a, _ in times], [b[1] for _, b in times], "LiteRT.js", usual),
+                    row(name, "cold, ms", [a[0] for a in ours], [b[0] for b in peer], "LiteRT.js", 0.125),
+                    row(name, "per answer, us", [a[1] for a in ours], [b[1] for b in peer], "LiteRT.js", usual),
+                ]
+                if not has_onnx:
+                    continue
+                other = [one[2] for one in times]
+                file = compressed((folder / "models" / f"{name}.onnx").read_bytes())
+                faster = 1 / 1.3 if name.endswith("_f32") else 0.5
+                peer_name = "onnxruntime-web"
+                rows += [
+                    row(name, "all for the first answer, bytes", [wasm + module], [file + ort], peer_name, 0.125),
+                    row(name, "cold, ms", [a[0] for a in ours], [b[0] for b in other], peer_name, 0.125),
+                    row(name, "per answer, us", [a[1] for a in ours], [b[1] for b in other], peer_name, faster),
                 ]
         server.shutdown()
         server.server_close()
-    publish(rows, ["edge-infer", "edge-infer-converters"], as_json=arguments.json, versions={"@litertjs/core": "2.5.3"})
+    versions = {"@litertjs/core": "2.5.3", "onnxruntime-web": "1.30.0"}
+    publish(rows, [*PACKAGES], as_json=arguments.json, versions=versions)
 
 
 if __name__ == "__main__":

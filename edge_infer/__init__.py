@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
     from edge_infer.tensors.dtypes import DType
     from edge_infer.tensors.tensor import Tensor, TensorSpec
+    from edge_infer.vectors.hit import Hit
+    from edge_infer.vectors.index import Index
+    from edge_infer.vectors.similarity import batch_normalize, cosine_similarity
 
 __version__ = "0.1.0"
 
@@ -64,6 +67,8 @@ __all__ = [
     "Encoding",
     "ExecutionError",
     "Generator",
+    "Hit",
+    "Index",
     "InputError",
     "IntegrityError",
     "LiteRTOptions",
@@ -85,6 +90,8 @@ __all__ = [
     "UnsupportedError",
     "UnsupportedModel",
     "Variant",
+    "batch_normalize",
+    "cosine_similarity",
     "generate",
     "load",
     "load_async",
@@ -102,6 +109,8 @@ _PLACES = {
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
     "Generator": "generation.generator",
+    "Hit": "vectors.hit",
+    "Index": "vectors.index",
     "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
@@ -118,6 +127,8 @@ _PLACES = {
     "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
     "generate": "generation.generator",
+    "batch_normalize": "vectors.similarity",
+    "cosine_similarity": "vectors.similarity",
     "load": "runtime.load",
     "load_async": "runtime.load",
     "pipeline": "tasks.pipeline",
@@ -133,7 +144,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] not in ("generation", "tasks"):
+        if _PLACES.get(name, "").partition(".")[0] not in ("generation", "tasks", "vectors"):
             raise
         from edge_infer.errors import UnsupportedError
 

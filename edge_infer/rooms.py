@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "tasks": _EVERYWHERE,
     "tensors": _EVERYWHERE,
     "tools": (),
-    "vectors": (),
+    "vectors": ("page",),
     "verify": (),
 }
 
@@ -58,6 +58,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
     "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
+    "generation/vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "kernels/build.py": (("page",), "compiles the kernels"),
     "kernels/built": (("page",), "native libraries; `web/src/generation` has the module of text generation"),
     "kernels/declarations.py": (("page",), "arguments of kernels, which compiled models hold themselves"),
@@ -77,6 +78,11 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/answers.py": (_EVERYWHERE, "writes answers for commands and the server"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (_EVERYWHERE, "writes masks for the server"),
+    "vectors/documents.py": (("page",), "read by commands"),
+    "vectors/filling.py": (("page",), "for commands only"),
+    "vectors/native.py": (("page",), "native kernels"),
+    "vectors/numeric.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
+    "vectors/recall.py": (("page",), "for commands only"),
 }
 
 #: What a slim folder with a compiled model has besides: the kernels of its platform, and what reads the model.
@@ -92,7 +98,7 @@ FOR_COMPILED: tuple[str, ...] = (
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the second one, which Python fetches when it first imports one of them, and in the wheel.
-LATER: tuple[str, ...] = ("generation", "kernels", "tasks")
+LATER: tuple[str, ...] = ("generation", "kernels", "tasks", "vectors")
 
 
 def runs_in(path: str, place: Place) -> bool:

@@ -32,7 +32,7 @@ _MAX_TEXT_BYTES = 2**22
 _MAX_RANK = 8
 _WORD = 4
 #: The arguments that a kernel writes.
-_WRITTEN = ("output", "scratch")
+_WRITTEN = ("output", "scratch", "hidden", "cell")
 #: By kernel the integers that name one of several operations, and how many there are.
 _ENUMERATED = {"unary_float": ("operation", len(UNARY)), "binary_float": ("operation", len(BINARY))}
 

@@ -62,18 +62,27 @@ class TensorView(NamedTuple):
 FRAME = Struct("<III")
 
 
-def write_tensors(tensors: Mapping[str, Tensor]) -> bytes:
-    """Write tensors as one safetensors file. The same tensors always give the same bytes."""
-    return _write(tensors, {})
+def write_tensors(tensors: Mapping[str, Tensor], *, aligned: bool = False) -> bytes:
+    """Write tensors as one safetensors file. The same tensors always give the same bytes.
+
+    Args:
+        tensors: The tensors by name.
+        aligned: Whether tensors of larger elements come first, so that each begins at a multiple of its element's
+            bytes; they are sorted by name alone else.
+    """
+    return _write(tensors, {}, aligned=aligned)
 
 
-def _write(tensors: Mapping[str, Tensor], notes: Mapping[str, str]) -> bytes:
+def _write(tensors: Mapping[str, Tensor], notes: Mapping[str, str], *, aligned: bool = False) -> bytes:
     """Write tensors; of those that are drawn, by their notes, no byte."""
     header: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     chunks: list[bytes | memoryview] = []
     offset = 0
-    for name in sorted(tensors):
+    names = sorted(tensors)
+    if aligned:
+        names.sort(key=lambda name: -tensors[name].dtype.nbytes((1,)))
+    for name in names:
         tensor = tensors[name].to_host()
         stored, shape = _NAMES.get(tensor.dtype), list(tensor.shape)
         data: bytes | memoryview = tensor.data()

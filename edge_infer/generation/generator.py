@@ -23,7 +23,7 @@ from edge_infer.tasks.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from edge_infer.bundle.manifest import Manifest, Variant
     from edge_infer.generation.decoder import Decoder
@@ -312,7 +312,7 @@ class Generator:
             raise InputError("`messages` is a text", hint='generator.chat([{"role": "user", "content": "Hello"}])')
         return self.stream(messages, **options).result()
 
-    async def stream_async(self, prompt: str | Messages, **options: Any) -> AsyncIterator[str]:
+    async def stream_async(self, prompt: str | Messages, **options: Any) -> AsyncGenerator[str, None]:
         """Generate text piece by piece as `stream` does, without blocking."""
         stream = await run_in_thread(lambda: self.stream(prompt, **options))
         try:

@@ -3,7 +3,8 @@
     pip install ziglang==0.17.1 && python -m edge_infer.kernels.build [FOLDER]
 
 Those of compiled models are `kernels.wasm` and `linux_*.so`, of `source/*.c`. Those of text generation are
-`generation.wasm` and `generation_linux_*.so`, of `source/generation/*.c`; the page's package has a copy of the first.
+`generation.wasm` and `generation_linux_*.so`, of `source/generation/*.c`, those of the search in an index
+`vectors.wasm` and `vectors_linux_*.so`, of `source/vectors/*.c`; the page's package has copies of these two modules.
 
 The compiler is `zig cc`, which builds for every target on any host. The libraries use no C library, so one file serves
 glibc and musl alike. The same sources and the same compiler give the same bytes.
@@ -15,14 +16,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from edge_infer.kernels import decoder_words
 from edge_infer.kernels.declarations import ABI, KERNELS
 
 _HERE = Path(__file__).resolve().parent
 SOURCE, BUILT = _HERE / "source", _HERE / "built"
-#: Where the page's package has `generation.wasm`.
-PAGE = _HERE.parents[1] / "web" / "src" / "generation"
 
 #: By file the target, and what it adds to the options.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -39,6 +39,13 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "generation_linux_x86_64_vnni.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v4+avx512vnni"),
     "generation_linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
     "generation_linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
+    "vectors.wasm": ("-target", "wasm32-freestanding", "-mcpu=generic+simd128", "-Wl,--no-entry",
+                     "-Wl,-z,stack-size=4096", "-Wl,--export=__heap_base"),
+    "vectors_linux_x86_64.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64"),
+    "vectors_linux_x86_64_v3.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v3"),
+    "vectors_linux_x86_64_vnni.so": ("-target", "x86_64-linux-none", "-mcpu=x86_64_v4+avx512vnni"),
+    "vectors_linux_aarch64.so": ("-target", "aarch64-linux-none", "-mcpu=generic"),
+    "vectors_linux_armv7.so": ("-target", "arm-linux-none", "-mcpu=cortex_a7"),
 }  # fmt: skip
 #: Vectors are written by hand: the compiler's own made the float depthwise convolution three times slower.
 _OPTIONS = (
@@ -49,11 +56,43 @@ _OPTIONS = (
 )
 
 
-#: What the kernels of text generation export.
-GENERATION = (
-    *("decoder_version", "decoder_check", "decoder_check_rows", "decoder_cache_bytes", "decoder_scratch_bytes"),
-    *("decoder_run", "decoder_copy", "decoder_top"),
-)
+class Library(NamedTuple):
+    """What a library is made of.
+
+    Attributes:
+        source: The folder of its sources.
+        exports: The functions that its module exports.
+        page: Where the page's package has a copy of its module; None where it has none.
+    """
+
+    source: Path
+    exports: tuple[str, ...]
+    page: Path | None = None
+
+
+_PAGE = _HERE.parents[1] / "web" / "src"
+#: By what a file's name begins with; the rest are of compiled models.
+LIBRARIES: dict[str, Library] = {
+    "generation": Library(
+        SOURCE / "generation",
+        (
+            *("decoder_version", "decoder_check", "decoder_check_rows", "decoder_cache_bytes", "decoder_scratch_bytes"),
+            *("decoder_run", "decoder_copy", "decoder_top"),
+        ),
+        _PAGE / "generation" / "generation.wasm",
+    ),
+    "vectors": Library(
+        SOURCE / "vectors",
+        ("vectors_abi", "vectors_scan", "vectors_differ", "vectors_select"),
+        _PAGE / "vectors" / "vectors.wasm",
+    ),
+    "": Library(SOURCE, (*KERNELS,)),
+}
+
+
+def library_of(name: str) -> Library:
+    """Return what a file of `TARGETS` is made of."""
+    return next(library for prefix, library in LIBRARIES.items() if name.startswith(prefix))
 
 
 def arguments_header() -> str:
@@ -81,30 +120,30 @@ def build(folder: Path = BUILT, names: tuple[str, ...] = (*TARGETS,)) -> None:
     (SOURCE / "arguments.h").write_text(arguments_header(), "utf-8")
     (SOURCE / "generation" / "program.h").write_text(decoder_words.header(), "utf-8")
     for name in names:
-        compile_to(folder / name, TARGETS[name], name.startswith("generation"))
-    if folder == BUILT and PAGE.is_dir() and "generation.wasm" in names:
-        (PAGE / "generation.wasm").write_bytes((folder / "generation.wasm").read_bytes())
+        library = library_of(name)
+        compile_to(folder / name, TARGETS[name], library)
+        if folder == BUILT and library.page and library.page.parent.is_dir() and name.endswith(".wasm"):
+            library.page.write_bytes((folder / name).read_bytes())
 
 
-def compile_to(path: Path, target: tuple[str, ...], is_generation: bool) -> None:
+def compile_to(path: Path, target: tuple[str, ...], library: Library) -> None:
     """Build one file.
 
     Args:
         path: Of the file; it is a module where it ends in `.wasm`.
         target: The compiler's options for it.
-        is_generation: Whether it is of the sources of text generation.
+        library: What it is made of.
 
     Raises:
         subprocess.CalledProcessError: The compiler fails; it says why on stderr.
     """
-    folder = SOURCE / "generation" if is_generation else SOURCE
     if path.name.endswith(".wasm"):
-        ends = [f"-Wl,--export={name}" for name in (GENERATION if is_generation else KERNELS)]
+        ends = [f"-Wl,--export={function}" for function in library.exports]
     else:
         ends = ["-shared", "-fPIC", "-Wl,--build-id=none", f"-Wl,-soname,{path.name}"]
-    sources = sorted(source.name for source in folder.glob("*.c"))
+    sources = sorted(source.name for source in library.source.glob("*.c"))
     command = [sys.executable, "-m", "ziglang", "cc", *target, *_OPTIONS, *ends, "-o", os.fspath(path.resolve())]
-    subprocess.run([*command, *sources], check=True, cwd=folder)
+    subprocess.run([*command, *sources], check=True, cwd=library.source)
 
 
 if __name__ == "__main__":

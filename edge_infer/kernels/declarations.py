@@ -47,6 +47,9 @@ kernel_height kernel_width stride_height stride_width dilation_height dilation_w
 _BROADCAST = """size_0 size_1 size_2 size_3 first_0 first_1 first_2 first_3 second_0 second_1 second_2 second_3 """
 _RESIZE = "batch input_height input_width channels output_height output_width align_corners half_pixel_centers"
 
+_GATES = ("input", "forget", "cell", "output")
+_GATE_SCALES = " ".join(f"{g}_multiplier {g}_shift {g}_recurrent_multiplier {g}_recurrent_shift" for g in _GATES)
+
 #: Operations of `unary_float`, by their number.
 UNARY = ("clamp", "logistic", "tanh", "exp", "hard_swish", "leaky_relu", "abs", "neg", "sqrt", "rsqrt", "square", "elu")
 #: Operations of `binary_float`, by their number.
@@ -111,10 +114,21 @@ KERNELS: dict[str, Kernel] = {
     "resize_nearest": _kernel("input output", _RESIZE + " element_bytes"),
     "resize_bilinear_float": _kernel("input output", _RESIZE),
     "resize_bilinear_int8": _kernel("input output", _RESIZE),
+    "resize_bilinear_int8_fixed": _kernel("input output", _RESIZE),
+    # Over a sequence [batch, steps, inputs]. Weights are [4, cells, inputs] and [4, cells, cells], the gates in the
+    # order of `_GATES`; `hidden` [batch, cells] and `cell` (int16 or float) are kept from run to run.
+    "lstm_int8": _kernel(
+        "input output hidden cell weights recurrent bias recurrent_bias scratch",
+        f"batch steps inputs cells {_GATE_SCALES} hidden_multiplier hidden_shift hidden_zero cell_bits clip",
+    ),
+    "lstm_float": _kernel(
+        "input output hidden cell weights recurrent bias scratch", "batch steps inputs cells", "clip"
+    ),
+    "gather": _kernel("input positions output", "outer rows count block"),
 }
 
 #: Raised where a kernel's arguments or layouts change: a program and a library of other numbers do not fit.
-ABI = 1
+ABI = 2
 
 
 def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
@@ -126,6 +140,8 @@ def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
     """
     if "scratch" not in KERNELS[kernel].tensors:
         return 0
+    if kernel.startswith("lstm"):
+        return 4 * arguments["cells"] * (4 if kernel == "lstm_float" else 2)  # the gates of a step
     height, width = arguments["kernel_height"], arguments["kernel_width"]
     padded = -(-arguments["output_channels"] // 8) * 8
     taps = height * width * arguments["input_channels"]

@@ -19,6 +19,7 @@ _MAX_STEP = 2**12
 _MAX_SIDE = 2**18
 _MAX_BYTES = 2**31
 _TABLE = 256
+_MIN_CELL_BITS, _MAX_CELL_BITS = 11, 15
 
 
 def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -54,6 +55,10 @@ def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
             raise ValueError("a softmax of no columns")
         count = _size(integers["rows"]) * integers["columns"] * _element(kernel)
         return {"input": (0, count), "output": (0, count), "table": (0, 4 * _TABLE)}
+    if kernel.startswith("lstm"):
+        return _lstm(kernel, integers)
+    if kernel == "gather":
+        return _gather(integers)
     count = _size(integers["count"])
     if kernel == "fill":
         return {"output": (0, count * (4 if integers["bytes"] == 4 else 1))}
@@ -143,3 +148,30 @@ def _resize(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
         raise ValueError("a resize of no pixels")
     each = _size(integers["batch"]) * _size(integers["channels"]) * size
     return {"input": (0, sides[0] * sides[1] * each), "output": (0, sides[2] * sides[3] * each)}
+
+
+def _lstm(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    batch, steps, inputs, cells = (_size(integers[name], _MAX_SIDE) for name in ("batch", "steps", "inputs", "cells"))
+    size = 4 if kernel == "lstm_float" else 1
+    if kernel == "lstm_int8":
+        # The rules of shifts: cells have 11 to 15 bits behind the point, and no shift leaves 64 bits.
+        shifts = [number for name, number in integers.items() if name.endswith("_shift")]
+        if not _MIN_CELL_BITS <= integers["cell_bits"] <= _MAX_CELL_BITS or not all(-31 <= one <= 30 for one in shifts):
+            raise ValueError("a shift of an LSTM is out of its range")
+    return {
+        "input": (0, batch * steps * inputs * size),
+        "output": (0, batch * steps * cells * size),
+        "hidden": (0, batch * cells * size),
+        "cell": (0, batch * cells * (4 if size == 4 else 2)),
+        "weights": (0, 4 * cells * inputs * size),
+        "recurrent": (0, 4 * cells * cells * size),
+        **dict.fromkeys(("bias", "recurrent_bias"), (0, 4 * cells * 4)),
+        "scratch": (0, scratch_bytes(kernel, dict(integers))),
+    }
+
+
+def _gather(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    outer, rows, count, block = (_size(integers[name]) for name in ("outer", "rows", "count", "block"))
+    if not rows and outer * count * block:
+        raise ValueError("a gather from no rows")
+    return {"input": (0, outer * rows * block), "positions": (0, 4 * count), "output": (0, outer * count * block)}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_infer.errors import BackendUnavailable
 from edge_infer.kernels.decoder_words import VERSION
-from edge_infer.kernels.library import native_machine
-from edge_infer.platform.cpu import read_processor
+from edge_infer.kernels.library import library_path
 
-_BUILT = Path(__file__).parent / "built"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _ADDRESS, _WORD, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_double
 #: By function what it takes and gives (kernels/source/generation).
 _FUNCTIONS = {
@@ -65,14 +66,4 @@ def generation_library() -> GenerationLibrary:
     Raises:
         BackendUnavailable: There is none for this system or CPU.
     """
-    return GenerationLibrary(_BUILT / f"generation_linux_{_machine()}.so")
-
-
-def _machine() -> str:
-    machine = native_machine()
-    if machine != "x86_64":
-        return machine
-    features = read_processor().features
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx512_vnni"} <= {*features}:
-        return "x86_64_vnni"
-    return "x86_64_v3" if {"avx2", "f16c", "fma", "bmi2"} <= {*features} else "x86_64"
+    return GenerationLibrary(library_path("generation"))

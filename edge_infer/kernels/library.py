@@ -29,6 +29,9 @@ _MACHINES = {
 }
 #: Instructions of Cortex-A7 and later, for which the 32-bit library is built; Cortex-A8 and A9 have no division.
 _ARMV7_FEATURES = ("idiva", "neon", "vfpv4")
+#: Instructions that the files for later x86 processors are built with.
+_V3 = {"avx2", "bmi2", "f16c", "fma"}
+_VNNI = {*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "avx512_vnni"}
 
 
 def wasm_bytes() -> bytes:
@@ -81,11 +84,11 @@ class Library:
         return lambda: self._run(image, rows, len(calls))
 
 
-def native_machine() -> str:
-    """Return the word for this CPU in the names of the built libraries: `x86_64`, `aarch64` or `armv7`.
+def machine_name() -> str:
+    """Return what built files call this CPU: `x86_64`, `x86_64_v3`, `x86_64_vnni`, `aarch64` or `armv7`.
 
     Raises:
-        BackendUnavailable: There is no library for this system or CPU.
+        BackendUnavailable: There are no files for this system or CPU.
     """
     name, bits = platform.machine(), 8 * ctypes.sizeof(ctypes.c_void_p)
     machine = _MACHINES.get((name.lower(), bits), "") if sys.platform == "linux" else ""
@@ -100,19 +103,31 @@ def native_machine() -> str:
             f"This CPU lacks {listed(missing)}, which the kernels for armv7 need",
             hint="use a Raspberry Pi 2 or later, or any Cortex-A7",
         )
-    return machine
+    if machine != "x86_64":
+        return machine
+    features = {*read_processor().features}
+    if features >= _VNNI:
+        return "x86_64_vnni"
+    return "x86_64_v3" if features >= _V3 else machine
 
 
-@cache
-def native_library() -> Library:
-    """Return the shared library for this CPU.
+def library_path(name: str) -> Path:
+    """Return the file of the kernels of one purpose for this CPU, such as `vectors`.
 
     Raises:
         BackendUnavailable: There is none for this system or CPU.
     """
-    machine = native_machine()
-    if machine == "x86_64" and "avx2" in read_processor().features:
-        machine = "x86_64_v3"
+    return _BUILT / f"{name}_linux_{machine_name()}.so"
+
+
+@cache
+def native_library() -> Library:
+    """Return the shared library of compiled models for this CPU.
+
+    Raises:
+        BackendUnavailable: There is none for this system or CPU.
+    """
+    machine = machine_name().replace("_vnni", "_v3")  # no kernel of theirs gains by the later instructions
     return Library((_BUILT if _BUILT.is_dir() else _BESIDE_ZIP) / f"linux_{machine}.so")
 
 

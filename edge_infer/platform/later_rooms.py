@@ -49,7 +49,5 @@ class LaterRooms:
 
 def install(url: str) -> None:
     """Fetch the second archive from a URL as soon as one of its rooms is imported."""
-    import edge_infer
-
-    folder = edge_infer.__path__[0].rpartition("/")[0]
+    folder = sys.modules[_PACKAGE].__path__[0].rpartition("/")[0]
     sys.meta_path.append(LaterRooms(url, folder))

@@ -143,7 +143,10 @@ def test_the_tokens_are_those_of_cpython(other: Driven, text_bundle: Path) -> No
                 const { generate } = await import("/src/index.js");
                 const generator = await generate("/models/tiny");
                 const answers = [];
-                for (const way of ways) answers.push([...(await generator.complete("Hello", { maxTokens: 24, ...way })).tokens]);
+                for (const way of ways) {
+                    const { tokens } = await generator.complete("Hello", { maxTokens: 24, ...way });
+                    answers.push([...tokens]);
+                }
                 await generator.dispose();
                 return answers;
             }""",

@@ -145,7 +145,7 @@ def test_random_shapes_give_the_same_bits(
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_plain_form_gives_the_same_bits(tmp_path: Path, encoding: Encoding) -> None:
     plain = tmp_path / "plain.so"
-    build.compile_to(plain, (*build.TARGETS["generation_linux_x86_64.so"], "-DPLAIN"), is_generation=True)
+    build.compile_to(plain, (*build.TARGETS["generation_linux_x86_64.so"], "-DPLAIN"), build.LIBRARIES["generation"])
     for family, (config, optional) in FAMILIES.items():
         path = random_decoder(config, encoding, optional=optional).write(tmp_path / f"{family}.safetensors")
         found = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import shutil
@@ -97,6 +98,34 @@ def test_two_hundred_at_once_leave_no_slot_in_use(generator: edge_infer.Generato
         thread.join()
     assert found == [3] * 160
     assert (generator.report().running, generator.report().waiting) == (0, 0)
+
+
+def test_two_hundred_tasks_at_once_a_quarter_of_them_left(generator: edge_infer.Generator) -> None:
+    async def read(number: int) -> str:
+        pieces = generator.stream_async(f"Text {number}", seed=number, max_tokens=4)
+        text = ""
+        try:
+            async for piece in pieces:
+                text += piece
+                if number % 4 == 0:
+                    break
+        finally:
+            await pieces.aclose()
+        return text
+
+    async def run() -> list[str]:
+        found = await asyncio.gather(*(read(number) for number in range(200)))
+        left = [asyncio.create_task(generator.complete_async("x " * 20, max_tokens=100)) for _ in range(20)]
+        await asyncio.sleep(0)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return found
+
+    found = asyncio.run(run())  # it waits for the threads that it began
+    assert (generator.report().running, generator.report().waiting) == (0, 0)
+    for number in (1, 77, 199):
+        assert found[number] == generator.complete(f"Text {number}", seed=number, max_tokens=4).text
 
 
 def test_a_chat_goes_on_from_the_cache(generator: edge_infer.Generator) -> None:

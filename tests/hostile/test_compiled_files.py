@@ -8,10 +8,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 import edge_infer
 from edge_infer.errors import UnsupportedModel
@@ -22,15 +24,33 @@ from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.compiled.linker import link
 from edge_infer_converters.writers.tflite import reading
+from tests.support import zoo
 from tests.support.converters import small_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from edge_infer_converters.writers.compiled.writer import Compiled
+
+
+def recurrent() -> bytes:
+    """An LSTM over rows of a table."""
+    rng = np.random.default_rng(1)
+    shapes = {"table": (9, 6), "w": (1, 20, 6), "r": (1, 20, 5), "b": (1, 40)}
+    weights: dict[str, np.ndarray] = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["rows"]),
+        helper.make_node("LSTM", ["rows", "w", "r", "b"], ["y"], hidden_size=5),
+    ]
+    return zoo.model(nodes, [zoo.value("x", [30, 1], "int32")], [zoo.value("y", [30, 1, 1, 5])], weights)
+
+
 _MODEL = onnx.shape_inference.infer_shapes(onnx.load_from_string(small_models.ds_cnn()))
 COMPILED = writer.write(reading.read(tflite.write(_MODEL).data, "net").graph)
 CONTENT = COMPILED.wasm
+#: With variables and a gather of rows.
+RECURRENT = writer.write(tflite.FloatGraph.of_onnx(onnx.load_from_string(recurrent()), for_page=False).graph)
 CONVOLUTION = [kernel for kernel, _ in COMPILED.program.calls].index("convolution_float")
 
 
@@ -58,15 +78,15 @@ def with_document(change: Callable[[dict[str, Any]], object]) -> bytes:
     return bytes(found)
 
 
-def with_row(call: int, changes: dict[int, int]) -> bytes:
+def with_row(call: int, changes: dict[int, int], source: Compiled = COMPILED) -> bytes:
     """Change words of a call's arguments."""
-    constants = bytearray(COMPILED.constants)
-    place = COMPILED.program.calls[call][1]
+    constants = bytearray(source.constants)
+    place = source.program.calls[call][1]
     for word, value in changes.items():
         struct.pack_into("<i", constants, place + 4 * word, value)
     from edge_infer.kernels.library import wasm_bytes
 
-    return link(wasm_bytes(), COMPILED.program, bytes(constants))
+    return link(wasm_bytes(), source.program, bytes(constants))
 
 
 def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
@@ -113,6 +133,21 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "a scale of infinity": _set("inputs", 0, "scale", float("inf")),
     "a zero point of a fraction": _set("inputs", 0, "zero", 0.5),
     "a rounding of a list": _set("rounding", []),
+    "a row that is a text": _set("row", "yes"),
+    "a row of two samples": lambda document: [_set("row", True)(document), _set("outputs", 0, "shape", [2])(document)],
+    "a state that is a number": _set("state", 3),
+    "a state of two numbers": _set("state", [[0, 4]]),
+    "a state in the constants": _set("state", [[0, 4, -1]]),
+    "a state outside of the image": _set("state", [[COMPILED.program.image_bytes - 4, 8, -1]]),
+    "a state of a negative size": _set("state", [[COMPILED.program.constant_bytes, -4, -1]]),
+    "a first value outside of the constants": _set(
+        "state", [[COMPILED.program.constant_bytes, 8, COMPILED.program.constant_bytes - 4]]
+    ),
+    "a state of fractions": _set("state", [[COMPILED.program.constant_bytes + 0.5, 4, -1]]),
+    "a state in a program of rows": lambda document: [
+        _set("state", [[COMPILED.program.constant_bytes, 4, -1]])(document),
+        _set("row", True)(document),
+    ],
 }
 
 
@@ -170,31 +205,34 @@ from edge_infer.errors import UnsupportedModel
 from edge_infer.formats.program import read_compiled
 from edge_infer.kernels.declarations import KERNELS
 from edge_infer.tensors.tensor import Tensor
-from tests.hostile.test_compiled_files import COMPILED, with_row
+from tests.hostile import test_compiled_files as files
 
 seed, ran = int(sys.argv[1]), 0
+source = getattr(files, sys.argv[2])
 chance = random.Random(seed)
 edges = [-1, 0, 1, 2, 3, 7, 8, 16, 17, 255, 1000, 2**15, 2**31 - 1, -(2**31)]
 for _ in range(150):
-    call = chance.randrange(len(COMPILED.program.calls))
-    declared = KERNELS[COMPILED.program.calls[call][0]]
+    call = chance.randrange(len(source.program.calls))
+    declared = KERNELS[source.program.calls[call][0]]
     words = range(len(declared.tensors) + len(declared.integers))
     changes = {chance.choice(words): chance.choice(edges) for _ in range(chance.randint(1, 2))}
     try:
-        model = ProgramModel(read_compiled(with_row(call, changes)))
+        model = ProgramModel(read_compiled(files.with_row(call, changes, source)))
     except UnsupportedModel:
         continue
-    feeds = {s.name: Tensor(bytes(s.dtype.nbytes(s.shape)), s.dtype, s.shape) for s in model.inputs}
+    shapes = {s.name: tuple(1 if isinstance(dim, str) else dim for dim in s.shape) for s in model.inputs}
+    feeds = {s.name: Tensor(b"\\x7f" * s.dtype.nbytes(shapes[s.name]), s.dtype, shapes[s.name]) for s in model.inputs}
     model.run(feeds, [s.name for s in model.outputs], {}, ())
     ran += 1
 print(ran)
 """
 
 
+@pytest.mark.parametrize("source", ["COMPILED", "RECURRENT"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_calls_do_not_leave_their_memory(seed: int) -> None:
+def test_damaged_calls_do_not_leave_their_memory(seed: int, source: str) -> None:
     found = subprocess.run(
-        [sys.executable, "-c", _RUN, str(seed)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", _RUN, str(seed), source], capture_output=True, text=True, timeout=120, check=False
     )
 
     assert found.returncode == 0, found.stderr

@@ -102,6 +102,20 @@ def test_04_updates_a_device_and_a_page_by_delta_without_a_gap() -> None:
         assert int(moved.replace(",", "")) < 0.05 * int(full.replace(",", ""))
 
 
+def test_05_finds_versions_routes_requests_and_batches_rows() -> None:
+    registry, routes, batches = run(EXAMPLES / "05_route_and_batch.py").splitlines()
+
+    assert registry == "registry: 3 versions; newest 10; asked for 2 and 9: ['2', '9']"
+    assert routes == "routes: ['gold', 'canary', 'default', 'default']"
+    found = re.fullmatch(r"batches: 719 rows, (\d\d\.\d)% right; (\d+) batches", batches)
+    assert found is not None
+    held_out = np.load(EXAMPLES / "digits/eval.npz")
+    with edge_infer.load(EXAMPLES / "digits/digits.onnx") as session:
+        right = (session.run({"image": held_out["image"]})["logits"].argmax(1) == held_out["labels"]).mean()
+    assert float(found[1]) == pytest.approx(100 * right, abs=0.06)
+    assert 719 / 32 <= int(found[2]) <= 719
+
+
 def test_the_digits_application_reads_its_drawings() -> None:
     said = run(EXAMPLES / "digits_app.py")
 

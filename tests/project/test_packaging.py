@@ -58,8 +58,8 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
             if one.filename.startswith("edge_infer/") and runs_in(one.filename.partition("/")[2], "device")
         )
 
-    # The kernels of compiled models, for wasm and four CPUs, are 70 kB of it, those of text generation 90 kB.
-    assert wheels["edge_infer"].stat().st_size < 1_200_000
+    # The kernels, for wasm and four CPUs, are 190 kB of it: compiled models 70, text generation 90, search 30.
+    assert wheels["edge_infer"].stat().st_size < 1_300_000
     assert runs_models < 350_000
 
 

@@ -43,6 +43,14 @@ SIGNATURES = {
     "Tokenizer.decode_stream": "(self, *, skip_special_tokens=True)",
     "DecodeStream.step": "(self, number)",
     "Truncation": "(max_length, stride=0, strategy='longest_first', side='right')",
+    "Index.create": ("(path, dimension, metric='cosine', *, rows='int8', words=True, embedding=None, model=None)"),
+    "Index.open": "(path, *, model=None, check=True)",
+    "Index.add": "(self, vectors=None, ids=None, metadata=None, texts=None)",
+    "Index.delete": "(self, ids)",
+    "Index.compact": "(self)",
+    "Index.search": "(self, query, k=10, *, where=None, full_scan=False, mode='vectors')",
+    "cosine_similarity": "(first, second)",
+    "batch_normalize": "(vectors)",
     "Padding": "(length=None, multiple_of=None, side='right', pad_id=0, pad_type_id=0)",
 }
 

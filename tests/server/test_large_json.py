@@ -282,11 +282,13 @@ def test_the_process_ends_with_the_server_and_with_who_no_longer_waits(tiny: Pat
             Client(server.url)(INFER, "POST", json.dumps({"inputs": [large()]}).encode())
 
         async def leave() -> None:
+            """Leave before the process has started, and in the middle of its work."""
             with parsers_of_model(SPECS) as (parsers, model):
                 body = json.dumps({"inputs": [large(100_000)]}).encode()
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await parsers.parse_large(model, body, None)
+                for wait_s in (0.0, 0.05):
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            await parsers.parse_large(model, body, None)
 
         asyncio.run(leave())
     assert numbers

@@ -173,6 +173,34 @@ function addressOf(url) {
 }
 
 /**
+ * Fetch an index that `edge-infer index build` made, and search it in the page: the same ids and scores as in Python.
+ *
+ *     const notes = await openIndex("/notes.index", { model: "/models/minilm" });
+ *     const [best] = await notes.search("how do I reset it?", { k: 5 });
+ *     console.log(best.text, best.score);
+ *
+ * @param {URL | string} url The address of its folder.
+ * @param {Omit<import("./vectors/search-index.js").IndexOptions, "embed"> & {model?: URL | string | import("./vectors/search-index.js").Embed, modelOptions?: SessionOptions}} [options]
+ *   `model` is the bundle that the index was built by, or a function that makes vectors of texts; none is needed to search by
+ *   vectors or by words.
+ * @returns {Promise<import("./vectors/search-index.js").SearchIndex>}
+ * @throws {InferError} `integrity_error`: a file is damaged, or the bundle is of other weights than the vectors of the index.
+ */
+export async function openIndex(url, { model, modelOptions, ...options } = {}) {
+  const { SearchIndex } = await import("./vectors/search-index.js");
+  if (model === undefined || typeof model === "function") return SearchIndex.open(url, { ...options, embed: model });
+  const [index, embed] = await Promise.all([SearchIndex.open(url, options), pipeline("feature-extraction", model, modelOptions)]);
+  try {
+    await index.checkRevision(await embed.session.read("manifest.json"));
+  } catch (error) {
+    await embed.session.dispose();
+    throw error;
+  }
+  index.embed = embed;
+  return index;
+}
+
+/**
  * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `load`
  * takes the fastest of those that it is asked for.
  *

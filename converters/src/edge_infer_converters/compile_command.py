@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.compiled.writer import Compiled
 
 
+#: Single models; others are bundles.
+_FILES = (".tflite", ".onnx", ".ort")
+
+
 @click.command("compile")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
@@ -41,9 +45,9 @@ def compile_(
 ) -> None:
     """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm.
 
-    SOURCE is a .tflite file, or a bundle with a TFLite variant. The file holds the kernels that the model calls, its
-    weights and its interface, and imports nothing. It computes the same integers as LiteRT, which is checked here, and
-    floats that differ by the order of additions only.
+    SOURCE is a .tflite file, an .onnx file of floats, or a bundle with a TFLite variant. The file written holds the
+    kernels that the model calls, its weights and its interface, and imports nothing. It computes the same integers as
+    LiteRT, which is checked here, and floats that differ by the order of additions only.
 
     \b
     edge-infer compile kws.tflite -o site/kws --to page
@@ -71,15 +75,15 @@ def _model(source: Path, variant: str | None) -> tuple[str, bytes]:
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.errors import InputError
 
-    if source.suffix.lower() == ".tflite":
-        if not source.is_file():
-            raise InputError(f"There is no file `{source}`", hint="edge-infer compile MODEL.tflite -o FOLDER")
+    suffix = source.suffix.lower()
+    if not source.exists():
+        raise InputError(f"There is no file or bundle `{source}`", hint="edge-infer compile MODEL.tflite -o FOLDER")
+    if variant is not None and suffix in _FILES:
+        raise InputError(f"`{source}` is one model, without variants", hint="leave --variant out")
+    if suffix == ".tflite":
         return source.name, source.read_bytes()
-    if not source.exists() or source.suffix.lower() == ".onnx":
-        raise InputError(
-            f"`{source}` cannot be compiled, expected a .tflite file or a bundle with a TFLite variant",
-            hint=f"edge-infer convert {source} --format tflite -o model.bundle, then compile model.bundle",
-        )
+    if suffix in _FILES:
+        return source.name, _as_tflite(source)
     bundle = Bundle.open(source)
     found = [one for one in bundle.manifest.variants if one.format == "tflite"]
     asked = variant or next((one.id for one in found if one.id == "tflite/int8"), found[0].id if found else "")
@@ -93,6 +97,23 @@ def _model(source: Path, variant: str | None) -> tuple[str, bytes]:
             hint="edge-infer convert MODEL --format tflite -o model.bundle",
         )
     return chosen.id, bundle.read(chosen.file)
+
+
+def _as_tflite(source: Path) -> bytes:
+    """Write a float model as TFLite."""
+    from edge_infer.errors import ConversionError
+    from edge_infer_converters.sources.factory import open_source
+
+    model, _ = open_source(source).cleaned(None, prunes=False)
+    if model.precision != "fp32":
+        raise ConversionError(
+            f"`{source}` is of {model.precision}, expected floats",
+            hint=f"edge-infer convert FLOAT.onnx --format compiled --calibration DATA -o {source.stem}.bundle",
+        )
+    found = model.support(("pi",), ("tflite",))
+    if found.graph is None:
+        raise found.tflite or ConversionError(f"`{source}` is not written as TFLite", hint="edge-infer convert")
+    return found.graph.write().data
 
 
 def _print(compiled: Compiled) -> None:

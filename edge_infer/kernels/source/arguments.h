@@ -1,7 +1,7 @@
 /* Made by edge_infer/kernels/build.py from declarations.py. */
 #pragma once
 #include <stdint.h>
-#define KERNELS_ABI 1
+#define KERNELS_ABI 2
 struct convolution_int8_arguments { int32_t input, weights, bias, multipliers, output, scratch, batch, input_height, input_width, input_channels, output_height, output_width, output_channels, kernel_height, kernel_width, stride_height, stride_width, dilation_height, dilation_width, pad_top, pad_left, input_zero, output_zero, low, high; };
 struct convolution_int8_fixed_arguments { int32_t input, weights, bias, multipliers, shifts, output, scratch, batch, input_height, input_width, input_channels, output_height, output_width, output_channels, kernel_height, kernel_width, stride_height, stride_width, dilation_height, dilation_width, pad_top, pad_left, input_zero, output_zero, low, high, single; };
 struct depthwise_int8_arguments { int32_t input, weights, bias, multipliers, output, scratch, batch, input_height, input_width, input_channels, output_height, output_width, output_channels, kernel_height, kernel_width, stride_height, stride_width, dilation_height, dilation_width, pad_top, pad_left, input_zero, output_zero, low, high; };
@@ -34,3 +34,7 @@ struct dequantize_int8_arguments { int32_t input, output, count, zero; float sca
 struct resize_nearest_arguments { int32_t input, output, batch, input_height, input_width, channels, output_height, output_width, align_corners, half_pixel_centers, element_bytes; };
 struct resize_bilinear_float_arguments { int32_t input, output, batch, input_height, input_width, channels, output_height, output_width, align_corners, half_pixel_centers; };
 struct resize_bilinear_int8_arguments { int32_t input, output, batch, input_height, input_width, channels, output_height, output_width, align_corners, half_pixel_centers; };
+struct resize_bilinear_int8_fixed_arguments { int32_t input, output, batch, input_height, input_width, channels, output_height, output_width, align_corners, half_pixel_centers; };
+struct lstm_int8_arguments { int32_t input, output, hidden, cell, weights, recurrent, bias, recurrent_bias, scratch, batch, steps, inputs, cells, input_multiplier, input_shift, input_recurrent_multiplier, input_recurrent_shift, forget_multiplier, forget_shift, forget_recurrent_multiplier, forget_recurrent_shift, cell_multiplier, cell_shift, cell_recurrent_multiplier, cell_recurrent_shift, output_multiplier, output_shift, output_recurrent_multiplier, output_recurrent_shift, hidden_multiplier, hidden_shift, hidden_zero, cell_bits, clip; };
+struct lstm_float_arguments { int32_t input, output, hidden, cell, weights, recurrent, bias, scratch, batch, steps, inputs, cells; float clip; };
+struct gather_arguments { int32_t input, positions, output, outer, rows, count, block; };

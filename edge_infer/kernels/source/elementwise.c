@@ -99,13 +99,7 @@ INLINE float of_one(int32_t operation, float x, float alpha, float low, float hi
     case LOGISTIC: return 1.0f / (1.0f + exponential(-x));
     case TANH: {
       float size = x < 0 ? -x : x;
-      if (size < 1e-4f) return x; /* -0 stays -0 */
-      /* Near 0 the quotient loses digits: Cephes' tanhf takes a polynomial there. */
-      if (size < 0.625f) {
-        float s = x * x;
-        float p = (((-5.70498872745e-3f * s + 2.06390887954e-2f) * s - 5.37397155531e-2f) * s + 1.33314422036e-1f) * s;
-        return (p - 3.33332819422e-1f) * s * x + x;
-      }
+      if (size < 0.625f) return small_tangent(x);
       float value = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
       return x < 0 ? -value : value;
     }

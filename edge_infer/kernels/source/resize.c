@@ -78,7 +78,7 @@ INLINE int32_t scale_fixed(int32_t input, int32_t output, int32_t align_corners)
   return ((1 << 10) * input + output / 2) / output;
 }
 
-KERNEL(resize_bilinear_int8) {
+KERNEL(resize_bilinear_int8_fixed) {
   int32_t down = scale_fixed(a->input_height, a->output_height, a->align_corners);
   int32_t across = scale_fixed(a->input_width, a->output_width, a->align_corners);
   int8_t *output = AT(int8_t, output);
@@ -98,6 +98,39 @@ KERNEL(resize_bilinear_int8) {
                         (int64_t)bottom[right + i] * y.share * x.share;
           int64_t half = sum > 0 ? (1 << 19) : -(1 << 19);
           output[i] = (int8_t)((sum + half) / (1 << 20));
+        }
+      }
+    }
+  }
+}
+
+/* XNNPACK's: float places, inside of the image, and shares with 11 bits behind the point (indirection.c, s8-ibilinear). */
+INLINE struct between_fixed place_of_eleven(int32_t place, int32_t input, float scale, int32_t half_pixel) {
+  float value = (float)place * scale;
+  if (half_pixel) value = least_float(most_float(value + (0.5f * scale - 0.5f), 0.0f), (float)(input - 1));
+  int32_t lower = least((int32_t)value, input - 1);
+  float share = (value - (float)lower) * 2048.0f;
+  union { float value; int32_t bits; } sum = {share + 12582912.0f}; /* to the nearest, ties to even */
+  return (struct between_fixed){lower, least(lower + 1, input - 1), sum.bits - 0x4B400000};
+}
+
+KERNEL(resize_bilinear_int8) {
+  float down = scale_of(a->input_height, a->output_height, a->align_corners);
+  float across = scale_of(a->input_width, a->output_width, a->align_corners);
+  int8_t *output = AT(int8_t, output);
+  for (int32_t b = 0; b < a->batch; b++) {
+    const int8_t *input = AT(const int8_t, input) + b * a->input_height * a->input_width * a->channels;
+    for (int32_t oy = 0; oy < a->output_height; oy++) {
+      struct between_fixed y = place_of_eleven(oy, a->input_height, down, a->half_pixel_centers);
+      for (int32_t ox = 0; ox < a->output_width; ox++, output += a->channels) {
+        struct between_fixed x = place_of_eleven(ox, a->input_width, across, a->half_pixel_centers);
+        const int8_t *top = input + y.lower * a->input_width * a->channels;
+        const int8_t *bottom = input + y.upper * a->input_width * a->channels;
+        int32_t left = x.lower * a->channels, right = x.upper * a->channels;
+        for (int32_t i = 0; i < a->channels; i++) {
+          int32_t upper = top[left + i] * 2048 + (top[right + i] - top[left + i]) * x.share;
+          int32_t lower = bottom[left + i] * 2048 + (bottom[right + i] - bottom[left + i]) * x.share;
+          output[i] = (int8_t)((upper * 2048 + (lower - upper) * y.share + (1 << 21)) >> 22);
         }
       }
     }

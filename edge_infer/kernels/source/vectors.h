@@ -185,3 +185,11 @@ INLINE float exponential(float x) {
   union { int32_t bits; float value; } two = {(power + 127) << 23};
   return value * two.value;
 }
+
+/* tanh where |x| < 0.625: near 0 the quotient of exponentials loses digits, and Cephes' tanhf takes a polynomial. */
+INLINE float small_tangent(float x) {
+  if (x < 1e-4f && x > -1e-4f) return x; /* -0 stays -0 */
+  float s = x * x;
+  float p = (((-5.70498872745e-3f * s + 2.06390887954e-2f) * s - 5.37397155531e-2f) * s + 1.33314422036e-1f) * s;
+  return (p - 3.33332819422e-1f) * s * x + x;
+}

@@ -108,8 +108,12 @@ class Parsers:
                 process, timer = self._idle.popitem()
                 timer.cancel()
             else:
+                starting = asyncio.get_running_loop().run_in_executor(None, ParsingProcess)
                 try:
-                    process = await asyncio.to_thread(ParsingProcess)
+                    process = await asyncio.shield(starting)
+                except asyncio.CancelledError:  # the process starts all the same
+                    starting.add_done_callback(_end_started)
+                    raise
                 except OSError as error:
                     raise InternalError(
                         f"The process that parses JSON cannot be started: {error}", hint="send tensors in binary"
@@ -132,3 +136,9 @@ class Parsers:
     def _end(self, process: ParsingProcess) -> None:
         del self._idle[process]
         process.close()
+
+
+def _end_started(starting: asyncio.Future[ParsingProcess]) -> None:
+    """End a process that nobody waits for any more."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()

@@ -47,11 +47,10 @@ class Driven(Protocol):
 
 def _guarded(function: str, argument: Any) -> str:
     """Write an expression that gives JSON: the value of the function, or its error."""
-    return (
-        f"(async () => {{ try {{ return JSON.stringify({{ value: await ({function})({json.dumps(argument)}) ?? null }}); }}"
-        " catch (error) { return JSON.stringify({ error: error.toJSON ? error.toJSON() :"
-        ' { error: String(error), code: "error" } }); } })()'
-    )
+    call = f"await ({function})({json.dumps(argument)}) ?? null"
+    problem = '{ error: error.toJSON ? error.toJSON() : { error: String(error), code: "error" } }'
+    attempt = f"try {{ return JSON.stringify({{ value: {call} }}); }}"
+    return f"(async () => {{ {attempt} catch (error) {{ return JSON.stringify({problem}); }} }})()"
 
 
 def _value(answer: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edge_infer.errors import AccuracyError, BackendUnavailable
 from edge_infer.formats import tflite
-from edge_infer.formats.program import ALIGNMENT
+from edge_infer.formats.program import ALIGNMENT, call_arguments
 from edge_infer.kernels.library import native_library
 
 if TYPE_CHECKING:
@@ -86,11 +86,12 @@ def check(compiled: Compiled, content: bytes) -> str:
     engine = _engine(compiled, content, 1)
     rng = np.random.default_rng(_SEED)
     image = Image(compiled)
+    rows = _rows_of(compiled)
     runs = _STEPS if compiled.program.state else _RUNS
     for _ in range(runs):
         feeds = {}
         for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
-            feeds[tensor.name] = _drawn(rng, tensor.shape, np.dtype(tensor.dtype))
+            feeds[tensor.name] = _drawn(rng, tensor.shape, np.dtype(tensor.dtype), rows.get(tensor.name))
             engine.set_tensor(detail["index"], feeds[tensor.name])
         engine.invoke()
         try:
@@ -115,7 +116,10 @@ def has_separate_samples(compiled: Compiled, content: bytes) -> bool:
     """
     rng = np.random.default_rng(_SEED)
     program = compiled.program
-    feeds = {one.name: _drawn(rng, (2, *one.shape[1:]), np.dtype(one.dtype)) for one in program.inputs}
+    limits = _rows_of(compiled)
+    feeds = {
+        one.name: _drawn(rng, (2, *one.shape[1:]), np.dtype(one.dtype), limits.get(one.name)) for one in program.inputs
+    }
     try:
         engine = _engine(compiled, content, 2)
         for detail, tensor in zip(engine.get_input_details(), program.inputs, strict=True):
@@ -151,11 +155,27 @@ def _engine(compiled: Compiled, content: bytes, batch: int) -> Any:
     return engine
 
 
-def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _rows_of(compiled: Compiled) -> dict[str, int]:
+    """Return how many rows a table has that an input picks from, by the input's name."""
+    found: dict[str, int] = {}
+    for kernel, place in compiled.program.calls:
+        if kernel == "gather":
+            given = call_arguments(compiled.constants, kernel, place)
+            found |= {
+                one.name: given.integers["rows"]
+                for one in compiled.program.inputs
+                if one.offset == given.tensors["positions"]
+            }
+    return found
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, rows: int | None = None) -> np.ndarray:
+    if rows is not None:
+        return rng.integers(0, rows, shape).astype(dtype)
     if dtype.kind == "f":
         return rng.normal(size=shape).astype(dtype)
     limits = np.iinfo(dtype)
-    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def _compare(name: str, want: np.ndarray, got: np.ndarray) -> None:
@@ -165,7 +185,7 @@ def _compare(name: str, want: np.ndarray, got: np.ndarray) -> None:
             return
         said = f"by {error:.1e} of its root mean square, expected at most {MAX_FLOAT_ERROR:.0e}"
     else:
-        steps = np.abs(want.astype(np.int32) - got.astype(np.int32))
+        steps = np.abs(want.astype(np.int64) - got.astype(np.int64))
         if not steps.any():
             return
         said = f"in {np.count_nonzero(steps)} of {steps.size} elements, by up to {steps.max()} steps"

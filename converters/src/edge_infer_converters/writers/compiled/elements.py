@@ -14,7 +14,9 @@ from edge_infer_converters.writers.compiled.numbers import (
     added,
     clamping_table,
     fixed_point,
+    hard_swish_table,
     joining_table,
+    leaky_table,
     rescaling_table,
     scale_of,
     table_of,
@@ -124,6 +126,11 @@ def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor)
     source, target = scale_of(given), scale_of(output)
     if operator.code in _TABLES:
         table = table_of(_TABLES[operator.code], source, target)
+    elif operator.code == "LEAKY_RELU":
+        asked: Any = operator.options
+        table = leaky_table(source, target, asked.alpha, calls.rounding)
+    elif operator.code == "HARD_SWISH":
+        table = hard_swish_table(source, target)
     elif operator.code in _CLAMPS:
         bounds = activation_integers(_CLAMPS[operator.code], target)
         table = clamping_table(source, target, bounds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import elements, moves, variables, windows
+from edge_infer_converters.writers.compiled import elements, moves, recurrent, variables, windows
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "CONV_2D": windows.convolution,
     "DEPTHWISE_CONV_2D": windows.depthwise,
     "FULLY_CONNECTED": windows.fully_connected,
+    "TRANSPOSE_CONV": windows.transposed,
     "AVERAGE_POOL_2D": windows.average_pool,
     "MAX_POOL_2D": windows.max_pool,
     "MEAN": windows.mean,
@@ -39,11 +40,18 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     **dict.fromkeys(("PAD", "PADV2"), moves.pad),
     "RESIZE_NEAREST_NEIGHBOR": moves.resize_nearest,
     "RESIZE_BILINEAR": moves.resize_bilinear,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": recurrent.sequence_lstm,
+    "GATHER": moves.gather,
+    "EMBEDDING_LOOKUP": moves.embedding,
+    "UNPACK": moves.unpack,
+    "TILE": moves.tile,
     "CALL_ONCE": variables.once,
     "VAR_HANDLE": variables.handle,
     "READ_VARIABLE": variables.read,
     "ASSIGN_VARIABLE": variables.assign,
 }
+#: The types of inputs and outputs. Integers of 16 and more bits are moved, and read as places.
+_END_TYPES = ("float32", "int8", "uint8", "int16", "int32", "int64")
 #: The operators that can be compiled.
 SUPPORTED = tuple(sorted(_RULES))
 
@@ -103,9 +111,9 @@ def _check_ends(graph: Graph) -> None:
                 hint="convert with --shape NAME=1,49,10,1, then compile",
                 tensor=tensor.name,
             )
-        if tensor.dtype not in (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8)):
+        if tensor.dtype.name not in _END_TYPES:
             raise UnsupportedModel(
-                f"`{tensor.name}` is of {tensor.dtype}; a compiled model takes float32, int8 and uint8",
+                f"`{tensor.name}` is of {tensor.dtype}; a compiled model takes {listed(list(_END_TYPES))}",
                 hint="`edge-infer convert` writes a bundle that an engine runs",
                 tensor=tensor.name,
             )

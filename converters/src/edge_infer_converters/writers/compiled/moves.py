@@ -120,6 +120,60 @@ def pack(operator: Operator, calls: Calls) -> None:
         _move(calls, Part(calls.of(given)), target, given.shape, own, steps, output.dtype.itemsize)
 
 
+def unpack(operator: Operator, calls: Calls) -> None:
+    """UNPACK: the parts along an axis, without it."""
+    given = _given(operator, 0)
+    asked: Any = operator.options
+    axis = asked.axis % given.rank
+    dense = _dense(given.shape).steps
+    for place, output in enumerate(operator.outputs):
+        _copy(calls, given, output, _Strides(place * dense[axis], (*dense[:axis], *dense[axis + 1 :])))
+
+
+def tile(operator: Operator, calls: Calls) -> None:
+    """TILE: the input, so often along each axis."""
+    given, output, counts = _given(operator, 0), operator.outputs[0], _numbers(operator, 1)
+    if output.shape != tuple(size * count for size, count in zip(given.shape, counts, strict=True)):
+        raise UnsupportedModel(f"TILE of {given.shape} by {counts} gives {output.shape}")
+    # Two axes for each: which copy, and where in it.
+    shape = [one for pair in zip(counts, given.shape, strict=True) for one in pair]
+    own = [one for step in _dense(given.shape).steps for one in (0, step)]
+    dense = [
+        one for size, step in zip(given.shape, _dense(output.shape).steps, strict=True) for one in (size * step, step)
+    ]
+    size = output.dtype.itemsize
+    _move(calls, Part(calls.of(given)), Part(calls.of(output)), shape, own, dense, size)
+
+
+def gather(operator: Operator, calls: Calls) -> None:
+    """GATHER: rows along an axis, by their numbers. A number of no row takes the nearest one."""
+    asked: Any = operator.options
+    if asked.batchDims:
+        raise UnsupportedModel("GATHER with axes of a batch is not supported")
+    _gather(operator, calls, _given(operator, 0), _given(operator, 1), asked.axis)
+
+
+def embedding(operator: Operator, calls: Calls) -> None:
+    """EMBEDDING_LOOKUP: rows of a table."""
+    _gather(operator, calls, _given(operator, 1), _given(operator, 0), 0)
+
+
+def _gather(operator: Operator, calls: Calls, given: Tensor, places: Tensor, axis: int) -> None:
+    output = operator.outputs[0]
+    if places.dtype != np.int32 or given.dtype != output.dtype:
+        raise UnsupportedModel(f"{operator.code} of {given.dtype} by {places.dtype} is not supported")
+    axis %= given.rank
+    size = output.dtype.itemsize
+    integers = {
+        "outer": int(np.prod(given.shape[:axis], dtype=np.int64)),
+        "rows": given.shape[axis],
+        "count": int(np.prod(places.shape, dtype=np.int64)),
+        "block": int(np.prod(given.shape[axis + 1 :], dtype=np.int64)) * size,
+    }
+    tensors = {"input": calls.of(given), "positions": calls.of(places), "output": calls.of(output)}
+    calls.add("gather", tensors, integers)
+
+
 def pad(operator: Operator, calls: Calls) -> None:
     """PAD and PADV2."""
     given, output = _given(operator, 0), operator.outputs[0]
@@ -150,11 +204,7 @@ def resize_bilinear(operator: Operator, calls: Calls) -> None:
     given, output = _given(operator, 0), operator.outputs[0]
     if output.dtype not in (np.dtype(np.float32), np.dtype(np.int8)):
         raise UnsupportedModel(f"RESIZE_BILINEAR of {output.dtype} is not supported")
-    kind = "float" if output.dtype == np.float32 else "int8"
-    if kind == "int8" and calls.rounding == "litert":
-        raise UnsupportedModel(
-            "RESIZE_BILINEAR of int8 is rounded as the reference does only", hint="--rounding reference"
-        )
+    kind = "float" if output.dtype == np.float32 else "int8" if calls.rounding == "litert" else "int8_fixed"
     ends = {"input": calls.of(given), "output": calls.of(output)}
     calls.add(f"resize_bilinear_{kind}", ends, _resize(operator))
 

@@ -58,7 +58,7 @@ def fixed_point(value: float) -> tuple[int, int]:
     whole = math.floor(abs(share) * 2**31 + 0.5)
     if whole == 2**31:
         whole, shift = whole // 2, shift + 1
-    return (0, 0) if shift < -31 else (whole, min(shift, 30))
+    return (0, 0) if shift < -31 else (int(math.copysign(whole, share)), min(shift, 30))
 
 
 def activation_floats(code: int) -> dict[str, float]:
@@ -159,6 +159,79 @@ def joining_table(given: Scale, output: Scale) -> np.ndarray:
     bias = np.float32(-(given.zero + _FLIP)) * ratio
     values = [_away(np.float32(i) * ratio + bias) + output.zero for i in range(256)]
     return np.clip(values, -128, 127).astype(np.int8)
+
+
+def leaky_table(given: Scale, output: Scale, alpha: float, rounding: str) -> np.ndarray:
+    """Return what each int8 becomes by LEAKY_RELU, int8 [256].
+
+    `litert` is XNNPACK's, products of 16 bits (qs8-vlrelu); `reference` is TFLite's QuantizeLeakyRelu.
+    """
+    ratio = given.step / output.step
+    negative = ratio * np.float32(alpha)
+    values = []
+    if rounding == "litert" and 2**-8 <= ratio <= 2**7 and -(2**7) < negative <= 2**7 and abs(negative) >= 2**-8:
+        factors = [round(-256 * float(one)) for one in (ratio, negative)]
+        for i in range(-128, 128):
+            part = (given.zero - i) * 128
+            product = (part * (factors[0] if part < 0 else factors[1]) + 0x4000) >> 15
+            values.append(min(max(product, -32768), 32767) + output.zero)
+    else:
+        # TFLite divides the scales as floats.
+        scales = [fixed_point(float(ratio)), fixed_point(float(given.step * np.float32(alpha) / output.step))]
+        for i in range(-128, 128):
+            part = i - given.zero
+            values.append(rescaled(part, *scales[0 if part >= 0 else 1]) + output.zero)
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def hard_swish_table(given: Scale, output: Scale) -> np.ndarray:
+    """Return what each int8 becomes by HARD_SWISH, int8 [256].
+
+    In 16 bits (reference/hard_swish.h); XNNPACK leaves it to TFLite.
+    """
+    hires = np.float32(1 / 128) * given.step
+    product, product_shift = _in_sixteen_bits(float(hires / output.step))
+    relu, relu_shift = _in_sixteen_bits(float(hires / np.float32(3 / 32768)))
+    values = []
+    for i in range(-128, 128):
+        part = (i - given.zero) * 128
+        before = _times_sixteen(part, product)
+        gate = part
+        if relu_shift > 0:
+            gate = _saturated(gate * 2 ** (relu_shift - 1))
+        gate = _times_sixteen(gate, relu)
+        if relu_shift > 0:
+            gate = _saturated(gate * 2)
+        elif relu_shift < 0:
+            gate = _divided(gate, -relu_shift)
+        gate = (gate + 32768) >> 1
+        value = 32767 if gate == before == -32768 else math.trunc(gate * before / 32768)
+        values.append(_divided(value, -product_shift) + output.zero)
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def _in_sixteen_bits(value: float) -> tuple[int, int]:
+    whole, shift = fixed_point(value)
+    return min((whole + 2**15) >> 16, 32767), shift
+
+
+def _saturated(value: int) -> int:
+    return min(max(value, -32768), 32767)
+
+
+def _times_sixteen(first: int, second: int) -> int:
+    """Multiply as gemmlowp's SaturatingRoundingDoublingHighMul of int16."""
+    product = first * second
+    return math.trunc((product + (2**14 if product >= 0 else 1 - 2**14)) / 2**15)
+
+
+def _divided(value: int, shift: int) -> int:
+    """Divide by 2^shift, halves away from zero; a negative shift multiplies."""
+    if shift <= 0:
+        return value << -shift
+    mask = (1 << shift) - 1
+    rest = value & mask
+    return (value >> shift) + (rest > (mask >> 1) + (value < 0))
 
 
 def _away(value: np.float32) -> float:

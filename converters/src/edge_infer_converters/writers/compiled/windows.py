@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -49,6 +49,41 @@ def depthwise(operator: Operator, calls: Calls) -> None:
     for output in range(outputs):
         dense[output, :, output * channels // outputs] = taps[:, output]
     _convolve(operator, calls, dense.reshape(outputs, -1), bias, window)
+
+
+def transposed(operator: Operator, calls: Calls) -> None:
+    """TRANSPOSE_CONV: a convolution with the filters turned over an image with zeros between its places."""
+    weights, given = operator.inputs[1:3]
+    if weights is None or given is None:
+        raise UnsupportedModel("TRANSPOSE_CONV lacks an input")
+    bias = operator.inputs[3] if len(operator.inputs) > 3 else None
+    _check_operands(operator, given, weights, bias)
+    output, asked = operator.outputs[0], cast("Any", operator.options)
+    (batch, height, width, channels), strides = given.shape, (asked.strideH, asked.strideW)
+    stuffed = [(size - 1) * stride + 1 for size, stride in zip((height, width), strides, strict=True)]
+    zero = scale_of(given).zero if given.dtype.itemsize == 1 else 0
+    value = calls.of(given)
+    if strides != (1, 1):
+        size = given.dtype.itemsize
+        value = calls.temporary(batch * stuffed[0] * stuffed[1] * channels * size)
+        calls.add("fill", {"output": value}, {"count": value.nbytes // size, "value": zero, "bytes": size})
+        row = stuffed[1] * channels * size
+        integers = {"block": channels * size, "size_0": 1, "input_0": 0, "output_0": 0, "size_1": 1, "input_1": 0}
+        integers |= {"output_1": 0, "size_2": batch, "input_2": height * width * channels * size}
+        integers |= {"output_2": stuffed[0] * row, "size_3": height, "input_3": width * channels * size}
+        integers |= {"output_3": strides[0] * row, "size_4": width, "input_4": channels * size}
+        integers["output_4"] = strides[1] * channels * size
+        calls.add("copy", {"input": calls.of(given), "output": value}, integers)
+    turned = _constant(weights)[:, ::-1, ::-1, :]
+    window = {"batch": batch, "input_channels": channels, "output_channels": weights.shape[0]}
+    for axis, (side, pad) in enumerate((("height", "pad_top"), ("width", "pad_left"))):
+        kernel, made, stride = weights.shape[1 + axis], output.shape[1 + axis], strides[axis]
+        steps = -(-made // stride) if asked.padding == _SAME else -(-(made - kernel + 1) // stride)
+        missing = max((steps - 1) * stride + kernel - made, 0)
+        window |= {f"input_{side}": stuffed[axis], f"output_{side}": made, f"kernel_{side}": kernel}
+        window |= {f"stride_{side}": 1, f"dilation_{side}": 1, pad: kernel - 1 - missing // 2}
+    matrix = np.ascontiguousarray(turned).reshape(weights.shape[0], -1)
+    _convolve(operator, calls, matrix, bias, window, source=(given, value))
 
 
 def fully_connected(operator: Operator, calls: Calls) -> None:
@@ -125,6 +160,11 @@ def _operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor | None]:
     if given is None or weights is None:
         raise UnsupportedModel(f"{operator.code} lacks an input")
     bias = operator.inputs[2] if len(operator.inputs) > 2 else None
+    _check_operands(operator, given, weights, bias)
+    return given, weights, bias
+
+
+def _check_operands(operator: Operator, given: Tensor, weights: Tensor, bias: Tensor | None) -> None:
     if (given.dtype == np.float32) != (weights.dtype == np.float32):
         raise UnsupportedModel(
             f"{operator.code} has weights of {weights.dtype} and values of {given.dtype}",
@@ -132,7 +172,6 @@ def _operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor | None]:
         )
     if weights.data is None or (bias is not None and bias.data is None):
         raise UnsupportedModel(f"The weights of {operator.code} are computed, expected constants")
-    return given, weights, bias
 
 
 def _constant(weights: Tensor) -> np.ndarray:
@@ -181,10 +220,17 @@ def _rows_of_eight(array: np.ndarray, fill: float = 0) -> np.ndarray:
 
 
 def _quantized(
-    operator: Operator, calls: Calls, bias: Tensor | None, outputs: int, *, is_connected: bool = False
+    operator: Operator,
+    calls: Calls,
+    bias: Tensor | None,
+    outputs: int,
+    *,
+    is_connected: bool = False,
+    given: Tensor | None = None,
 ) -> tuple[str, dict[str, Value], dict[str, int]]:
     """Return the suffix of the kernel, its tables and its integers."""
-    given, weights, output = operator.inputs[0], operator.inputs[1], operator.outputs[0]
+    weights, output = operator.inputs[1], operator.outputs[0]
+    given = given or operator.inputs[0]
     if given is None or weights is None or weights.quantization is None:
         raise UnsupportedModel(f"{operator.code} has integers without a scale")
     source, target = scale_of(given), scale_of(output)
@@ -217,11 +263,13 @@ def _convolve(
     window: dict[str, int],
     *,
     is_connected: bool = False,
+    source: tuple[Tensor, Value] | None = None,
 ) -> None:
-    given, output, options = operator.inputs[0], operator.outputs[0], operator.options
+    output, options = operator.outputs[0], operator.options
+    given = operator.inputs[0] if source is None else source[0]
     if given is None:
         raise UnsupportedModel(f"{operator.code} lacks an input")
-    ends = {"input": calls.of(given), "output": calls.of(output)}
+    ends = {"input": calls.of(given) if source is None else source[1], "output": calls.of(output)}
     outputs, taps = matrix.shape
     rows = _rows_of_eight(matrix).reshape(-1, 8, taps)
     if matrix.dtype == np.float32:
@@ -230,7 +278,7 @@ def _convolve(
         tables = {"weights": calls.constant(rows.transpose(0, 2, 1)), "bias": calls.constant(_rows_of_eight(values))}
         calls.add("convolution_float", ends | tables, window, activation_floats(fused.fusedActivationFunction))
         return
-    suffix, tables, integers = _quantized(operator, calls, bias, outputs, is_connected=is_connected)
+    suffix, tables, integers = _quantized(operator, calls, bias, outputs, is_connected=is_connected, given=given)
     even = np.pad(rows, ((0, 0), (0, 0), (0, taps % 2))).reshape(len(rows), 8, -1, 2)
     weights = calls.constant(even.transpose(0, 2, 1, 3))
     calls.add(f"convolution_int8{suffix}", ends | tables | {"weights": weights}, window | integers)

@@ -2,7 +2,15 @@
 // weights and the description of its inputs and outputs.
 
 const SECTION = "edge_infer.program";
-const KINDS = { float32: Float32Array, int8: Int8Array, uint8: Uint8Array };
+const KINDS = {
+  float32: Float32Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  int16: Int16Array,
+  int32: Int32Array,
+  int64: BigInt64Array,
+};
+const RANGES = { int8: [-128, 127], uint8: [0, 255], int16: [-32768, 32767] };
 
 /**
  * A compiled model. One run ends before the next one starts, so its memory is used again. Variables of the model keep their
@@ -37,10 +45,10 @@ export class Model {
   /**
    * Run the model.
    *
-   * @param {Record<string, ArrayLike<number>>} inputs Each input's elements. Of a quantized input a typed array of its
+   * @param {Record<string, ArrayLike<number> | BigInt64Array>} inputs Each input's elements. Of a quantized input a typed array of its
    *   own kind is taken as it is, other arrays are floats and are quantized.
    * @param {{quantized?: boolean}} [options] With `quantized` integers stay as they are.
-   * @returns {Record<string, Float32Array | Int8Array | Uint8Array>} Each output's elements: floats, or integers.
+   * @returns {Record<string, Float32Array | Int8Array | Uint8Array | Int16Array | Int32Array | BigInt64Array>} Each output's elements: floats, or integers.
    */
   run(inputs, { quantized = false } = {}) {
     for (const name of Object.keys(inputs)) {
@@ -62,8 +70,8 @@ export class Model {
     if (values.length !== view.length) {
       throw new RangeError(`"${tensor.name}" has ${values.length} elements, expected ${view.length}: [${tensor.shape}]`);
     }
-    if (!tensor.scale || values.constructor === view.constructor) return view.set(values);
-    const [low, high] = tensor.dtype === "int8" ? [-128, 127] : [0, 255];
+    if (!tensor.scale || !RANGES[tensor.dtype] || values.constructor === view.constructor) return view.set(values);
+    const [low, high] = RANGES[tensor.dtype];
     for (let i = 0; i < view.length; i += 1) {
       view[i] = Math.min(Math.max(nearest(values[i] / tensor.scale) + tensor.zero, low), high);
     }
@@ -71,7 +79,7 @@ export class Model {
 
   #read(tensor, quantized) {
     const view = this.#view(tensor);
-    if (!tensor.scale || quantized) return view.slice();
+    if (!tensor.scale || !RANGES[tensor.dtype] || quantized) return view.slice();
     return Float32Array.from(view, (value) => (value - tensor.zero) * tensor.scale);
   }
 }

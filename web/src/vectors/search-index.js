@@ -1,0 +1,283 @@
+/** An index in the page: fetched and checked, and searched by the kernels as Python does, with the same ids and scores. */
+
+import { InferError } from "../errors.js";
+import { downloadBytes } from "../fetch/download.js";
+import { sha256 } from "../fetch/sha256.js";
+import { Filter } from "./filter.js";
+import { scoreWords } from "./postings.js";
+import { encodeQuery } from "./query.js";
+import { Segment } from "./segment.js";
+
+/** @typedef {import("./segment.js").Catalogue} Catalogue */
+/** @typedef {import("./segment.js").FileEntry} FileEntry */
+/** @typedef {{id: number, score: number, text: string | null, metadata: Record<string, any>}} Hit */
+/** @typedef {{score: number, id: number, place: number, row: number}} Found */
+/** @typedef {(text: string) => Promise<any>} Embed Gives the vector of a text: numbers, or a tensor with its `data`. */
+/**
+ * @typedef {object} SearchOptions
+ * @property {number} [k] The most entries to return; 10 unless given.
+ * @property {import("./filter.js").Where} [where] What their metadata must be.
+ * @property {boolean} [fullScan] Whether each 8-bit row is compared, however many there are.
+ * @property {"vectors" | "words" | "hybrid"} [mode] How a text is looked for: by its vector unless given.
+ */
+/**
+ * @typedef {object} IndexOptions
+ * @property {Embed} [embed] What makes vectors of texts: a pipeline of the bundle that the index was built by.
+ * @property {import("../fetch/download.js").OnProgress} [onProgress]
+ * @property {AbortSignal} [signal]
+ */
+
+const [FORMAT, VERSION] = ["edge-infer-index", 1];
+const MAX_K = 10_000;
+/** Indexes of more rows are searched by their 1-bit codes first: `edge_infer/vectors/search.py`. */
+const PREFILTER_ROWS = 100_000;
+const [LEAST, SHARE, WHOLE, EXACT] = [1000, 100, 8, 200];
+/** Of reciprocal rank fusion: its constant, and how many of each list are looked at. */
+const [FUSION, DEPTH] = [60, 100];
+/** @type {Promise<WebAssembly.Module> | undefined} */
+let compiled;
+
+export class SearchIndex {
+  /**
+   * @param {Catalogue} catalogue
+   * @param {Segment[]} segments
+   * @param {(Uint8Array<ArrayBuffer> | null)[]} alive For each segment a byte for each row, 0 where it is deleted.
+   * @param {Embed} [embed]
+   */
+  constructor(catalogue, segments, alive, embed) {
+    this.catalogue = catalogue;
+    this.segments = segments;
+    this.alive = alive;
+    this.embed = embed;
+  }
+
+  /**
+   * Fetch an index.
+   *
+   * @param {URL | string} url The address of its folder.
+   * @param {IndexOptions} [options]
+   * @returns {Promise<SearchIndex>}
+   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names. `fetch_error`.
+   */
+  static async open(url, { embed, onProgress, signal } = {}) {
+    const folder = new URL(`${String(url).replace(/\/$/, "")}/`, globalThis.location?.href);
+    const hint = "edge-infer index build DOCS --model BUNDLE -o NAME.index";
+    const get = (/** @type {string} */ path, total = 0) => downloadBytes(new URL(path, folder), { phase: "model", total, onProgress, signal, hint });
+    const [bytes, module] = await Promise.all([get("index.json"), kernels()]);
+    const catalogue = readCatalogue(bytes, folder);
+    const checked = async (/** @type {FileEntry} */ entry) => {
+      const file = await get(entry.path, entry.size);
+      const got = file.length === entry.size ? await sha256(file) : `${file.length} bytes`;
+      if (got === entry.sha256) return file;
+      const expected = file.length === entry.size ? entry.sha256 : `${entry.size} bytes`;
+      throw new InferError(`\`${entry.path}\` of ${folder} has ${got}, expected ${expected}`, "integrity_error", { hint: "copy the index again" });
+    };
+    const segments = [];
+    for (const entry of catalogue.segments) segments.push(new Segment(await checked(entry), entry, catalogue, module));
+    /** @type {(Uint8Array<ArrayBuffer> | null)[]} */
+    const alive = segments.map(() => null);
+    if (catalogue.deleted) markDeleted(await checked(catalogue.deleted), catalogue, segments, alive);
+    return new SearchIndex(catalogue, segments, alive, embed);
+  }
+
+  /**
+   * Check that a bundle is the one that the vectors were made by.
+   *
+   * @param {Uint8Array<ArrayBuffer>} manifest Its `manifest.json`.
+   * @returns {Promise<void>}
+   * @throws {InferError} `integrity_error`: it is of other weights.
+   */
+  async checkRevision(manifest) {
+    const [expected, got] = [this.catalogue.embedding?.revision, await sha256(manifest)];
+    if (expected === undefined || expected === got) return;
+    throw new InferError(`The model is not that of the index: revision ${got.slice(0, 12)}, expected ${expected.slice(0, 12)}`, "integrity_error", {
+      hint: "use the bundle that the index was built by, or build the index again",
+      details: { expected, got },
+    });
+  }
+
+  /** @returns {number} How many entries there are, without the deleted ones. */
+  get size() {
+    const { segments, deleted } = this.catalogue;
+    return segments.reduce((sum, { rows }) => sum + rows, 0) - (deleted?.rows ?? 0);
+  }
+
+  /**
+   * Find the nearest entries.
+   *
+   * @param {string | ArrayLike<number>} query A text or a vector.
+   * @param {SearchOptions} [options]
+   * @returns {Promise<Hit[]>} The nearest first; of two with the same score the lower id first.
+   * @throws {InferError} `input_error`: the query does not fit. `bundle_error`: the index is damaged.
+   */
+  async search(query, options = {}) {
+    if (typeof query !== "string") return this.searchVector(query, options);
+    const { mode = "vectors" } = options;
+    if (mode === "words") return this.find({ ...options, text: query });
+    if (!this.embed) {
+      throw new InferError("The index was opened without a model for texts", "input_error", { hint: 'openIndex(url, { model: "/models/minilm" })' });
+    }
+    const answer = await this.embed((this.catalogue.embedding?.query_prefix ?? "") + query);
+    return this.find({ ...options, text: query, vector: answer?.data ?? answer });
+  }
+
+  /**
+   * Find the nearest entries to a vector, without waiting for anything.
+   *
+   * @param {ArrayLike<number>} vector
+   * @param {SearchOptions} [options]
+   * @returns {Hit[]} As `search` gives them.
+   */
+  searchVector(vector, options = {}) {
+    return this.find({ ...options, vector });
+  }
+
+  /**
+   * @param {SearchOptions & {text?: string, vector?: ArrayLike<number>}} options The vector is not needed for words alone.
+   * @returns {Hit[]}
+   */
+  find({ k = 10, where, fullScan = false, mode = "vectors", text, vector = [] }) {
+    if (!Number.isInteger(k) || k < 1 || k > MAX_K) throw new InferError(`\`k\` is ${k}, expected 1 to ${MAX_K}`, "input_error", { hint: "k: 10" });
+    if (!["vectors", "words", "hybrid"].includes(mode)) throw new InferError(`\`mode\` is ${JSON.stringify(mode)}`, "input_error", { hint: "use vectors, words or hybrid" });
+    if (mode !== "vectors" && text === undefined) throw new InferError("A vector has no words to look for", "input_error", { hint: 'mode: "vectors"' });
+    if (mode !== "vectors" && !this.catalogue.words) throw new InferError("The index does not count words", "input_error", { hint: 'mode: "vectors"' });
+    const masks = this.masks(where);
+    if (mode === "words") return this.hits(this.byWords(String(text), masks, k));
+    const asked = encodeQuery(vector, this.catalogue.dimension, this.catalogue.metric);
+    const deep = mode === "hybrid" ? Math.max(DEPTH, k) : k;
+    const found = this.nearest(asked, deep, masks, fullScan);
+    if (mode === "hybrid") return this.hits(fuse([found, this.byWords(String(text), masks, deep)]).slice(0, k));
+    if (this.catalogue.rows === "int8") for (const one of found) one.score = Math.fround(one.score * asked.factor);
+    return this.hits(found);
+  }
+
+  /** @param {import("./filter.js").Where | undefined} where @returns {(Uint8Array | null)[]} */
+  masks(where) {
+    if (!where || Object.keys(where).length === 0) return this.alive;
+    const filter = new Filter(where, [...new Set(this.segments.flatMap(({ columnNames }) => columnNames))].sort());
+    return this.segments.map((segment, place) => {
+      const mask = filter.mask(segment.columns(), segment.count);
+      const alive = this.alive[place];
+      return alive ? mask.map((one, row) => one & alive[row]) : mask;
+    });
+  }
+
+  /**
+   * @param {import("./query.js").Query} query
+   * @param {number} k
+   * @param {(Uint8Array | null)[]} masks
+   * @param {boolean} fullScan
+   * @returns {Found[]}
+   */
+  nearest(query, k, masks, fullScan) {
+    const keeps = this.catalogue.rows !== "int8";
+    const wanted = keeps ? Math.max(EXACT, 4 * k) : k;
+    const isLarge = !fullScan && this.segments.reduce((sum, { count }) => sum + count, 0) > PREFILTER_ROWS;
+    const found = this.segments.flatMap((segment, place) => {
+      const mask = masks[place];
+      const left = mask ? mask.reduce((sum, one) => sum + one, 0) : segment.count;
+      const candidates = Math.max(LEAST, Math.floor(segment.count / SHARE), 4 * k, wanted);
+      const scored = left ? segment.scan(query, wanted, mask, isLarge && left > WHOLE * candidates ? candidates : 0) : [];
+      return scored.map(({ score, row }) => ({ score, id: segment.id(row), place, row }));
+    });
+    if (!keeps) return best(found, k);
+    const near = best(found, wanted);
+    this.segments.forEach((segment, place) => {
+      const here = near.filter((one) => one.place === place);
+      segment.exact(query, here.map(({ row }) => row)).forEach((score, i) => (here[i].score = score));
+    });
+    return best(near, k);
+  }
+
+  /** @param {string} text @param {(Uint8Array | null)[]} masks @param {number} k @returns {Found[]} */
+  byWords(text, masks, k) {
+    const scores = scoreWords(this.segments.map((one) => one.postings()), text);
+    const found = scores.flatMap((here, place) =>
+      [...here].filter(([row]) => !masks[place] || masks[place][row]).map(([row, score]) => ({ score, id: this.segments[place].id(row), place, row })),
+    );
+    return best(found, k);
+  }
+
+  /** @param {Found[]} found @returns {Hit[]} */
+  hits(found) {
+    return found.map(({ id, score, place, row }) => ({ id, score, ...this.segments[place].payload(row) }));
+  }
+}
+
+/** @param {Found[]} found @param {number} k @returns {Found[]} */
+function best(found, k) {
+  return found.sort((one, other) => other.score - one.score || one.id - other.id).slice(0, k);
+}
+
+/** @param {Found[][]} lists @returns {Found[]} One list: a row's score is the sum of `1 / (60 + rank)`. */
+function fuse(lists) {
+  /** @type {Map<number, Found>} */
+  const found = new Map();
+  for (const list of lists) {
+    list.forEach((row, rank) => found.set(row.id, { ...row, score: (found.get(row.id)?.score ?? 0) + 1 / (FUSION + rank + 1) }));
+  }
+  return best([...found.values()], found.size);
+}
+
+/** @returns {Promise<WebAssembly.Module>} The kernels, compiled once. */
+async function kernels() {
+  compiled ??= downloadBytes(new URL("./vectors.wasm", import.meta.url), { phase: "engine" }).then((bytes) => WebAssembly.compile(bytes));
+  try {
+    return await compiled;
+  } catch (error) {
+    compiled = undefined; // the next index asks for them again
+    throw error;
+  }
+}
+
+/**
+ * @param {Uint8Array} bytes
+ * @param {URL} folder
+ * @returns {Catalogue}
+ */
+function readCatalogue(bytes, folder) {
+  const wrong = (/** @type {string} */ said) => new InferError(`${folder}index.json ${said}`, "bundle_error", { hint: "build the index again, or update edge-infer" });
+  let document;
+  try {
+    document = JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    throw wrong("is not JSON");
+  }
+  if (document?.format !== FORMAT) throw wrong("does not describe an index");
+  if (document.version !== VERSION) throw wrong(`is of version ${document.version}, expected ${VERSION}`);
+  const { metric, dimension, rows, segments, deleted } = document;
+  const isWhole = (/** @type {unknown} */ one, least = 0) => Number.isSafeInteger(one) && Number(one) >= least;
+  const isFile = (/** @type {any} */ one) =>
+    /^(segments|deleted)\/[0-9a-f]{16}\.safetensors$/.test(one?.path) && /^[0-9a-f]{64}$/.test(one.sha256) && isWhole(one.size) && isWhole(one.rows);
+  if (!["cosine", "dot"].includes(metric)) throw wrong(`has the metric ${JSON.stringify(metric)}`);
+  if (!["int8", "f16", "f32"].includes(rows)) throw wrong(`has the rows ${JSON.stringify(rows)}`);
+  if (!isWhole(dimension, 1) || dimension > 32_768) throw wrong(`has the dimension ${dimension}`);
+  if (!Array.isArray(segments) || ![...segments, ...(deleted ? [deleted] : [])].every(isFile)) throw wrong("names files that cannot be");
+  return document;
+}
+
+/**
+ * @param {Uint8Array} file
+ * @param {Catalogue} catalogue
+ * @param {Segment[]} segments
+ * @param {(Uint8Array<ArrayBuffer> | null)[]} alive
+ */
+function markDeleted(file, catalogue, segments, alive) {
+  const { path } = /** @type {FileEntry} */ (catalogue.deleted);
+  try {
+    const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
+    const header = JSON.parse(new TextDecoder().decode(file.subarray(8, 8 + length)));
+    for (const [name, { dtype, data_offsets: [from, to] }] of Object.entries(header)) {
+      const place = catalogue.segments.findIndex((one) => one.path === name);
+      if (dtype !== "U32" || place < 0) throw new TypeError(`the tensor ${name}`);
+      const mask = new Uint8Array(segments[place].count).fill(1);
+      for (const row of new Uint32Array(file.slice(8 + length + from, 8 + length + to).buffer)) {
+        if (!mask[row]) throw new TypeError(`row ${row}`);
+        mask[row] = 0;
+      }
+      alive[place] = mask;
+    }
+  } catch (error) {
+    throw new InferError(`\`${path}\` is damaged: ${error instanceof Error ? error.message : error}`, "bundle_error", { hint: "build the index again" });
+  }
+}

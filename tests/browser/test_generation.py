@@ -14,6 +14,7 @@ import edge_infer
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
+from tests.support.browser.pages import PagePython
 from tests.support.generation.bundles import write_bundle
 
 if TYPE_CHECKING:
@@ -81,6 +82,31 @@ def test_a_page_and_node_give_the_tokens_of_cpython(
     assert len({json.dumps(one) for one in expected}) == len(_ASKED)
     assert in_page == expected
     assert json.loads(node.stdout) == expected
+
+
+def test_python_in_the_page_gives_the_tokens_of_cpython(
+    open_page: Callable[..., BrowserPage], address: str, bundle: Path
+) -> None:
+    """Its rooms come in the second archive."""
+    cases = _ASKED[:2]
+    with edge_infer.generate(bundle) as generator:
+        expected = [list(generator.complete(prompt, **options).tokens) for prompt, options in cases]
+    python = PagePython(open_page(f"{address}/blank.html"))
+
+    found = python.run(
+        """
+import edge_infer
+from edge_infer.backends.web import decoder
+await decoder.start()
+with edge_infer.generate(url) as generator:
+    found = [list(generator.complete(prompt, **options).tokens) for prompt, options in cases]
+found
+""",
+        url=f"{address}/models/tiny",
+        cases=[list(case) for case in cases],
+    )
+
+    assert found == expected
 
 
 def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(

@@ -64,6 +64,7 @@ def test_the_folder_is_filled_and_described(vendor: Any, capsys: pytest.CaptureF
     files = snapshot(vendor.VENDOR)
     versions = json.loads(files["versions.json"][0])
     assert versions["packages"] == {
+        "@huggingface/jinja": "1.2.3",
         "@litertjs/core": "1.2.3",
         "micropip": vendor.MICROPIP[0],
         "onnxruntime-web": "1.2.3",

@@ -15,7 +15,7 @@ from edge_infer.platform.host import in_browser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from edge_infer.backends.base import Backend
 
@@ -30,6 +30,16 @@ _BUILT_IN = {
     "litert-web": ("page", "edge_infer.backends.web.litert:LiteRTWebBackend"),
     "remote": ("both", "edge_infer.backends.remote.http:RemoteBackend"),
     "reference": ("native", "edge_infer.backends.reference:ReferenceBackend"),
+}
+#: The one format that an engine of ours reads: where nothing has it, the engine's module need not be imported.
+_FORMATS = {
+    "onnxruntime": "onnx",
+    "litert": "tflite",
+    "compiled": "compiled",
+    "compiled-web": "compiled",
+    "ort-web": "onnx",
+    "litert-web": "tflite",
+    "reference": "onnx",
 }
 _ENTRY_POINTS = "edge_infer.backends"
 _MADE: dict[str, Backend] = {}
@@ -60,6 +70,11 @@ def get_backend(name: str) -> Backend:
     module, _, attribute = place.partition(":")
     # Of two threads that make it at once, the first one's is taken by both.
     return _MADE.setdefault(name, getattr(import_module(module), attribute)())
+
+
+def may_read(name: str, formats: Collection[str]) -> bool:
+    """Tell, without importing it, whether a backend can read one of some formats; True where only it knows."""
+    return name not in _FORMATS or name in _MADE or _FORMATS[name] in formats
 
 
 def _built_in() -> list[str]:

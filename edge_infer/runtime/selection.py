@@ -7,7 +7,7 @@ the model was measured on this machine, the fastest way that keeps its quality c
 
 from __future__ import annotations
 
-from edge_infer.backends.registry import backend_names, get_backend
+from edge_infer.backends.registry import backend_names, get_backend, may_read
 from edge_infer.errors import BackendUnavailable, InputError, did_you_mean, listed
 from edge_infer.platform import host
 from edge_infer.platform.records import Record
@@ -110,7 +110,10 @@ def choices(
     reasons: dict[str, Availability] = {}
     later: list[Choice] = []
     wrong: list[Choice] = []
+    formats = {candidate.format for candidate in variants}
     for name in [backend] if backend is not None else backend_names():
+        if not may_read(name, formats):
+            continue
         engine = get_backend(name)
         if backend is None and engine.is_reference:
             continue

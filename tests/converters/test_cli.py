@@ -36,7 +36,7 @@ def test_the_table_is_data_and_the_rest_is_talk(write_model: WriteModel, tmp_pat
     assert lines[0].split() == ["VARIANT", "SIZE", "SQNR", "MAX", "ERR/RMS", "TOP-1", "LATENCY", "VERDICT"]
     assert [line.split()[0] for line in lines[1:]] == VARIANTS
     assert all(line.split()[-1] == "ok" for line in lines[1:])
-    assert done.stderr.splitlines()[-1].startswith("Wrote mlp.bundle: 6 variants, ")
+    assert done.stderr.splitlines()[-1].startswith("Wrote mlp.bundle: 8 variants, ")
     assert "warning: There are no calibration data" in done.stderr
 
 

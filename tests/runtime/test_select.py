@@ -311,3 +311,11 @@ def test_where_the_measured_way_fails_the_rules_go_on_with_the_others() -> None:
     found = [f"{one.variant.id} by {one.backend}" for one in choices(DIGITS, measured=[row("onnx/fp32", 1.0)])]
 
     assert found == ["onnx/fp32 by onnxruntime", "onnx/int8 by onnxruntime", "tflite/fp32 by litert"]
+
+
+def test_the_formats_that_the_registry_knows_are_those_of_the_engines() -> None:
+    from edge_infer.backends import registry
+
+    for name in registry.backend_names():
+        known = registry._FORMATS.get(name)
+        assert known is None or registry.get_backend(name).formats == (known,), name

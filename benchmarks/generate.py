@@ -3,8 +3,8 @@
     python benchmarks/generate.py [--quick] [--json]
 
 The model has SmolLM2-135M's layer, eight times, and a vocabulary of 16384: hidden 576, 9 heads and 3 of keys and
-values, MLP 1536. Its weights are random and rounded plainly. Times are of the processor, as other work shares the machine; a
-figure is the median step of the best round. The targets are those that the design sets for one thread; the peers'
+values, MLP 1536. Its weights are random and rounded plainly. Times are of the processor, as other work shares the
+machine; a figure is the median step of the best round. The targets are those that the design sets for one thread; the peers'
 figures behind them were measured on a quiet machine, in other runs.
 """
 

@@ -10,6 +10,7 @@ import pytest
 
 from edge_infer.errors import BackendUnavailable
 from edge_infer.kernels import build, decoder_words, generation, library
+from edge_infer.platform.cpu import Processor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,3 +120,21 @@ def test_an_armv7_cpu_without_division_is_refused(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(BackendUnavailable, match="lacks `idiva`, `vfpv4`"):
         library.native_library()
+
+
+@pytest.mark.parametrize(
+    ("features", "name"), [("avx2 avx512f avx512_vnni", "x86_64_vnni"), ("avx2", "x86_64_v3"), ("", "x86_64")]
+)
+def test_the_library_of_text_generation_is_that_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, features: str, name: str
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(library, "read_processor", lambda: Processor("", (*features.split(),), 1))
+    monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(path.name))
+    generation.generation_library.cache_clear()
+
+    generation.generation_library()
+    generation.generation_library.cache_clear()
+
+    assert taken == [f"generation_linux_{name}.so"]

@@ -66,7 +66,7 @@ def tokenizer_file(kind: str) -> dict[str, Any]:
         known |= {character: 3 + byte for byte, character in CHARACTERS.items()}
         known |= {"el": 259, "ell": 260, "Ġw": 261, "no": 262}
         part = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-        model = {"type": "BPE", "vocab": known, "merges": ["e l", "el l", "Ġ w", "n o"]}
+        model: dict[str, Any] = {"type": "BPE", "vocab": known, "merges": ["e l", "el l", "Ġ w", "n o"]}
         return {**file, "pre_tokenizer": part, "decoder": part, "model": model}
     words = [
         "▁",
@@ -93,7 +93,8 @@ def tokenizer_file(kind: str) -> dict[str, Any]:
     known = {text["content"]: text["id"] for text in special}
     known |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
     known |= {word: 259 + i for i, word in enumerate(words)}
-    model = {"type": "BPE", "vocab": known, "merges": [], "byte_fallback": True, "fuse_unk": True, "unk_token": "<pad>"}
+    model = {"type": "BPE", "vocab": known, "merges": [], "unk_token": "<pad>"}
+    model |= {"byte_fallback": True, "fuse_unk": True}
     steps = [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         {"type": "ByteFallback"},

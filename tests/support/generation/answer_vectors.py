@@ -93,7 +93,8 @@ def tokenizer_file(kind: str) -> dict[str, Any]:
     known = {text["content"]: text["id"] for text in special}
     known |= {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
     known |= {word: 259 + i for i, word in enumerate(words)}
-    model = {"type": "BPE", "vocab": known, "merges": [], "byte_fallback": True, "fuse_unk": True, "unk_token": "<pad>"}
+    model = {"type": "BPE", "vocab": known, "merges": [], "unk_token": "<pad>"}
+    model |= {"byte_fallback": True, "fuse_unk": True}
     steps = [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         {"type": "ByteFallback"},

@@ -62,7 +62,7 @@ def test_a_file_with_more_graphs_is_kept_as_it_is(tmp_path: Path) -> None:
 
     result = convert(path, tmp_path / "net.bundle")
 
-    assert [one.variant.id for one in result.variants] == ["tflite/fp32"]
+    assert [one.variant.id for one in result.variants] == ["tflite/fp32", "compiled/fp32"]
     assert "2 subgraphs: control flow is not written back" in result.not_made["tflite/int8"]
     assert (tmp_path / "net.bundle/tflite/model.tflite").read_bytes() == path.read_bytes()
 

@@ -68,7 +68,14 @@ def test_a_float_file_becomes_a_bundle_of_all_precisions(tmp_path: Path) -> None
 
     bundle = Bundle.open(tmp_path / "net.bundle")
     ids_of = [variant.id for variant in bundle.manifest.variants]
-    assert ids_of == ["tflite/fp32", "tflite/fp16", "tflite/int8", "tflite/int8-dynamic"]
+    assert ids_of == [
+        "tflite/fp32",
+        "tflite/fp16",
+        "tflite/int8",
+        "tflite/int8-dynamic",
+        "compiled/fp32",
+        "compiled/int8",
+    ]
     assert (tmp_path / "net.bundle/tflite/model.tflite").read_bytes() == data, "the source is kept as it came"
     assert [str(spec) for spec in bundle.manifest.inputs] == ["image: float32[1, 4, 12, 12]"]
     for variant in bundle.manifest.variants[1:]:
@@ -84,8 +91,9 @@ def test_a_quantized_file_is_kept_as_it_is(tmp_path: Path) -> None:
 
     convert(tmp_path / "net.tflite", tmp_path / "net.bundle")
 
-    (variant,) = Bundle.open(tmp_path / "net.bundle").manifest.variants
+    variant, made = Bundle.open(tmp_path / "net.bundle").manifest.variants
     assert (variant.id, variant.precision) == ("tflite/int8", "int8")
+    assert made.id == "compiled/int8"
     assert (tmp_path / "net.bundle" / variant.file).read_bytes() == data
 
 

@@ -4,8 +4,8 @@
 
 The model has SmolLM2-135M's layer, eight times, and a vocabulary of 16384: hidden 576, 9 heads and 3 of keys and
 values, MLP 1536. Its weights are random and rounded plainly. Times are of the processor, as other work shares the
-machine; a figure is the median step of the best round. The targets are those that the design sets for one thread; the peers'
-figures behind them were measured on a quiet machine, in other runs.
+machine; a figure is the median step of the best round. The targets are those that the design sets for one thread; the
+figures of peers behind them were measured on a quiet machine, in other runs.
 """
 
 from __future__ import annotations

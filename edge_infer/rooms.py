@@ -60,6 +60,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
     "generation/vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "kernels/build.py": (("page",), "compiles the kernels"),
+    "kernels/search_library.py": (("page",), "native kernels"),
     "kernels/built": (("page",), "native libraries; `web/src/generation` has the module of text generation"),
     "kernels/declarations.py": (("page",), "arguments of kernels, which compiled models hold themselves"),
     "kernels/extents.py": (("page",), "checks calls before native kernels run them"),

@@ -78,7 +78,7 @@ def test_a_float_file_becomes_a_bundle_of_all_precisions(tmp_path: Path) -> None
     ]
     assert (tmp_path / "net.bundle/tflite/model.tflite").read_bytes() == data, "the source is kept as it came"
     assert [str(spec) for spec in bundle.manifest.inputs] == ["image: float32[1, 4, 12, 12]"]
-    for variant in bundle.manifest.variants[1:]:
+    for variant in bundle.manifest.variants[1:4]:  # those of TFLite
         written = (tmp_path / "net.bundle" / variant.file).read_bytes()
         assert len(written) < 0.6 * len(data)
         figures = comparison.compare([run_tflite(data, calls[0])], [run_tflite(written, calls[0])])

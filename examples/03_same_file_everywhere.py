@@ -46,13 +46,13 @@ def main() -> int:
         here = recognise_here(bundle)
         there = recognise_in_page(bundle)
 
-    print(f"{'drawn':>5} {here[0]:>12} {there[0]:>8}")
+    print(f"{'drawn':>5} {here[0]:>12} {there[0]:>12}")
     agree = True
     for drawn, native, page in zip(digits_app.DRAWINGS, here[1], there[1], strict=True):
         apart = max(abs(one - other) for one, other in zip(native["scores"], page["scores"], strict=True))
         same = native["digit"] == page["digit"] and native["image"] == page["image"] and apart < 0.01
         verdict = "same" if same else f"scores differ by {apart:.1e}"
-        print(f"{drawn:>5} {native['digit']:>12} {page['digit']:>8}   {verdict}")
+        print(f"{drawn:>5} {native['digit']:>12} {page['digit']:>12}   {verdict}")
         agree = agree and same
     print("The same file says the same." if agree else "They differ.")
     return 0 if agree else 1

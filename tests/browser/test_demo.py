@@ -132,7 +132,7 @@ def test_the_first_answer_needs_no_engine(open_page: Callable[..., BrowserPage],
         sizes.append(request.sizes()["responseBodySize"])
 
     page.do(lambda page: page.context.on("requestfinished", hear))
-    page.do(lambda page: page.goto(f"{server}/"))
+    page.do(lambda page: page.goto(f"{server}/demo/"))
     page.do(lambda page: page.wait_for_selector(_READY))
     page.do(lambda page: page.wait_for_load_state("networkidle"))
 
@@ -142,7 +142,7 @@ def test_the_first_answer_needs_no_engine(open_page: Callable[..., BrowserPage],
 
 
 def test_the_engines_are_started_when_they_are_asked_for(open_page: Callable[..., BrowserPage], server: str) -> None:
-    page = open_page(f"{server}/")
+    page = open_page(f"{server}/demo/")
     page.do(lambda page: page.wait_for_selector(_READY))
     page.do(lambda page: page.click("#measure"))
     page.do(lambda page: page.wait_for_selector("#measure", state="hidden", timeout=60_000))

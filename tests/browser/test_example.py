@@ -15,9 +15,9 @@ def test_the_same_file_says_the_same_everywhere() -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "drawn  onnxruntime  ort-web",
-        "    2            2        2   same",
-        "    4            4        4   same",
-        "    7            7        7   same",
+        "drawn  onnxruntime compiled-web",
+        "    2            2            2   same",
+        "    4            4            4   same",
+        "    7            7            7   same",
         "The same file says the same.",
     ]

@@ -10,6 +10,7 @@ import ctypes
 from functools import cache
 from typing import TYPE_CHECKING
 
+from edge_infer.errors import BundleError
 from edge_infer.kernels.search_library import SearchLibrary, search_library
 from edge_infer.platform.cpu import usable_cpus
 
@@ -102,5 +103,12 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _address(view: memoryview) -> int:
-    """Return where mapped memory begins."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+    """Return where mapped memory begins.
+
+    Raises:
+        BundleError: Its elements do not lie at multiples of their size, which some processors cannot read.
+    """
+    place = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    if place % view.itemsize:
+        raise BundleError("a tensor of the index is not aligned", hint="build the index again")
+    return place

@@ -109,6 +109,8 @@ def test_a_vector_needs_no_model(server: ServerThread) -> None:
         ({"query": [0, 0, 0, 0]}, "no direction"),
         ({"query": [1, 2, 3, True]}, "neither a text nor a list of numbers"),
         ({"query": [[1, 2, 3, 4]]}, "neither a text nor a list of numbers"),
+        (b'{"query": "\\ud800"}', "half a character"),
+        (b'{"query": "a", "where": {"lang": "\\ud800"}, "mode": "magic"}', "`mode` is"),
         ({"query": None}, "neither a text nor a list of numbers"),
         ({"query": "a" * 200_001}, "characters"),
         ({"query": "a", "k": 10**9}, "`k` is 1000000000"),

@@ -204,12 +204,23 @@ def read_search(body: bytes) -> Asked:
         raise InputError("`query` is neither a text nor a list of numbers", hint=_EXAMPLE)
     if isinstance(query, str) and len(query) > _MAX_CHARACTERS:
         raise InputError(f"`query` has more than {_MAX_CHARACTERS} characters", hint="send a part of it")
+    if isinstance(query, str) and not _is_whole(query):
+        raise InputError("`query` has half a character: a surrogate without its other", hint=_EXAMPLE)
     if where is not None and not isinstance(where, dict):
         raise InputError("`where` is not an object", hint='{"where": {"year": {">=": 2020}}}')
     if not isinstance(full_scan, bool):
         raise InputError("`full_scan` is neither true nor false", hint='{"full_scan": true}')
     text, vector = (query, None) if isinstance(query, str) else (None, query)
     return Asked(text, vector, document.get("k", 10), where, document.get("mode", "vectors"), full_scan)
+
+
+def _is_whole(text: str) -> bool:
+    """Tell whether a text can be written in UTF-8: JSON may name halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_media_type(head: RequestHead) -> None:

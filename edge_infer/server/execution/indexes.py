@@ -42,9 +42,12 @@ class ServedIndex:
     def current(self) -> Index:
         """Return the index as it is on disk; it may take as long as reading what is new.
 
-        An index that is gone or damaged goes on as it was, and the log says so once.
+        While one thread reads that, the others get the index as it was. One that is gone or damaged goes on as it was,
+        and the log says so once.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return self._index
+        try:
             stamp = self._stamp_now()
             if stamp != self._stamp:
                 self._stamp = stamp
@@ -52,7 +55,9 @@ class ServedIndex:
                     self._index.refresh()
                 except EdgeInferError as error:
                     log.warning("The index `%s` goes on as it was: %s", self.name, error)
-            return self._index
+        finally:
+            self._lock.release()
+        return self._index
 
     def model(self, repository: ModelRepository) -> tuple[str, str]:
         """Return the name and the version of the served model that embeds texts for the index; it may read manifests.

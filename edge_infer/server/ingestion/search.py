@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 #: The longest vector has 32,768 numbers, which take .8 MB in JSON.
 _MAX_BODY_BYTES = 2 * 2**20
-_MAX_CHARACTERS = 200_000
+#: Each different word of a query is looked for in each segment.
+_MAX_CHARACTERS = 20_000
 #: How many searches run at once; each scans on all cores.
 _THREADS = 2
 #: How many may wait for that.

@@ -88,6 +88,12 @@ if [ "${1:-}" = all ] && ! { command -v firefox-esr && command -v WebKitWebDrive
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends firefox-esr webkit2gtk-driver xvfb
 fi
 
+# It runs the kernels of text generation that are built for ARM.
+if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends qemu-user
+fi
+
 # OpenVINO's ONNX Runtime, which cannot lie beside ours, for `make check-all`; 256 MB.
 if [ "${1:-}" = all ] && [ ! -e .bench/openvino/ready ]; then
   .venv/bin/uv venv -q --clear .bench/openvino

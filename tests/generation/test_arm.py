@@ -33,8 +33,7 @@ TARGETS = {
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("emulator", [*TARGETS])
 def test_arm_gives_the_same_bits(tmp_path: Path, emulator: str) -> None:
-    if not shutil.which(emulator):
-        pytest.skip(f"{emulator} is not installed: apt-get install qemu-user")
+    assert shutil.which(emulator), "run `tests/setup.sh all`, which installs qemu-user"
     target, name = TARGETS[emulator]
     processor = next(option for option in build.TARGETS[name] if option.startswith("-mcpu"))
     sources = sorted(map(str, (build.SOURCE / "generation").glob("*.c")))

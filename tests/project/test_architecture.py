@@ -21,7 +21,7 @@ def test_the_picture_shows_the_layers_of_the_import_contract() -> None:
 def test_each_file_and_folder_that_the_pages_name_exists() -> None:
     text = PAGE.read_text() + (ROOT / "CONTRIBUTING.md").read_text()
     named = {name for name in re.findall(r"`([\w./-]+(?:/|\.py|\.toml|\.json|\.md))`", text) if "NAME" not in name}
-    folders = ["benchmarks", "converters", "docs", "edge_infer", "tests", "web/edge_infer_web", "web/src"]
+    folders = ["benchmarks", "converters", "docs", "edge_infer", "tests", "web/edge_infer_web", "web/src", "web/studio"]
     paths = [*ROOT.glob("*"), *(ROOT / "web").glob("*")]
     paths += [path for folder in folders for path in (ROOT / folder).rglob("*")]
     known = {f"{path}/" if path.is_dir() else str(path) for path in paths}

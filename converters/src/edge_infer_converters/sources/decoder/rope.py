@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from edge_infer_converters.sources.decoder.fields import Fields
 
 _MOST_POSITIONS = 2**30
+# Published models have at most 1e7; beyond this, powers in float32 are infinite.
+_MOST_THETA = 1e30
 
 
 class Rope(NamedTuple):
@@ -50,7 +52,7 @@ def read_rope(fields: Fields, head_size: int, layer_type: str = "full_attention"
         UnsupportedModel: It asks for frequencies that depend on more than the position.
     """
     given = _parameters(fields, layer_type)
-    theta = given.number("rope_theta", 1.0)
+    theta = given.number("rope_theta", 1.0, _MOST_THETA)
     share = given.number("partial_rotary_factor", 0.0, 1.0)
     size = int(head_size * share)
     if size < 2 or size % 2:

@@ -60,7 +60,7 @@ def _declared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="[BUNDLE|STORE]...")
+@click.argument("sources", nargs=-1, metavar="[BUNDLE|INDEX|STORE]...")
 @click.option(
     "--config",
     "settings",
@@ -76,13 +76,15 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
     A BUNDLE is a folder, a .zip, or a bare .onnx or .tflite file; without one, every *.bundle in this folder. Bundles
     of one name are versions of one model. A STORE is a folder or URL of signed versions, or STORE/MODEL: its newest
     versions are pulled, tried, served, and followed. A store in a folder is also hosted for devices and pages, under
-    /store/; what they report is shown at /fleet.
+    /store/; what they report is shown at /fleet. An INDEX is a folder that `edge-infer index build` made: it is
+    searched at /v2/indexes/NAME/search, by texts where the model that it was built by is served too.
     """
     require_extra("server")
-    bundles, stores = _sorted(sources)
+    bundles, stores, indexes = _sorted(sources)
     options = ServeOptions(**given)
     from edge_infer.server.app import create_app
     from edge_infer.server.config import Settings, check_device
+    from edge_infer.server.execution.indexes import name_indexes
     from edge_infer.server.execution.repository import name_models
     from edge_infer.server.http.listener import Tls, is_local, listen, url_from_outside, url_of
     from edge_infer.server.http.server import serve as serve_on
@@ -90,15 +92,16 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
     from edge_infer.server.store.routes import HostedStore
 
     models: dict[str, list[Path]] = {}
-    if bundles or not stores:
+    if bundles or not (stores or indexes):
         models = name_models(bundles or sorted(Path().glob("*.bundle")))
     check_device("--device", options.device)  # before a store's models are tried on it
     followed = _followed(stores, models, options.device, options.report_token) if stores else None
+    searched = name_indexes(indexes)
     local = [Path(store) for store in stores if Path(store, "tuf").is_dir()]
     try:
         root = find_web_root(options.web_root)
     except BundleError as error:
-        if options.web_root is not None or not models:
+        if options.web_root is not None or not (models or indexes):
             raise
         output.warn(f"{error.message}: models and inference only", error.hint)
         root = None
@@ -127,6 +130,7 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
         store=HostedStore(local[0] if local else None, options.fleet, options.report_token, is_local(options.host)),
         cors_origins=options.cors_origins,
         tracer_provider=provider,
+        indexes=searched,
     )
     cert, key = options.tls_cert, options.tls_key
     if (cert is None) != (key is None):
@@ -144,10 +148,10 @@ def serve(sources: tuple[str, ...], settings: Settings | None, **given: Any) -> 
         # The service is alive as long as its event loop answers; asked from a thread, as any client would.
         notify("READY=1")
         watchdogs.append(Watchdog(lambda: answers(f"{url}/v2/health/live")))
-        what = ", ".join(models) if models else "no model"
+        what = ", ".join([*models, *(f"the index {name}" for name in searched)]) or "no model"
         also = f" and {outside}" if outside else ""
         output.talk(f"Serving {url}{also} ({what}); Ctrl-C stops")
-        if not models:
+        if not (models or searched):
             output.talk("hint: edge-infer convert model.onnx -o model.bundle, then edge-infer serve model.bundle")
         if options.open_browser and _has_desktop():
             click.launch(
@@ -207,10 +211,11 @@ def limits_of(options: ServeOptions) -> Limits:
     )
 
 
-def _sorted(sources: tuple[str, ...]) -> tuple[list[Path], list[str]]:
-    """Tell bundles and stores apart."""
+def _sorted(sources: tuple[str, ...]) -> tuple[list[Path], list[str], list[Path]]:
+    """Tell bundles, stores and indexes apart."""
     bundles: list[Path] = []
     stores: list[str] = []
+    indexes: list[Path] = []
     for source in sources:
         is_url = source.startswith(("http://", "https://", "edge+"))
         is_folder = Path(source, "tuf").is_dir() or (
@@ -218,11 +223,13 @@ def _sorted(sources: tuple[str, ...]) -> tuple[list[Path], list[str]]:
         )
         if is_url or is_folder:
             stores.append(source)
+        elif source.rstrip("/").endswith(".index") or Path(source, "index.json").is_file():
+            indexes.append(Path(source))
         else:
             bundles.append(Path(source))
     if len([store for store in stores if Path(store, "tuf").is_dir()]) > 1:
         raise click.UsageError("One server hosts one store in a folder; start another for the next")
-    return bundles, stores
+    return bundles, stores, indexes
 
 
 def _followed(stores: list[str], models: dict[str, list[Path]], device: str, token: str) -> Followed:

@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from edge_infer.errors import BundleError, EdgeInferError
 from edge_infer.server.config import Settings, check_device, check_names, check_variants, check_versions
 from edge_infer.server.errors import PathNotFound
+from edge_infer.server.execution.indexes import ServedIndexes
 from edge_infer.server.execution.lifecycle import Engine, default_workers
 from edge_infer.server.execution.repository import ModelRepository
 from edge_infer.server.execution.text_model import TextLimits
@@ -32,6 +33,7 @@ from edge_infer.server.ingestion.model_paths import Targets, route_path
 from edge_infer.server.ingestion.origins import parse_origin
 from edge_infer.server.ingestion.parsers import MAX_JSON_BYTES, Parsers
 from edge_infer.server.ingestion.predict import PredictEndpoint
+from edge_infer.server.ingestion.search import SearchEndpoint
 from edge_infer.server.ingestion.tenant_bounds import TenantBounds
 from edge_infer.server.ingestion.websocket_handshake import MAX_IN_FLIGHT, MAX_STREAMS, AsgiSocket, StreamEndpoint
 from edge_infer.server.metrics.access_log import AccessLog, logged_stream
@@ -45,6 +47,7 @@ from edge_infer.server.static.assets import Assets
 from edge_infer.server.static.dashboard import DashboardRoutes
 from edge_infer.server.static.docs_page import DocumentationRoutes
 from edge_infer.server.static.encodings import EncodedFiles
+from edge_infer.server.static.indexes import IndexRoutes
 from edge_infer.server.static.models import ModelRoutes
 from edge_infer.server.static.packages import PackageRoutes
 from edge_infer.server.static.pages import PageRoutes, find_web_root
@@ -228,6 +231,7 @@ def create_app(
     settings: Settings | None = None,
     cors_origins: Sequence[str] = (),
     tracer_provider: TracerProvider | None = None,
+    indexes: Mapping[str, Path] | None = None,
 ) -> Application:
     """Make the application.
 
@@ -245,8 +249,10 @@ def create_app(
         settings: Pools, routes, variants and tenants.
         cors_origins: The other servers whose pages may ask, such as `https://shop.example`; `*` for all.
         tracer_provider: OpenTelemetry's; each request is a span then. None for none.
+        indexes: The folders of the indexes to search, by name.
 
     Raises:
+        BundleError: An index is not there, or damaged.
         InputError: The settings name a model, a version, a variant or a tenant that there is not, the device is not
             one of a server, or an origin is none.
 
@@ -285,6 +291,8 @@ def create_app(
     )
     events = EventEndpoint(context, limits.max_body_bytes, headers)
     predictions = PredictEndpoint(context, limits.max_body_bytes, headers)
+    searched = ServedIndexes(indexes or {})
+    searches = SearchEndpoint(context, searched, predictions, limits.max_body_bytes, limits.batch.max_answer_bytes)
     texts = GenerateEndpoint(context, limits.max_body_bytes, headers)
     streams = StreamEndpoint(
         context, headers, origins=cors_origins, max_streams=limits.max_streams, max_in_flight=limits.max_in_flight
@@ -313,6 +321,7 @@ def create_app(
         routes=[
             *pages.routes(),
             *ModelRoutes(engine.repository, assets).routes(),
+            *IndexRoutes(searched, assets, searches).routes(),
             *PackageRoutes(assets, web_root).routes(),
             *InferenceRoutes(engine, endpoint, texts, metrics, keys, cors_origins).routes(),
             *DocumentationRoutes(engine).routes(),

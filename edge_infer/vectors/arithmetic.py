@@ -99,8 +99,27 @@ if TYPE_CHECKING:
             """
             ...
 
+        def spans(self, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:
+            """Cut the rows of a segment into spans, which are scanned at once where that is quicker.
+
+            Args:
+                count: How many rows it has.
+                row_bytes: The bytes of a row.
+                work: How many bytes the search compares in all.
+
+            Returns:
+                The first row of each span, and the one behind its last.
+            """
+            ...
+
         def scan(
-            self, codes: Codes, query: Query, k: int, allowed: bytes | None, picked: Sequence[int] | None
+            self,
+            codes: Codes,
+            query: Query,
+            k: int,
+            allowed: bytes | None,
+            picked: Sequence[int] | None,
+            span: tuple[int, int],
         ) -> list[Scored]:
             """Return the best rows by their 8-bit codes, the best first.
 
@@ -109,7 +128,8 @@ if TYPE_CHECKING:
                 query: What is looked for.
                 k: The most that are returned.
                 allowed: For each row a byte, 0 where it is left out; None for all.
-                picked: The only rows to look at, rising; None for all.
+                picked: The only rows to look at, rising; None for those of the span.
+                span: The first row to look at, and the one behind the last.
             """
             ...
 

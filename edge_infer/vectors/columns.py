@@ -128,7 +128,7 @@ def _passing(name: str, column: Column, test: Test) -> bytes:
         values = json.loads(column.values)
         passes = [test(value) for value in values]
         return bytes(code != MISSING and passes[code] for code in column.data)
-    except (ValueError, IndexError, TypeError) as error:
+    except (ValueError, IndexError, TypeError, RecursionError) as error:
         raise BundleError(
             f"the column `{name}` of the index is damaged: {error}", hint="build the index again"
         ) from error

@@ -168,29 +168,68 @@ class Index:
             InputError: The query does not fit the index, or an argument is not what it can be.
             BundleError: The index is damaged, or the model of a text is not there or of other weights.
         """
-        if type(k) is not int or not 1 <= k <= _MAX_K:
-            raise InputError(f"`k` is {k!r}, expected 1 to {_MAX_K:,}", hint="k=10", got=k)
-        is_text = isinstance(query, str)
-        if mode not in MODES:
-            raise InputError(f"`mode` is {mode!r}", hint='use "vectors", "words" or "hybrid"', allowed=[*MODES])
-        if mode != "vectors" and not is_text:
+        check_search(k, mode)
+        if not isinstance(query, str):
+            return self.find(None, query, k, where=where, full_scan=full_scan, mode=mode)
+        vector = self.embedder.query(query) if mode != "words" else None
+        return self.find(query, vector, k, where=where, full_scan=full_scan, mode=mode)
+
+    def find(
+        self,
+        text: str | None,
+        vector: Any,
+        k: int = 10,
+        *,
+        where: Mapping[str, Any] | None = None,
+        full_scan: bool = False,
+        mode: str = "vectors",
+    ) -> list[Hit]:
+        """Find the nearest entries to a text whose vector is there already; else as `search`.
+
+        Args:
+            text: The text; None where there is a vector alone.
+            vector: Its vector; None for the mode `words`.
+            k: The most entries to return.
+            where: What their metadata must be.
+            full_scan: Whether each 8-bit row is compared.
+            mode: `vectors`, `words` or `hybrid`.
+
+        Raises:
+            InputError: The query does not fit the index, or an argument is not what it can be.
+            BundleError: The index is damaged.
+        """
+        check_search(k, mode)
+        if mode != "vectors" and text is None:
             raise InputError(f"a vector has no words to look for in the mode {mode!r}", hint='mode="vectors"')
         view = self._view
         if mode != "vectors" and not view.catalogue.words:
             raise InputError("the index does not count words", hint='Index.create(..., words=True), or mode="vectors"')
         masks = view.masks(where)
-        if mode == "words":
-            return _hits(view, _by_words(view, masks, query, k))
-        vector = self._embed(query) if is_text else query
+        if mode == "words" and text is not None:
+            return _hits(view, _by_words(view, masks, text, k))
         asked = encode_query(vector, view.catalogue.dimension, view.catalogue.metric)
         deep = max(DEPTH, k) if mode == "hybrid" else k
         found = nearest(view.segments, masks, asked, deep, self._arithmetic, full_scan=full_scan)
-        if mode == "hybrid":
-            return _hits(view, fuse([found, _by_words(view, masks, query, deep)])[:k])
+        if mode == "hybrid" and text is not None:
+            return _hits(view, fuse([found, _by_words(view, masks, text, deep)])[:k])
         if view.catalogue.rows == "int8":
             scores = array("f", [one.score * asked.factor for one in found])
             found = [one._replace(score=score) for one, score in zip(found, scores, strict=True)]
         return _hits(view, found)
+
+    def refresh(self) -> bool:
+        """See what other processes wrote since; return whether there was anything.
+
+        Searches that are under way keep to what they began with. Files that are open already are not read again.
+
+        Raises:
+            BundleError: The index is gone or damaged; this one stays as it was.
+        """
+        with self._writing:
+            view = open_view(self._folder, check=self._check, known=self._view)
+            is_new = view is not self._view
+            self._view = view
+        return is_new
 
     def get(self, number: int) -> Hit | None:
         """Return the entry of an id with a score of 0, or None where there is none."""
@@ -355,9 +394,6 @@ class Index:
     def embedder(self, embedder: Embedder) -> None:
         self._embedder = embedder
 
-    def _embed(self, text: str) -> Any:
-        return self.embedder.query(text)
-
     # -- inside --
 
     def _changing(self) -> _Change:
@@ -390,6 +426,18 @@ class Index:
             make_columns(metadata),
             count_words(texts) if catalogue.words and any(texts) else None,
         )
+
+
+def check_search(k: object, mode: object) -> None:
+    """Check what does not depend on the index.
+
+    Raises:
+        InputError: `k` or `mode` is not what it can be.
+    """
+    if type(k) is not int or not 1 <= k <= _MAX_K:
+        raise InputError(f"`k` is {k!r}, expected 1 to {_MAX_K:,}", hint="k=10", got=k)
+    if mode not in MODES:
+        raise InputError(f"`mode` is {mode!r}", hint='use "vectors", "words" or "hybrid"', allowed=[*MODES])
 
 
 class _Change:

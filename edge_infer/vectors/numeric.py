@@ -104,12 +104,23 @@ class Numeric:
     def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002, D102
         return [task() for task in tasks]
 
+    def spans(self, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:  # noqa: ARG002, D102
+        return [(0, count)]
+
     def scan(  # noqa: D102
-        self, codes: Codes, query: Query, k: int, allowed: bytes | None, picked: Sequence[int] | None
+        self,
+        codes: Codes,
+        query: Query,
+        k: int,
+        allowed: bytes | None,
+        picked: Sequence[int] | None,
+        span: tuple[int, int],
     ) -> list[Scored]:
         data = np.frombuffer(codes.rows, np.int8).reshape(codes.count, codes.dimension)
         scales = np.frombuffer(codes.scales, np.float32)
         chosen = None if picked is None else np.asarray(picked, np.intp)
+        if picked is None and span != (0, codes.count):
+            chosen = np.arange(*span)
         if allowed is not None:
             mask = np.frombuffer(allowed, np.bool_)
             chosen = np.flatnonzero(mask) if chosen is None else chosen[mask[chosen]]

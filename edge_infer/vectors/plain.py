@@ -102,11 +102,20 @@ class Plain:
     def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002, D102
         return [task() for task in tasks]
 
+    def spans(self, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:  # noqa: ARG002, D102
+        return [(0, count)]
+
     def scan(  # noqa: D102
-        self, codes: Codes, query: Query, k: int, allowed: bytes | None, picked: Sequence[int] | None
+        self,
+        codes: Codes,
+        query: Query,
+        k: int,
+        allowed: bytes | None,
+        picked: Sequence[int] | None,
+        span: tuple[int, int],
     ) -> list[Scored]:
         asked, wide, data = memoryview(query.codes).cast("b").tolist(), codes.dimension, codes.rows
-        chosen: Iterable[int] = range(codes.count) if picked is None else picked
+        chosen: Iterable[int] = range(*span) if picked is None else picked
         rows = [row for row in chosen if allowed is None or allowed[row]]
         dots = array("f", [sum(map(mul, data[row * wide : (row + 1) * wide], asked)) for row in rows])
         scores = array("f", [dot * codes.scales[row] for dot, row in zip(dots, rows, strict=True)])

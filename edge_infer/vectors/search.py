@@ -70,19 +70,29 @@ def nearest(
     wanted = max(_EXACT, 4 * k) if keeps_floats else k
     is_large = sum(one.count for one in segments) > PREFILTER_ROWS and not full_scan
 
-    def look(place: int) -> list[Found]:
+    def look(place: int, candidates: int, span: tuple[int, int]) -> list[Found]:
         segment, mask = segments[place], masks[place]
-        left = segment.count if mask is None else segment.count - mask.count(0)
-        candidates = max(_LEAST, segment.count // _SHARE, 4 * k, wanted)
         picked: Sequence[int] | None = None
-        if is_large and left > _WHOLE * candidates:
+        if candidates:
             picked = arithmetic.nearest(segment, _code(segment, query), candidates, mask)
-        rows = arithmetic.scan(segment, query, wanted, mask, picked) if left else []
+        rows = arithmetic.scan(segment, query, wanted, mask, picked, span)
         return [Found(score, segment.ids[row], place, row) for score, row in rows]
 
-    work = sum(one.count for one in segments) * (query.floats.nbytes // (4 if not is_large else 32))
-    parts = arithmetic.each([partial(look, place) for place in range(len(segments))], work)
-    found = [one for part in parts for one in part]
+    wide = len(query.codes)
+    work, chosen = 0, []
+    for place, (segment, mask) in enumerate(zip(segments, masks, strict=True)):
+        left = segment.count if mask is None else segment.count - mask.count(0)
+        candidates = max(_LEAST, segment.count // _SHARE, 4 * k, wanted)
+        is_picked = is_large and left > _WHOLE * candidates
+        if left:
+            chosen.append((place, candidates if is_picked else 0))
+            work += segment.count * -(-wide // 8) if is_picked else left * wide
+    tasks = []
+    for place, candidates in chosen:
+        count = segments[place].count
+        spans = [(0, count)] if candidates else arithmetic.spans(count, wide, work)
+        tasks += [partial(look, place, candidates, span) for span in spans]
+    found = [one for part in arithmetic.each(tasks, work) for one in part]
     found = best(found, wanted)
     if not keeps_floats:
         return found

@@ -155,7 +155,7 @@ class Segment:
             text, metadata = document.get("text"), document.get("metadata", {})
             if not isinstance(metadata, dict) or not (text is None or isinstance(text, str)):
                 raise TypeError("neither a text nor metadata")
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BundleError(f"the payload of row {row} in `{self.path}` is damaged: {error}", hint=_AGAIN) from error
         return text, metadata
 
@@ -177,6 +177,8 @@ def mapped(folder: Path, entry: FileEntry, *, is_checked: bool) -> memoryview:
         raise IntegrityError(
             f"sha256 {digest}, expected {entry.sha256}", hint=_AGAIN, expected=entry.sha256, got=digest
         )
+    if not size:
+        raise IntegrityError("the file is empty", hint=_AGAIN, got=0)
     if sys.platform == "emscripten":  # a page's files are in memory already
         return memoryview(bytearray(path.read_bytes()))
     from mmap import ACCESS_COPY, mmap

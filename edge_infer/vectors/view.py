@@ -54,22 +54,37 @@ class View(NamedTuple):
         return masks
 
 
-def open_view(folder: IndexFolder, *, check: bool) -> View:
+def open_view(folder: IndexFolder, *, check: bool, known: View | None = None) -> View:
     """Open an index as it is now.
+
+    Args:
+        folder: Its folder.
+        check: Whether the SHA-256 of files is compared.
+        known: The index as it was before, which is returned where it is the same still.
 
     Raises:
         BundleError: It is not an index, or damaged.
     """
     catalogue = folder.read()
     while True:
+        if known is not None and known.catalogue == catalogue:
+            return known
         try:
-            return load_view(folder, catalogue, (), check=check)
+            return load_view(folder, catalogue, _still(known, catalogue), check=check)
         except IntegrityError:
             # Another process may have compacted the index since, and removed the files of before.
             newest = folder.read()
             if newest == catalogue:
                 raise
             catalogue = newest
+
+
+def _still(known: View | None, catalogue: Catalogue) -> list[Segment]:
+    """Return the segments that are open already and the same in another catalogue."""
+    if known is None or known.catalogue[:3] != catalogue[:3]:  # metric, dimension, rows
+        return []
+    entries = set(catalogue.segments)
+    return [one for one, entry in zip(known.segments, known.catalogue.segments, strict=True) if entry in entries]
 
 
 def load_view(folder: IndexFolder, catalogue: Catalogue, known: Sequence[Segment], *, check: bool) -> View:

@@ -68,6 +68,16 @@ def test_a_changed_byte_is_refused(path: Path) -> None:
         one.write_bytes(whole)
 
 
+def test_an_empty_file_is_refused(path: Path) -> None:
+    document = described(path)
+    document["segments"][0] |= {"size": 0, "sha256": sha256(b"")}
+    segment_of(path).write_bytes(b"")
+    (path / "index.json").write_text(json.dumps(document))
+
+    with pytest.raises(IntegrityError, match="empty"):
+        edge_infer.Index.open(path)
+
+
 def test_a_missing_file_is_named(path: Path) -> None:
     segment_of(path).unlink()
 
@@ -157,6 +167,11 @@ LATER: dict[str, dict[str, Tensor | None]] = {
     "a payload that is no JSON": {"payload": Tensor(b"x" * 87, "uint8", (87,))},
     "a value that is not there": {"columns/tag": Tensor(b"\x07\0\0\0" * 2, "uint32", (2,))},
     "values that are no list": {"values/tag": Tensor(b"3", "uint8", (1,))},
+    "a payload that is deep": {
+        "payload": Tensor(b"[" * 70_000, "uint8", (70_000,)),
+        "payload/ends": Tensor(b"\x70\x11\x01\0\0\0\0\0" * 2, "uint64", (2,)),
+    },
+    "values that are deep": {"values/tag": Tensor(b"[" * 70_000, "uint8", (70_000,))},
     "rows of words beyond the last": {"words/rows": Tensor(b"\x09\0\0\0" * 4, "uint32", (4,))},
 }
 

@@ -28,6 +28,7 @@ UNDESCRIBED = (
     "/demo/",
     "/studio/",
     "/models/{name}/{path",
+    "/indexes/{name}/{path",
     "/simple",
     "/wheels",
     "/dashboard/",

@@ -109,17 +109,30 @@ def test_every_kernel_of_this_machine_gives_the_same(
     assert [made.answers(index, queries, 50, full_scan=full) for full in (False, True)] == want
 
 
-def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = edge_infer.Index.create(tmp_path / "a.index", 32)
-    for seed in range(5):
-        index.add(made.vectors(seed, 300, 32))
-    queries = made.vectors(9, 10, 32)
-    want = made.answers(index, queries)
-    monkeypatch.setattr(native, "_PARALLEL_BYTES", 0)
-    monkeypatch.setattr(native, "usable_cpus", lambda: 4)
-    native._pool.cache_clear()
+@pytest.mark.parametrize("sizes", [[1500], [1, 1300, 40, 2], [300] * 5])
+@pytest.mark.parametrize("kind", ["int8", "f32"])
+def test_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int], kind: str) -> None:
+    index = edge_infer.Index.create(tmp_path / "a.index", 32, rows=kind)
+    for seed, size in enumerate(sizes):
+        index.add(np.repeat(made.vectors(seed, -(-size // 4), 32), 4, axis=0)[:size])  # ties across the spans
+    index.delete([5, 6, 700])
+    queries = made.vectors(9, 3, 32)
+    want = [made.answers(index, queries, k) for k in (1, 10, 400)]
+    spans: list[tuple[int, int]] = []
+    cut = native.Native.spans
 
-    assert made.answers(index, queries) == want
+    def counted(self: native.Native, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:
+        spans.extend(cut(self, count, row_bytes, work))
+        return cut(self, count, row_bytes, work)
+
+    monkeypatch.setattr(native.Native, "spans", counted)
+    monkeypatch.setattr(native, "_PARALLEL_BYTES", 0)
+    for cpus in (2, 3, 16):
+        monkeypatch.setattr(native, "usable_cpus", lambda cpus=cpus: cpus)
+        native._pool.cache_clear()
+        assert [made.answers(index, queries, k) for k in (1, 10, 400)] == want
+    assert index.arithmetic != "kernel" or len(spans) > 3 * 9 * len(sizes)
+    native._pool.cache_clear()
 
 
 def test_the_logarithm_is_within_a_unit_of_the_system_s() -> None:

@@ -113,21 +113,27 @@ class Call:
         """Return why a model has no room for the request now, or its tenant may not ask; None where all is well."""
         assert self.head is not None
         self.model = model
-        if not self._is_counted:
-            self._is_counted = True
-            bounds = self.context.bounds
-            refusal = (self.has_connection and bounds.check_connections(self.tenant)) or bounds.check_rate(self.tenant)
-            if refusal:
-                return refusal
-        return model.dispatcher.refusal(model, self.head.priority, self.tenant)
+        return self._over_bounds() or model.dispatcher.refusal(model, self.head.priority, self.tenant)
+
+    def _over_bounds(self) -> EdgeInferError | None:
+        """Count the request once for its tenant; return why that may not ask now."""
+        if self._is_counted:
+            return None
+        self._is_counted = True
+        bounds = self.context.bounds
+        refusal = bounds.check_connections(self.tenant) if self.has_connection else None
+        return refusal or bounds.check_rate(self.tenant)
+
+    def _connect(self) -> None:
+        if self.has_connection and not self._is_connected:
+            self._is_connected = True
+            self.context.bounds.connected(self.tenant)
 
     def hold(self, model: LoadedModel) -> bool:
         """Hold a model until `release`; False where it was replaced meanwhile."""
         self.model = model
         self._is_held = model.dispatcher.hold(model)
-        if self.has_connection and not self._is_connected:
-            self._is_connected = True
-            self.context.bounds.connected(self.tenant)
+        self._connect()
         return self._is_held
 
     def take(self, size: int) -> None:
@@ -249,6 +255,21 @@ class HttpCall(Call):
             note(self._scope, tenant=self.tenant.name)
             self.head = RequestHead(headers)
         return self.head
+
+    def enter(self) -> RequestHead:
+        """Let in a request that may need no model; return what its headers say.
+
+        Raises:
+            EdgeInferError: What `admit` raises.
+            OverShare: Its tenant asks too often, or uses too many connections.
+        """
+        head = self.admit()
+        refusal = self._over_bounds()
+        if refusal is not None:
+            self.rejected(refusal)
+            raise refusal
+        self._connect()
+        return head
 
     async def open(self, target: tuple[str, str | None]) -> tuple[LoadedModel, RequestHead]:
         """Let the request in: return its model, which is held until `close`, and what its headers say.

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from starlette.requests import ClientDisconnect
 
-from edge_infer.errors import InputError, PayloadTooLarge, UnsupportedError
+from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge, UnsupportedError
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.execution.text_request import no_tensors
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
@@ -36,6 +36,7 @@ from edge_infer.tasks.definition import check_arguments, definition_of
 from edge_infer.tasks.image.decode import pixels_of
 from edge_infer.tasks.registry import Task, get_task
 from edge_infer.tensors.arrays import present
+from edge_infer.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
-    from edge_infer.tensors.tensor import Tensor
 
 log = logging.getLogger(__name__)
 #: An image of more pixels is refused before it is decoded: 25 million take 75 MB.
@@ -115,6 +115,29 @@ class PredictEndpoint:
                 return await asyncio.to_thread(write_embeddings, asked, known.chains, ready, outputs)
 
         await self._answer(scope, send, answer, openai_error)
+
+    async def vector(self, model: LoadedModel, text: str, call: HttpCall) -> Tensor:
+        """Return the vector of a text.
+
+        Args:
+            model: A model for feature extraction, which the request holds.
+            text: The text.
+            call: The request.
+
+        Raises:
+            InputError: The model is for another task.
+            ExecutionError: It does not give a vector.
+        """
+        known = await self._of(model)
+        if known.definition.task != "feature-extraction":
+            raise InputError(f"`{model.name}` is for {known.definition.task}", hint="send a vector")
+        check_arguments(known.definition, {})
+        ready, outputs = await self._outputs(model, known, [text], {}, call)
+        async with self._room:
+            found = await asyncio.to_thread(known.chains.after, outputs[0], ready[0].item)
+        if not isinstance(found, Tensor):
+            raise ExecutionError(f"the pipeline of `{model.name}` gives no vector for a text", hint="send a vector")
+        return found.reshape(found.size)
 
     async def _answer(
         self,

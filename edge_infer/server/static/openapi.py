@@ -100,6 +100,11 @@ OPERATIONS = (
     Operation("/tokenize", "post", "A text to tokens", "Content", "Tokens", infers=True),
     Operation("/detokenize", "post", "Tokens to a text", "Tokens", "Content", infers=True),
     Operation("/v1/embeddings", "post", "Texts to vectors, in OpenAI's form", "Texts", infers=True, is_openai=True),
+    Operation("/v2/indexes", "get", "The indexes that can be searched"),
+    Operation("/v2/indexes/{name}", "get", "An index: how many entries, and what they can be filtered by"),
+    Operation(
+        "/v2/indexes/{name}/search", "post", "The nearest entries to a text or a vector", "Search", "Hits", infers=True
+    ),
     Operation("/v2/repository/index", "post", "All models, their versions and states", "Index"),
     Operation(f"{_CONTROL}/load", "post", "Load a model, or what it became on disk", "Control", content=""),
     Operation(f"{_CONTROL}/unload", "post", "Give back a model's memory", "Control", content=""),
@@ -181,7 +186,8 @@ def _described(operation: Operation, models: Sequence[str]) -> dict[str, Any]:
         "operationId": f"{method}{path}".replace("{", "").replace("}", "").strip("/").replace("/", "_"),
         "responses": {"200": done},
     }
-    named = {"name": {"enum": list(models)} if models else {}, "version": {"examples": ["1"]}, "path": {}}
+    is_of_model = models and "/indexes/" not in path
+    named = {"name": {"enum": list(models)} if is_of_model else {}, "version": {"examples": ["1"]}, "path": {}}
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", **more}}
         for name, more in named.items()
@@ -396,6 +402,33 @@ _SCHEMAS = {
             "encoding_format": {"enum": ["float", "base64"]},
         },
         *("model", "input"),
+    ),
+    "Search": _object(
+        {
+            "query": {"description": "A text, or a vector as a list of numbers"},
+            "k": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10},
+            "where": {"type": "object", "description": 'Metadata: `{"lang": "en", "year": {">=": 2020}}`'},
+            "mode": {"enum": ["vectors", "words", "hybrid"], "default": "vectors"},
+            "full_scan": {"type": "boolean", "description": "Compare each 8-bit row, however many there are"},
+        },
+        "query",
+    ),
+    "Hits": _object(
+        {
+            "hits": {
+                "type": "array",
+                "items": _object(
+                    {
+                        "id": _WHOLE,
+                        "score": {"type": "number"},
+                        "text": {"type": ["string", "null"]},
+                        "metadata": {"type": "object"},
+                    },
+                    *("id", "score", "text", "metadata"),
+                ),
+            }
+        },
+        "hits",
     ),
     "Steps": _request({**_PARAMETERS, **_STEPS}, "parameters"),
     "Answer": _object(

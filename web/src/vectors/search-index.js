@@ -253,6 +253,7 @@ function readCatalogue(bytes, folder) {
   if (!["int8", "f16", "f32"].includes(rows)) throw wrong(`has the rows ${JSON.stringify(rows)}`);
   if (!isWhole(dimension, 1) || dimension > 32_768) throw wrong(`has the dimension ${dimension}`);
   if (!Array.isArray(segments) || ![...segments, ...(deleted ? [deleted] : [])].every(isFile)) throw wrong("names files that cannot be");
+  if (new Set(segments.map(({ path }) => path)).size < segments.length) throw wrong("names a file twice");
   return document;
 }
 
@@ -263,7 +264,8 @@ function readCatalogue(bytes, folder) {
  * @param {(Uint8Array<ArrayBuffer> | null)[]} alive
  */
 function markDeleted(file, catalogue, segments, alive) {
-  const { path } = /** @type {FileEntry} */ (catalogue.deleted);
+  const { path, rows } = /** @type {FileEntry} */ (catalogue.deleted);
+  let left = rows;
   try {
     const length = Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
     const header = JSON.parse(new TextDecoder().decode(file.subarray(8, 8 + length)));
@@ -274,9 +276,11 @@ function markDeleted(file, catalogue, segments, alive) {
       for (const row of new Uint32Array(file.slice(8 + length + from, 8 + length + to).buffer)) {
         if (!mask[row]) throw new TypeError(`row ${row}`);
         mask[row] = 0;
+        left--;
       }
       alive[place] = mask;
     }
+    if (left) throw new TypeError(`it does not name ${rows} entries`);
   } catch (error) {
     throw new InferError(`\`${path}\` is damaged: ${error instanceof Error ? error.message : error}`, "bundle_error", { hint: "build the index again" });
   }

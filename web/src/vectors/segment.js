@@ -36,7 +36,9 @@ export class Segment {
     this.count = entry.rows;
     this.dimension = catalogue.dimension;
     this.kernels = /** @type {Kernels} */ (/** @type {unknown} */ (new WebAssembly.Instance(module).exports));
-    const headerEnd = 8 + Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
+    // Before anything is placed by it: a wrong length would let the file lie elsewhere in the memory.
+    const headerEnd = file.length < 8 ? Infinity : 8 + Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
+    if (headerEnd > file.length) throw this.wrong("is no safetensors file: the header is cut");
     // The data of the file begin at a multiple of 16, so that each tensor does at one of its elements' size.
     const base = Math.ceil((Number(this.kernels.__heap_base.value) + headerEnd) / 16) * 16 - headerEnd;
     this.end = base + file.length;
@@ -54,6 +56,12 @@ export class Segment {
     this.keeps = catalogue.rows === "int8" ? null : /** @type {Kind} */ (catalogue.rows.toUpperCase());
     if (this.keeps) this.check(`vectors/${catalogue.rows}`, this.keeps, n * d);
     this.columnNames = Object.keys(this.header).filter((name) => name.startsWith("columns/")).map((name) => name.slice(8));
+    for (const name of this.columnNames) {
+      const isOfNumbers = !this.header[`values/${name}`];
+      this.check(`columns/${name}`, isOfNumbers ? "F64" : "U32", n);
+      if (!isOfNumbers) this.check(`values/${name}`, "U8", -1);
+    }
+    if (this.header["words/lengths"]) this.checkWords();
   }
 
   /**
@@ -62,12 +70,11 @@ export class Segment {
    */
   readHeader(file, end) {
     try {
-      if (end > file.length) throw new TypeError("the header is cut");
       const { __metadata__: _, ...header } = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(file.subarray(8, end)));
       const spans = Object.values(header).map((one) => one.data_offsets).sort((one, other) => one[0] - other[0] || one[1] - other[1]);
       let reached = 0;
       for (const [from, to] of spans) {
-        if (from !== reached || !(to >= from)) throw new TypeError(`a tensor spans ${from} to ${to}`);
+        if (from !== reached || !(to >= from) || !Number.isSafeInteger(to)) throw new TypeError(`a tensor spans ${from} to ${to}`);
         reached = to;
       }
       if (reached !== file.length - end) throw new TypeError(`the tensors take ${reached} bytes`);
@@ -90,6 +97,18 @@ export class Segment {
     if (!tensor || tensor.dtype !== kind || (size >= 0 && count !== size) || bytes !== count * KINDS[kind].BYTES_PER_ELEMENT) {
       throw this.wrong(`has no tensor \`${name}\` of ${size < 0 ? "n" : size} ${kind}`);
     }
+    if (this.place(name) % KINDS[kind].BYTES_PER_ELEMENT) throw this.wrong(`has the tensor \`${name}\` where no ${kind} can lie`);
+  }
+
+  /** Check that no search for words leaves their tensors, or takes longer than they are long. */
+  checkWords() {
+    for (const [name, kind, size] of /** @type {[string, Kind, number][]} */ ([
+      ["terms", "U8", -1], ["term_ends", "U32", -1], ["ends", "U32", -1], ["rows", "U32", -1], ["counts", "U16", -1], ["lengths", "U32", this.count],
+    ])) this.check(`words/${name}`, kind, size);
+    const { terms, termEnds, ends, rows, counts } = /** @type {import("./postings.js").Postings} */ (this.postings());
+    const fits = ends.length === termEnds.length && rows.length === counts.length && (ends.at(-1) ?? rows.length) === rows.length;
+    if (!fits || (termEnds.at(-1) ?? terms.length) !== terms.length) throw this.wrong("has tensors `words/...` that do not fit together");
+    if (ends.some((end, i) => i > 0 && end < ends[i - 1])) throw this.wrong("has `words/ends` that fall");
   }
 
   /**
@@ -167,6 +186,8 @@ export class Segment {
     if (from === to) return { text: null, metadata: {} };
     if (!(from <= to && to <= data.length)) throw this.wrong(`is damaged in the payload of row ${row}`);
     const { text = null, metadata = {} } = this.parse(data.subarray(from, to), `the payload of row ${row}`) ?? {};
+    const isObject = typeof metadata === "object" && metadata !== null && !Array.isArray(metadata);
+    if (!isObject || (text !== null && typeof text !== "string")) throw this.wrong(`is damaged in the payload of row ${row}`);
     return { text, metadata };
   }
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from edge_infer.errors import BackendUnavailable
 from edge_infer.kernels import build, decoder_words, generation, library
 from edge_infer.platform.cpu import Processor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_structs_are_those_of_the_declarations() -> None:
@@ -101,7 +98,7 @@ def test_a_32_bit_python_on_a_64_bit_arm_kernel_takes_the_32_bit_library(monkeyp
     taken = []
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
-    monkeypatch.setattr(library, "Library", lambda path: taken.append(path.name))
+    monkeypatch.setattr(library, "Library", lambda path: taken.append(Path(path).name))
     library.native_library.cache_clear()
 
     library.native_library()
@@ -115,7 +112,7 @@ def test_an_armv7_cpu_without_division_is_refused(monkeypatch: pytest.MonkeyPatc
     cpuinfo.write_text("Features : half thumb fastmult vfp edsp neon vfpv3 tls vfpd32\n")
     monkeypatch.setattr("platform.machine", lambda: "armv7l")
     monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
-    monkeypatch.setattr(library, "Path", lambda _: cpuinfo)
+    monkeypatch.setattr(library, "_CPUINFO", str(cpuinfo))
     library.native_library.cache_clear()
 
     with pytest.raises(BackendUnavailable, match="lacks `idiva`, `vfpv4`"):
@@ -131,7 +128,7 @@ def test_the_library_of_text_generation_is_that_of_the_cpu(
     taken: list[str] = []
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(library, "read_processor", lambda: Processor("", (*features.split(),), 1))
-    monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(path.name))
+    monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(Path(path).name))
     generation.generation_library.cache_clear()
 
     generation.generation_library()

@@ -215,7 +215,9 @@ class _Image:
         return Tensor(self._parts["out"][name], tensor.dtype, tensor.shape)
 
     def _part(self, tensor: ProgramTensor) -> memoryview:
-        return self._bytes[tensor.offset : tensor.offset + DType(tensor.dtype).nbytes(tensor.shape)]
+        part = self._bytes[tensor.offset : tensor.offset + DType(tensor.dtype).nbytes(tensor.shape)]
+        # The arguments of calls are constants that were checked: nobody writes them, not through an output either.
+        return part.toreadonly() if tensor.offset < len(self.constants) else part
 
 
 def _read(path: str) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from edge_infer.errors import UnsupportedModel
 from edge_infer.formats import wasm
 from edge_infer.kernels.declarations import ABI, BINARY, KERNELS, UNARY
-from edge_infer.kernels.extents import extents
+from edge_infer.kernels.extents import alignment, are_apart, extents
 from edge_infer.tensors.dtypes import DType
 
 #: The name of the custom section.
@@ -235,7 +235,9 @@ def _program(document: Any) -> Program:
     if not isinstance(calls, list):
         raise ValueError("its calls are not a list")
     for call in calls:
-        if not isinstance(call, list) or len(call) != len(("kernel", "place")) or call[0] not in KERNELS:
+        if not isinstance(call, list) or len(call) != len(("kernel", "place")):
+            raise ValueError(f"{json.dumps(call)[:80]} is not a kernel and a place")
+        if not isinstance(call[0], str) or call[0] not in KERNELS:
             raise ValueError(f"{json.dumps(call)[:80]} is not a call of a kernel")
     base = _whole(document, "base", MAX_IMAGE_BYTES - 1 - image)
     rounding = document.get("rounding")
@@ -312,10 +314,16 @@ def _check_call(program: Program, constants: memoryview, kernel: str, place: int
     if key and not 0 <= integers[key] < choices:
         raise ValueError(f"`{kernel}` has no operation {integers[key]}")
     touched = extents(kernel, integers)
+    places = {}
     for name, start in tensors.items():
         low, high = touched[name]
         if low == high:
             continue
+        if start % alignment(kernel, name):
+            raise ValueError(f"the {name} of `{kernel}` lies between elements")
+        places[name] = (start + low, start + high)
         least = len(constants) if name in _WRITTEN else 0
         if start + low < least or start + high > program.image_bytes:
             raise ValueError(f"the {name} of `{kernel}` lies outside of its memory")
+    if not are_apart(kernel, places):
+        raise ValueError(f"the tensors of `{kernel}` overlap")

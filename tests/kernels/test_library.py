@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,22 @@ def test_the_built_files_are_made_again_byte_for_byte(tmp_path: Path) -> None:
     assert {path.name for path in build.BUILT.iterdir()} == {*build.TARGETS}
     changed = [name for name in build.TARGETS if (tmp_path / name).read_bytes() != (build.BUILT / name).read_bytes()]
     assert changed == []
+
+
+def test_a_file_is_built_whole_or_not_at_all(tmp_path: Path) -> None:
+    file, loaded = tmp_path / "vectors.wasm", tmp_path / "loaded"
+    file.write_bytes(b"of old")
+    loaded.hardlink_to(file)
+    made_of = build.LIBRARIES["vectors"]
+
+    with pytest.raises(subprocess.CalledProcessError):
+        build.compile_to(file, ("-target", "no-such-machine"), made_of)
+    assert file.read_bytes() == b"of old"
+
+    build.compile_to(file, build.TARGETS[file.name], made_of)
+    assert file.read_bytes() == (build.BUILT / file.name).read_bytes()
+    assert loaded.read_bytes() == b"of old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loaded", "vectors.wasm"]
 
 
 @pytest.mark.parametrize("name", ["linux_x86_64.so", "linux_x86_64_v3.so"])

@@ -90,9 +90,9 @@ def are_apart(kernel: str, places: Mapping[str, tuple[int, int]]) -> bool:
 
     Args:
         kernel: The kernel's name.
-        places: By tensor its first byte in the image, and the byte behind its last.
+        places: By tensor that is not empty its first byte in the image, and the byte behind its last.
     """
-    if kernel == "softmax_int8" and places["input"] != places["output"]:
+    if kernel == "softmax_int8" and "input" in places and places["input"] != places["output"]:
         return not _do_overlap(places["input"], places["output"])
     others = [place for name, place in places.items() if name != "scratch"]
     return "scratch" not in places or not any(_do_overlap(places["scratch"], other) for other in others)
@@ -117,6 +117,12 @@ def _count(value: int, most: int = _MAX_BYTES) -> int:
     if not 1 <= value < most:
         raise ValueError(f"a size of {value}")
     return value
+
+
+def _check_loops(*sizes: int) -> None:
+    """Refuse loops around nothing that would run for hours: a size of 0 inside of them makes no tensor."""
+    if prod(max(size, 1) for size in sizes) >= _MAX_BYTES:
+        raise ValueError(f"a size of {prod(max(size, 1) for size in sizes)}")
 
 
 def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -159,10 +165,9 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
 def _copy(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     sizes = [_size(integers[f"size_{i}"]) for i in range(5)]
     block = _size(integers["block"])
+    _check_loops(*sizes, block)
     if not prod(sizes) or not block:
         return {"input": (0, 0), "output": (0, 0)}
-    if prod(sizes) * block >= _MAX_BYTES:
-        raise ValueError(f"a copy of {prod(sizes) * block} bytes")
     found = {}
     for side in ("input", "output"):
         ends = [(size - 1) * integers[f"{side}_{i}"] for i, size in enumerate(sizes)]
@@ -173,6 +178,7 @@ def _copy(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 def _broadcast(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     sizes = [_size(integers[f"size_{i}"]) for i in range(4)]
     size = _element(kernel)
+    _check_loops(*sizes)
     if not prod(sizes):
         return dict.fromkeys(KERNELS[kernel].tensors, (0, 0))
     found = {"output": (0, prod(sizes) * size)}
@@ -188,12 +194,14 @@ def _resize(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
     sides = [_size(integers[f"{end}_{side}"], _MAX_SIDE) for end in ("input", "output") for side in ("height", "width")]
     if not all(sides):
         raise ValueError("a resize of no pixels")
-    each = _size(integers["batch"]) * _size(integers["channels"]) * size
+    _check_loops(*sides[2:], _size(integers["batch"]), _size(integers["channels"]), size)
+    each = integers["batch"] * integers["channels"] * size
     return {"input": (0, sides[0] * sides[1] * each), "output": (0, sides[2] * sides[3] * each)}
 
 
 def _lstm(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     batch, steps, inputs, cells = (_size(integers[name], _MAX_SIDE) for name in ("batch", "steps", "inputs", "cells"))
+    _check_loops(batch, steps, cells)
     size = 4 if kernel == "lstm_float" else 1
     if kernel == "lstm_int8":
         # The rules of shifts: cells have 11 to 15 bits behind the point, and no shift leaves 64 bits.
@@ -214,6 +222,7 @@ def _lstm(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]
 
 def _gather(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     outer, rows, count, block = (_size(integers[name]) for name in ("outer", "rows", "count", "block"))
+    _check_loops(outer, count, block)
     if not rows and outer * count * block:
         raise ValueError("a gather from no rows")
     return {"input": (0, outer * rows * block), "positions": (0, 4 * count), "output": (0, outer * count * block)}

@@ -206,6 +206,7 @@ def one_call(kernel: str, integers: dict[str, int], places: dict[str, int]) -> b
         ("average_pool_int8", _WINDOW, _PLACES),
         ("softmax_int8", _SOFTMAX, {"output": 2048}),
         ("softmax_int8", _SOFTMAX, {"output": 2064}),
+        ("softmax_int8", _SOFTMAX | {"rows": 0}, {}),
     ],
 )
 def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[str, int], tmp_path: Path) -> None:
@@ -235,6 +236,10 @@ def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[s
         ("depthwise_int8_fixed", _WINDOW, _PLACES | {"output": 5120 - 100}, "overlap"),
         # A value that grows after the highest was found is looked up behind the table.
         ("softmax_int8", _SOFTMAX, {"output": 2049, "table": 12288}, "overlap"),
+        # Loops around nothing that would take years.
+        ("copy", {f"size_{i}": 2**31 - 1 for i in range(4)}, {}, "a size of"),
+        ("add_int8", {"size_0": 2**31 - 1, "size_2": 9, "size_3": 2}, {}, "a size of"),
+        ("gather", {"outer": 2**30, "rows": 1, "count": 2**30}, {}, "a size of"),
         # Between the elements.
         ("unary_float", {"count": 4}, {"input": 2049, "output": 2064}, "between elements"),
         ("convolution_int8", _WINDOW, _PLACES | {"bias": 4097}, "between elements"),

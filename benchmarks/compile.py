@@ -5,8 +5,8 @@ ONNX (`compile_onnx.py`) by onnxruntime-web, both in a worker, as pages use it; 
 to the worker and back. All run in Chromium with one thread, in turn: each cold start in a context of its own with an
 empty cache, from the import of the module to the first answer.
 
-In Python each runs in a process of its own, with numpy and its package imported before the clock starts: from the file
-to the first answer, and the memory that the process has more after it than before the package was imported.
+In Python each runs in a process of its own that has imported numpy: from the file to the first answer, without and with
+the import of its package, and the memory that the process has more after it than before that import.
 
     EDGE_INFER_ZOO=FOLDER python benchmarks/compile.py [--quick] [--json] [--native]
 
@@ -89,20 +89,22 @@ _PEER = f"""async (name) => {{
 
 
 _ONNX = _PEER.replace(".tflite`", ".onnx`")
-#: A process loads a model and answers once: milliseconds, and kilobytes that it has more than with numpy alone.
+#: A process loads a model and answers once: milliseconds without and with the import of the package, and kilobytes that
+#: it has more than with numpy alone.
 _NATIVE = """
 import sys, time, numpy as np
 def rss():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
 kind, path = sys.argv[1:]
 before = rss()
+begin = time.perf_counter()
 if kind == "compiled":
     import edge_infer
     from edge_infer.backends import compiled
     from edge_infer.bundle import bundle
     from edge_infer.formats import program
     from edge_infer.kernels import library
-    from edge_infer.runtime import loader, open_session, session
+    from edge_infer.runtime import load, loader, open_session, session
     start = time.perf_counter()
     loaded = edge_infer.load(path)
     shapes = {one.name: [d if isinstance(d, int) else 1 for d in one.shape] for one in loaded.inputs}
@@ -125,7 +127,8 @@ else:
     (one,) = engine.get_inputs()
     kind = np.int8 if "int8" in one.type else np.float32
     engine.run(None, {one.name: np.zeros([d if isinstance(d, int) else 1 for d in one.shape], kind)})
-print((time.perf_counter() - start) * 1000, rss() - before)
+end = time.perf_counter()
+print((end - start) * 1000, (end - begin) * 1000, rss() - before)
 """
 
 
@@ -178,26 +181,28 @@ def native(folder: Path, name: str, content: bytes, rounds: int) -> list[dict[st
         "litert": folder / "models" / f"{name}.tflite",
         "onnxruntime": folder / "models" / f"{name}.onnx",
     }
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind, path in files.items() if path.is_file()}
+    found: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind, path in files.items() if path.is_file()}
     # As where packages are installed: their bytecode is there.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     for turn in range(1 + rounds):
         for kind, samples in found.items():
             words = [sys.executable, "-c", _NATIVE, kind, str(files[kind])]
             done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
-            ms, kilobytes = done.stdout.split()[-2:]
+            ms, whole, kilobytes = map(float, done.stdout.split()[-3:])
             if turn:  # the first one wrote the bytecode
-                samples.append((float(ms), float(kilobytes) / 1000))
+                samples.append((ms, whole, kilobytes / 1000))
     program = writer.write(reading.read(content, name).graph).program
     allowed = program.image_bytes / 1e6 + 0.5
     rows = []
     for kind, samples in found.items():
         if kind == "compiled":
             continue
-        (ours, memory), (theirs, more) = zip(*found["compiled"], strict=True), zip(*samples, strict=True)
+        ours, longer, memory = zip(*found["compiled"], strict=True)
+        theirs, whole, more = zip(*samples, strict=True)
         limit = allowed / statistics.median(more)
         rows += [
             row(name, "Python, load and first answer, ms", [*ours], [*theirs], kind, 0.1),
+            row(name, "Python, import, load and first answer, ms", [*longer], [*whole], kind, 0.1),
             row(name, "Python, memory added, MB", [*memory], [*more], kind, limit),
         ]
     return rows

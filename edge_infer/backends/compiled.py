@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_infer.backends.base import Availability, Backend, Placement, Runnable
@@ -60,8 +59,7 @@ class CompiledBackend(Backend):
             raise InputError(f"compiled takes no option {listed(unknown)}, as `{variant.id}` has", variant=variant.id)
         from edge_infer.formats.program import read_compiled
 
-        content = model if isinstance(model, bytes) else Path(model).read_bytes()
-        return ProgramModel(read_compiled(content, variant.file))
+        return ProgramModel(read_compiled(model if isinstance(model, bytes) else _read(model), variant.file))
 
 
 class ProgramModel(Runnable):
@@ -74,7 +72,6 @@ class ProgramModel(Runnable):
     """
 
     def __init__(self, compiled: CompiledModel, *, keeps_state: bool = False) -> None:
-        self._compiled = compiled
         self._keeps_state = keeps_state
         program = compiled.program
         self.inputs = tuple(_spec(tensor, is_row=program.is_row) for tensor in program.inputs)
@@ -82,6 +79,8 @@ class ProgramModel(Runnable):
         self.placement = Placement("cpu", 1, ("edge-infer kernels",))
         self.has_hidden_state = bool(program.state)
         self._image = _Image(compiled, keeps_state=keeps_state)
+        # The image has the constants from here on: the content of the file is given back.
+        self._compiled = compiled._replace(constants=self._image.constants)
 
     def keeping_state(self) -> ProgramModel:
         """Make a second model whose state stays from run to run; see `Runnable.keeping_state`."""
@@ -174,6 +173,7 @@ class _Image:
         start = -address % ALIGNMENT
         self._bytes = memoryview(memory).cast("B")[start : start + program.image_bytes]
         self._bytes[: program.constant_bytes] = compiled.constants
+        self.constants = self._bytes[: program.constant_bytes].toreadonly()
         self.inputs, self.outputs = program.inputs, program.outputs
         self._parts = {
             side: {tensor.name: self._part(tensor) for tensor in tensors}
@@ -215,7 +215,14 @@ class _Image:
         return Tensor(self._parts["out"][name], tensor.dtype, tensor.shape)
 
     def _part(self, tensor: ProgramTensor) -> memoryview:
-        return self._bytes[tensor.offset : tensor.offset + DType(tensor.dtype).nbytes(tensor.shape)]
+        part = self._bytes[tensor.offset : tensor.offset + DType(tensor.dtype).nbytes(tensor.shape)]
+        # The arguments of calls are constants that were checked: nobody writes them, not through an output either.
+        return part.toreadonly() if tensor.offset < len(self.constants) else part
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _spec(tensor: ProgramTensor, *, is_row: bool) -> TensorSpec:

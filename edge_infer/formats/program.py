@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from edge_infer.errors import UnsupportedModel
 from edge_infer.formats import wasm
 from edge_infer.kernels.declarations import ABI, BINARY, KERNELS, UNARY
-from edge_infer.kernels.extents import extents
+from edge_infer.kernels.extents import alignment, are_apart, extents
 from edge_infer.tensors.dtypes import DType
 
 #: The name of the custom section.
@@ -130,11 +130,11 @@ class CompiledModel(NamedTuple):
 
     Attributes:
         program: The calls, each of which was checked.
-        constants: The start of the image: `program.constant_bytes` bytes.
+        constants: The start of the image: `program.constant_bytes` bytes, in the file's content.
     """
 
     program: Program
-    constants: bytes
+    constants: bytes | memoryview
 
 
 class CallArguments(NamedTuple):
@@ -156,7 +156,7 @@ def read_compiled(content: bytes, name: str = "the file") -> CompiledModel:
         UnsupportedModel: The content is not a compiled model, is damaged, or is of another version.
     """
     try:
-        text, data = _parts(content)
+        text, data = _parts(memoryview(content))
         document = json.loads(text)
         program = _program(document)
         base, constants = _segment(data)
@@ -172,7 +172,7 @@ def read_compiled(content: bytes, name: str = "the file") -> CompiledModel:
     return CompiledModel(program, constants)
 
 
-def call_arguments(constants: bytes, kernel: str, place: int) -> CallArguments:
+def call_arguments(constants: bytes | memoryview, kernel: str, place: int) -> CallArguments:
     """Return the arguments of a call of a checked program.
 
     Args:
@@ -190,7 +190,7 @@ def call_arguments(constants: bytes, kernel: str, place: int) -> CallArguments:
     )
 
 
-def _parts(content: bytes) -> tuple[str, bytes]:
+def _parts(content: memoryview) -> tuple[str, memoryview]:
     """Return the text of the custom section and the section of data."""
     text = data = None
     for kind, section in wasm.sections(content):
@@ -201,16 +201,16 @@ def _parts(content: bytes) -> tuple[str, bytes]:
             if title == SECTION:
                 if len(section) - place > _MAX_TEXT_BYTES:
                     raise ValueError(f"its program takes more than {_MAX_TEXT_BYTES} bytes")
-                text = section[place:].decode()
+                text = str(section[place:], "utf-8")
     if text is None or data is None:
         raise ValueError(f"it has no section `{SECTION}`" if text is None else "it has no constants")
     return text, data
 
 
-def _segment(section: bytes) -> tuple[int, bytes]:
+def _segment(section: memoryview) -> tuple[int, memoryview]:
     """Return the address and the bytes of the one data segment: `i32.const ADDRESS end`, then the bytes."""
     count, place = wasm.unsigned(section, 0)
-    if count != 1 or section[place : place + 2] != b"\x00\x41":
+    if count != 1 or bytes(section[place : place + 2]) != b"\x00\x41":
         raise ValueError("its constants are not one segment at a fixed address")
     base, place = wasm.signed(section, place + 2)
     size, start = wasm.unsigned(section, place + 1)
@@ -235,7 +235,9 @@ def _program(document: Any) -> Program:
     if not isinstance(calls, list):
         raise ValueError("its calls are not a list")
     for call in calls:
-        if not isinstance(call, list) or len(call) != len(("kernel", "place")) or call[0] not in KERNELS:
+        if not isinstance(call, list) or len(call) != len(("kernel", "place")):
+            raise ValueError(f"{json.dumps(call)[:80]} is not a kernel and a place")
+        if not isinstance(call[0], str) or call[0] not in KERNELS:
             raise ValueError(f"{json.dumps(call)[:80]} is not a call of a kernel")
     base = _whole(document, "base", MAX_IMAGE_BYTES - 1 - image)
     rounding = document.get("rounding")
@@ -303,7 +305,7 @@ def _whole(document: dict[str, Any], key: str, most: int) -> int:
     return value
 
 
-def _check_call(program: Program, constants: bytes, kernel: str, place: int) -> None:
+def _check_call(program: Program, constants: memoryview, kernel: str, place: int) -> None:
     """Refuse a call that would leave the image, or write into the constants."""
     if place % _WORD or place + _WORD * KERNELS[kernel].words > len(constants):
         raise ValueError(f"the arguments of `{kernel}` lie outside of the constants")
@@ -312,10 +314,16 @@ def _check_call(program: Program, constants: bytes, kernel: str, place: int) -> 
     if key and not 0 <= integers[key] < choices:
         raise ValueError(f"`{kernel}` has no operation {integers[key]}")
     touched = extents(kernel, integers)
+    places = {}
     for name, start in tensors.items():
         low, high = touched[name]
         if low == high:
             continue
+        if start % alignment(kernel, name):
+            raise ValueError(f"the {name} of `{kernel}` lies between elements")
+        places[name] = (start + low, start + high)
         least = len(constants) if name in _WRITTEN else 0
         if start + low < least or start + high > program.image_bytes:
             raise ValueError(f"the {name} of `{kernel}` lies outside of its memory")
+    if not are_apart(kernel, places):
+        raise ValueError(f"the tensors of `{kernel}` overlap")

@@ -5,6 +5,10 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeVar
+
+    #: Of a view the sections are views, not copies.
+    Module = TypeVar("Module", bytes, memoryview)
 
 MAGIC = b"\0asm\1\0\0\0"
 #: The numbers of the sections that are read here.
@@ -13,13 +17,13 @@ CUSTOM, DATA = 0, 11
 _MAX_NUMBER_BYTES = 5
 
 
-def sections(module: bytes) -> Iterator[tuple[int, bytes]]:
+def sections(module: Module) -> Iterator[tuple[int, Module]]:
     """Give the number and the content of each section.
 
     Raises:
         ValueError: It is not a module, or is cut short.
     """
-    if not module.startswith(MAGIC):
+    if module[: len(MAGIC)] != MAGIC:
         raise ValueError("it does not begin as a WebAssembly module does")
     place = len(MAGIC)
     while place < len(module):
@@ -31,7 +35,7 @@ def sections(module: bytes) -> Iterator[tuple[int, bytes]]:
         place += size
 
 
-def unsigned(data: bytes, place: int) -> tuple[int, int]:
+def unsigned(data: bytes | memoryview, place: int) -> tuple[int, int]:
     """Read an unsigned LEB128 number of 32 bits; return it and where it ends.
 
     Raises:
@@ -45,7 +49,7 @@ def unsigned(data: bytes, place: int) -> tuple[int, int]:
     raise ValueError("a number is cut short or too long")
 
 
-def signed(data: bytes, place: int) -> tuple[int, int]:
+def signed(data: bytes | memoryview, place: int) -> tuple[int, int]:
     """Read a signed LEB128 number of 32 bits; return it and where it ends.
 
     Raises:
@@ -56,7 +60,7 @@ def signed(data: bytes, place: int) -> tuple[int, int]:
     return (value - (1 << bits) if data[end - 1] & 64 else value), end
 
 
-def name(data: bytes, place: int = 0) -> tuple[str, int]:
+def name(data: bytes | memoryview, place: int = 0) -> tuple[str, int]:
     """Read a name; return it and where it ends.
 
     Raises:
@@ -65,4 +69,4 @@ def name(data: bytes, place: int = 0) -> tuple[str, int]:
     size, place = unsigned(data, place)
     if place + size > len(data):
         raise ValueError("a name is cut short")
-    return data[place : place + size].decode(), place + size
+    return str(data[place : place + size], "utf-8"), place + size

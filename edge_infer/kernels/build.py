@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from edge_infer.kernels import decoder_words
 from edge_infer.kernels.declarations import ABI, KERNELS
+from edge_infer.platform.atomic_write import write_file
 
 _HERE = Path(__file__).resolve().parent
 SOURCE, BUILT = _HERE / "source", _HERE / "built"
@@ -117,17 +118,17 @@ def build(folder: Path = BUILT, names: tuple[str, ...] = (*TARGETS,)) -> None:
         subprocess.CalledProcessError: The compiler fails; it says why on stderr.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (SOURCE / "arguments.h").write_text(arguments_header(), "utf-8")
-    (SOURCE / "generation" / "program.h").write_text(decoder_words.header(), "utf-8")
+    write_file(SOURCE / "arguments.h", arguments_header().encode())
+    write_file(SOURCE / "generation" / "program.h", decoder_words.header().encode())
     for name in names:
         library = library_of(name)
         compile_to(folder / name, TARGETS[name], library)
         if folder == BUILT and library.page and library.page.parent.is_dir() and name.endswith(".wasm"):
-            library.page.write_bytes((folder / name).read_bytes())
+            write_file(library.page, (folder / name).read_bytes())
 
 
 def compile_to(path: Path, target: tuple[str, ...], library: Library) -> None:
-    """Build one file.
+    """Build one file, whole or not at all.
 
     Args:
         path: Of the file; it is a module where it ends in `.wasm`.
@@ -142,8 +143,14 @@ def compile_to(path: Path, target: tuple[str, ...], library: Library) -> None:
     else:
         ends = ["-shared", "-fPIC", "-Wl,--build-id=none", f"-Wl,-soname,{path.name}"]
     sources = sorted(source.name for source in library.source.glob("*.c"))
-    command = [sys.executable, "-m", "ziglang", "cc", *target, *_OPTIONS, *ends, "-o", os.fspath(path.resolve())]
-    subprocess.run([*command, *sources], check=True, cwd=library.source)
+    # Written beside and renamed: a process that has the old file loaded keeps it.
+    made = path.resolve().with_name(f".{path.name}.{os.getpid()}")
+    command = [sys.executable, "-m", "ziglang", "cc", *target, *_OPTIONS, *ends, "-o", os.fspath(made)]
+    try:
+        subprocess.run([*command, *sources], check=True, cwd=library.source)
+        made.replace(path)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

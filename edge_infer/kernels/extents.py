@@ -19,6 +19,12 @@ _MAX_STEP = 2**12
 _MAX_SIDE = 2**18
 _MAX_BYTES = 2**31
 _TABLE = 256
+#: Tensors of 32-bit elements, in every kernel and in one.
+_WORDS = ("bias", "multipliers", "shifts", "scratch", "positions", "recurrent_bias")
+_FLOATS = (
+    *(("quantize_float", "input"), ("quantize_float_fixed", "input")),
+    *(("dequantize_int8", "output"), ("softmax_int8", "table")),
+)
 _MIN_CELL_BITS, _MAX_CELL_BITS = 11, 15
 
 
@@ -67,6 +73,35 @@ def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
     return {"input": (0, count * source), "output": (0, count * target), "table": (0, _TABLE)}
 
 
+def alignment(kernel: str, tensor: str) -> int:
+    """Return what the place of a tensor of a kernel is a multiple of, in bytes: some CPUs stop at other addresses."""
+    if tensor in _WORDS or (kernel, tensor) in _FLOATS:
+        return 4
+    if kernel == "lstm_int8" and tensor == "cell":
+        return 2
+    return 4 if kernel.endswith("_float") and kernel != "quantize_float" else 1
+
+
+def are_apart(kernel: str, places: Mapping[str, tuple[int, int]]) -> bool:
+    """Tell whether the tensors of a call lie apart where a kernel reads back what it wrote as a place.
+
+    The scratch of a depthwise convolution holds the places of its taps. An int8 softmax looks its inputs up from the
+    highest one downwards, which holds as long as its outputs take the places of its inputs, or others.
+
+    Args:
+        kernel: The kernel's name.
+        places: By tensor that is not empty its first byte in the image, and the byte behind its last.
+    """
+    if kernel == "softmax_int8" and "input" in places and places["input"] != places["output"]:
+        return not _do_overlap(places["input"], places["output"])
+    others = [place for name, place in places.items() if name != "scratch"]
+    return "scratch" not in places or not any(_do_overlap(places["scratch"], other) for other in others)
+
+
+def _do_overlap(first: tuple[int, int], second: tuple[int, int]) -> bool:
+    return max(first[0], second[0]) < min(first[1], second[1])
+
+
 def _element(kernel: str) -> int:
     return 4 if kernel.endswith("_float") else 1
 
@@ -77,8 +112,21 @@ def _size(value: int, most: int = _MAX_BYTES) -> int:
     return value
 
 
+def _count(value: int, most: int = _MAX_BYTES) -> int:
+    """Return a size that is not 0: a window of none would write before its scratch, or divide by 0."""
+    if not 1 <= value < most:
+        raise ValueError(f"a size of {value}")
+    return value
+
+
+def _check_loops(*sizes: int) -> None:
+    """Refuse loops around nothing that would run for hours: a size of 0 inside of them makes no tensor."""
+    if prod(max(size, 1) for size in sizes) >= _MAX_BYTES:
+        raise ValueError(f"a size of {prod(max(size, 1) for size in sizes)}")
+
+
 def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    outputs, inputs = _size(integers["output_channels"]), _size(integers["input_channels"])
+    outputs, inputs, batch = (_count(integers[name]) for name in ("output_channels", "input_channels", "batch"))
     is_dense = kernel.startswith("convolution")
     if not is_dense and inputs != outputs:
         raise ValueError(f"{inputs} channels become {outputs}")
@@ -86,12 +134,12 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
         for name in ("kernel", "stride", "dilation"):
             if not 1 <= integers[f"{name}_{side}"] <= _MAX_STEP:
                 raise ValueError(f"a {name} of {integers[f'{name}_{side}']}")
-        given, made = (_size(integers[f"{name}_{side}"], _MAX_SIDE) for name in ("input", "output"))
+        given, made = (_count(integers[f"{name}_{side}"], _MAX_SIDE) for name in ("input", "output"))
         before, span = integers[pad], integers[f"kernel_{side}"]
-        is_inside = not made or (before < span and (made - 1) * integers[f"stride_{side}"] - before < given)
+        is_inside = before < span and (made - 1) * integers[f"stride_{side}"] - before < given
         if not 0 <= before <= _MAX_STEP * _MAX_STEP or ("pool" in kernel and not is_inside):
             raise ValueError("a window lies outside of its image")
-    size, batch = _element(kernel), _size(integers["batch"])
+    size = _element(kernel)
     places = integers["output_height"] * integers["output_width"]
     found = {
         "input": (0, batch * integers["input_height"] * integers["input_width"] * inputs * size),
@@ -117,10 +165,9 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
 def _copy(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     sizes = [_size(integers[f"size_{i}"]) for i in range(5)]
     block = _size(integers["block"])
+    _check_loops(*sizes, block)
     if not prod(sizes) or not block:
         return {"input": (0, 0), "output": (0, 0)}
-    if prod(sizes) * block >= _MAX_BYTES:
-        raise ValueError(f"a copy of {prod(sizes) * block} bytes")
     found = {}
     for side in ("input", "output"):
         ends = [(size - 1) * integers[f"{side}_{i}"] for i, size in enumerate(sizes)]
@@ -131,6 +178,7 @@ def _copy(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 def _broadcast(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     sizes = [_size(integers[f"size_{i}"]) for i in range(4)]
     size = _element(kernel)
+    _check_loops(*sizes)
     if not prod(sizes):
         return dict.fromkeys(KERNELS[kernel].tensors, (0, 0))
     found = {"output": (0, prod(sizes) * size)}
@@ -146,12 +194,14 @@ def _resize(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
     sides = [_size(integers[f"{end}_{side}"], _MAX_SIDE) for end in ("input", "output") for side in ("height", "width")]
     if not all(sides):
         raise ValueError("a resize of no pixels")
-    each = _size(integers["batch"]) * _size(integers["channels"]) * size
+    _check_loops(*sides[2:], _size(integers["batch"]), _size(integers["channels"]), size)
+    each = integers["batch"] * integers["channels"] * size
     return {"input": (0, sides[0] * sides[1] * each), "output": (0, sides[2] * sides[3] * each)}
 
 
 def _lstm(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     batch, steps, inputs, cells = (_size(integers[name], _MAX_SIDE) for name in ("batch", "steps", "inputs", "cells"))
+    _check_loops(batch, steps, cells)
     size = 4 if kernel == "lstm_float" else 1
     if kernel == "lstm_int8":
         # The rules of shifts: cells have 11 to 15 bits behind the point, and no shift leaves 64 bits.
@@ -172,6 +222,7 @@ def _lstm(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, int]
 
 def _gather(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     outer, rows, count, block = (_size(integers[name]) for name in ("outer", "rows", "count", "block"))
+    _check_loops(outer, count, block)
     if not rows and outer * count * block:
         raise ValueError("a gather from no rows")
     return {"input": (0, outer * rows * block), "positions": (0, 4 * count), "output": (0, outer * count * block)}

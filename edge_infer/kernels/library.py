@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import BackendUnavailable, listed
@@ -15,10 +15,12 @@ from edge_infer.platform.cpu import read_processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-_BUILT = Path(__file__).parent / "built"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_BUILT = os.path.join(_HERE, "built")
 #: In a zip, out of which no library can be loaded, they lie beside it.
-_BESIDE_ZIP = Path(__file__).parents[3] / "kernels"
+_BESIDE_ZIP = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))), "kernels")
 #: By the kernel's word for the CPU and the bits of this Python: a 64-bit kernel runs 32-bit programs too.
 _MACHINES = {
     ("x86_64", 64): "x86_64",
@@ -32,11 +34,12 @@ _ARMV7_FEATURES = ("idiva", "neon", "vfpv4")
 #: What later x86 processors name; the rest of x86-64-v3 and of AVX-512 that their files need comes with it.
 _V3 = {"avx2"}
 _VNNI = {"avx512f", "avx512_vnni"}
+_CPUINFO = "/proc/cpuinfo"
 
 
 def wasm_bytes() -> bytes:
     """Return the WebAssembly module that holds every kernel and imports nothing."""
-    return (_BUILT / "kernels.wasm").read_bytes()
+    return _content("kernels.wasm")
 
 
 class Library:
@@ -49,17 +52,15 @@ class Library:
         BackendUnavailable: It does not load, or is of another version.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        name = os.path.basename(path)
         try:
-            self._library = ctypes.CDLL(str(path))
+            self._library = ctypes.CDLL(os.fspath(path))
             abi = int(self._library.edge_infer_kernels_abi())
         except (OSError, AttributeError) as error:
-            raise BackendUnavailable(f"The kernels `{path.name}` do not load: {error}", hint="make kernels") from error
+            raise BackendUnavailable(f"The kernels `{name}` do not load: {error}", hint="make kernels") from error
         if abi != ABI:
-            raise BackendUnavailable(
-                f"The kernels `{path.name}` are of version {abi}, expected {ABI}", hint="make kernels"
-            )
+            raise BackendUnavailable(f"The kernels `{name}` are of version {abi}, expected {ABI}", hint="make kernels")
         self._run = self._library.edge_infer_run
         self._run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
         self._run.restype = None
@@ -117,7 +118,9 @@ def library_path(name: str) -> Path:
     Raises:
         BackendUnavailable: There is none for this system or CPU.
     """
-    return _BUILT / f"{name}_linux_{machine_name()}.so"
+    from pathlib import Path  # with what it imports, 2 ms of a quick start that needs none
+
+    return Path(_BUILT, f"{name}_linux_{machine_name()}.so")
 
 
 @cache
@@ -128,7 +131,7 @@ def native_library() -> Library:
         BackendUnavailable: There is none for this system or CPU.
     """
     machine = machine_name().replace("_vnni", "_v3")  # no kernel of theirs gains by the later instructions
-    return Library((_BUILT if _BUILT.is_dir() else _BESIDE_ZIP) / f"linux_{machine}.so")
+    return Library(os.path.join(_BUILT if os.path.isdir(_BUILT) else _BESIDE_ZIP, f"linux_{machine}.so"))
 
 
 def library_files(machine: str) -> dict[str, bytes]:
@@ -143,12 +146,18 @@ def library_files(machine: str) -> dict[str, bytes]:
     names = {"x86_64": ("x86_64", "x86_64_v3"), "aarch64": ("aarch64", "armv7"), "armv7": ("armv7",)}
     if machine not in names:
         raise BackendUnavailable(f"There are no kernels for {machine}", hint=f"use {listed(list(names))}")
-    return {f"linux_{name}.so": (_BUILT / f"linux_{name}.so").read_bytes() for name in names[machine]}
+    return {f"linux_{name}.so": _content(f"linux_{name}.so") for name in names[machine]}
+
+
+def _content(name: str) -> bytes:
+    with open(os.path.join(_BUILT, name), "rb") as file:
+        return file.read()
 
 
 def _missing_on_armv7() -> list[str]:
     try:
-        words = Path("/proc/cpuinfo").read_text("utf-8", "replace").split()
+        with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
+            words = file.read().split()
     except OSError:
         return []
     return [feature for feature in _ARMV7_FEATURES if feature not in words]

@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 from onnx import helper
 
 import edge_infer
+from edge_infer.backends.compiled import ProgramModel
 from edge_infer.errors import UnsupportedModel
 from edge_infer.formats import wasm
-from edge_infer.formats.program import SECTION, read_compiled
-from edge_infer.kernels.declarations import KERNELS
+from edge_infer.formats.program import SECTION, Program, ProgramTensor, read_compiled
+from edge_infer.kernels.declarations import ABI, KERNELS
+from edge_infer.kernels.library import wasm_bytes
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.compiled.linker import link
@@ -84,8 +87,6 @@ def with_row(call: int, changes: dict[int, int], source: Compiled = COMPILED) ->
     place = source.program.calls[call][1]
     for word, value in changes.items():
         struct.pack_into("<i", constants, place + 4 * word, value)
-    from edge_infer.kernels.library import wasm_bytes
-
     return link(wasm_bytes(), source.program, bytes(constants))
 
 
@@ -106,6 +107,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
     "no calls": lambda document: document.pop("calls"),
     "calls of a number": _set("calls", 3),
     "an unknown kernel": _set("calls", 0, ["system", 0]),
+    "a kernel that is a list": _set("calls", 0, [["fill"], 0]),
     "a call without a place": _set("calls", 0, ["fill"]),
     "a place that is a text": _set("calls", 0, 1, "0"),
     "a place behind the constants": _set("calls", 0, 1, COMPILED.program.constant_bytes - 4),
@@ -167,8 +169,101 @@ def test_a_wrong_call_is_refused() -> None:
     output = declared.tensors.index("output")
     count = len(declared.tensors)
     for changes in ({0: -1}, {0: 2**31 - 1}, {output: 0}, {output: -5}, {count: -1}, {count + 1: 2**30}):
-        with pytest.raises(UnsupportedModel, match=r"outside|size|image"):
+        with pytest.raises(UnsupportedModel, match=r"outside|size|image|between"):
             read_compiled(with_row(CONVOLUTION, changes))
+
+
+#: A window of 3 by 3 over an image of 4 by 4 with 8 channels, and where its tensors lie.
+_WINDOW = {
+    **dict.fromkeys(("input_height", "input_width", "output_height", "output_width"), 4),
+    **dict.fromkeys(("input_channels", "output_channels"), 8),
+    **dict.fromkeys(("batch", "stride_height", "stride_width", "dilation_height", "dilation_width"), 1),
+    **dict.fromkeys(("kernel_height", "kernel_width"), 3),
+    **dict.fromkeys(("pad_top", "pad_left"), 1),
+}
+_PLACES = {"input": 1024, "weights": 2048, "bias": 4096, "multipliers": 4224, "output": 4352, "scratch": 5120}
+_SOFTMAX = {"rows": 2, "columns": 8}
+
+
+def one_call(kernel: str, integers: dict[str, int], places: dict[str, int]) -> bytes:
+    """A module of one call; what is not said is 0."""
+    declared = KERNELS[kernel]
+    words = [places.get(name, 2048) for name in declared.tensors] + [
+        integers.get(name, 0) for name in declared.integers
+    ]
+    row = struct.pack(f"<{len(words)}i{len(declared.floats)}f", *words, *(1.0 for _ in declared.floats))
+    constants = row.ljust(512, b"\0")
+    tensor = ProgramTensor("x", "int8", (16,), 1024)
+    program = Program("litert", 16384, len(constants), (tensor,), (tensor._replace(name="y"),), ((kernel, 0),), abi=ABI)
+    return link(wasm_bytes(), program, constants)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "integers", "places"),
+    [
+        ("depthwise_int8", _WINDOW, _PLACES),
+        ("convolution_int8", _WINDOW, _PLACES | {"weights": 8192}),
+        ("average_pool_int8", _WINDOW, _PLACES),
+        ("softmax_int8", _SOFTMAX, {"output": 2048}),
+        ("softmax_int8", _SOFTMAX, {"output": 2064}),
+        ("softmax_int8", _SOFTMAX | {"rows": 0}, {}),
+    ],
+)
+def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[str, int], tmp_path: Path) -> None:
+    (tmp_path / "model.wasm").write_bytes(one_call(kernel, integers, {"table": 12288} | places))
+
+    with edge_infer.load(tmp_path / "model.wasm") as session:
+        assert session.run({"x": np.zeros(16, np.int8)})["y"].shape == (16,)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "integers", "places", "reason"),
+    [
+        # It would clear the number before its scratch, wherever that lies.
+        ("convolution_int8", _WINDOW | {"input_channels": 0}, _PLACES | {"scratch": -(2**31)}, "a size of 0"),
+        # Rows of a negative width would hide the size of its taps.
+        (
+            "depthwise_int8",
+            _WINDOW | {"output_width": 0, "stride_width": 4096, "kernel_height": 4096, "kernel_width": 64},
+            _PLACES,
+            "a size of 0",
+        ),
+        # An average of no elements.
+        ("average_pool_int8", _WINDOW | {"input_height": 0, "output_height": 1}, _PLACES, "a size of 0"),
+        ("average_pool_float", _WINDOW | {"input_width": 0, "output_width": 1}, _PLACES, "a size of 0"),
+        # The outputs would become the places of the taps.
+        ("depthwise_int8", _WINDOW, _PLACES | {"output": 5120}, "overlap"),
+        ("depthwise_int8_fixed", _WINDOW, _PLACES | {"output": 5120 - 100}, "overlap"),
+        # A value that grows after the highest was found is looked up behind the table.
+        ("softmax_int8", _SOFTMAX, {"output": 2049, "table": 12288}, "overlap"),
+        # Loops around nothing that would take years.
+        ("copy", {f"size_{i}": 2**31 - 1 for i in range(4)}, {}, "a size of"),
+        ("add_int8", {"size_0": 2**31 - 1, "size_2": 9, "size_3": 2}, {}, "a size of"),
+        ("gather", {"outer": 2**30, "rows": 1, "count": 2**30}, {}, "a size of"),
+        # Between the elements.
+        ("unary_float", {"count": 4}, {"input": 2049, "output": 2064}, "between elements"),
+        ("convolution_int8", _WINDOW, _PLACES | {"bias": 4097}, "between elements"),
+        ("gather", {"outer": 1, "rows": 1, "count": 1, "block": 1}, {"positions": 1026}, "between elements"),
+    ],
+)
+def test_a_call_that_would_leave_its_memory_is_refused(
+    kernel: str, integers: dict[str, int], places: dict[str, int], reason: str
+) -> None:
+    with pytest.raises(UnsupportedModel, match=reason):
+        read_compiled(one_call(kernel, integers, places))
+
+
+def test_an_output_in_the_constants_cannot_be_written() -> None:
+    content = with_document(_set("outputs", 0, "offset", 0))
+    call = ProgramModel(read_compiled(content)).bind({"image": (1, 1, 49, 10)})
+    (output,) = call.outputs.values()
+    before = bytes(call._image.constants)
+
+    with suppress(TypeError):  # a copy in Python 3.11, read-only memory later
+        output.data()[:] = bytes(output.nbytes)
+
+    assert any(before[: output.nbytes])
+    assert bytes(call._image.constants) == before
 
 
 def test_an_unknown_operation_is_refused() -> None:

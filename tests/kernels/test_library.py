@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from edge_infer.errors import BackendUnavailable
 from edge_infer.kernels import build, decoder_words, generation, library
 from edge_infer.platform.cpu import Processor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_structs_are_those_of_the_declarations() -> None:
@@ -29,6 +27,22 @@ def test_the_built_files_are_made_again_byte_for_byte(tmp_path: Path) -> None:
     assert {path.name for path in build.BUILT.iterdir()} == {*build.TARGETS}
     changed = [name for name in build.TARGETS if (tmp_path / name).read_bytes() != (build.BUILT / name).read_bytes()]
     assert changed == []
+
+
+def test_a_file_is_built_whole_or_not_at_all(tmp_path: Path) -> None:
+    file, loaded = tmp_path / "vectors.wasm", tmp_path / "loaded"
+    file.write_bytes(b"of old")
+    loaded.hardlink_to(file)
+    made_of = build.LIBRARIES["vectors"]
+
+    with pytest.raises(subprocess.CalledProcessError):
+        build.compile_to(file, ("-target", "no-such-machine"), made_of)
+    assert file.read_bytes() == b"of old"
+
+    build.compile_to(file, build.TARGETS[file.name], made_of)
+    assert file.read_bytes() == (build.BUILT / file.name).read_bytes()
+    assert loaded.read_bytes() == b"of old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loaded", "vectors.wasm"]
 
 
 @pytest.mark.parametrize("name", ["linux_x86_64.so", "linux_x86_64_v3.so"])
@@ -101,7 +115,7 @@ def test_a_32_bit_python_on_a_64_bit_arm_kernel_takes_the_32_bit_library(monkeyp
     taken = []
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
-    monkeypatch.setattr(library, "Library", lambda path: taken.append(path.name))
+    monkeypatch.setattr(library, "Library", lambda path: taken.append(Path(path).name))
     library.native_library.cache_clear()
 
     library.native_library()
@@ -115,7 +129,7 @@ def test_an_armv7_cpu_without_division_is_refused(monkeypatch: pytest.MonkeyPatc
     cpuinfo.write_text("Features : half thumb fastmult vfp edsp neon vfpv3 tls vfpd32\n")
     monkeypatch.setattr("platform.machine", lambda: "armv7l")
     monkeypatch.setattr(ctypes, "sizeof", lambda _: 4)
-    monkeypatch.setattr(library, "Path", lambda _: cpuinfo)
+    monkeypatch.setattr(library, "_CPUINFO", str(cpuinfo))
     library.native_library.cache_clear()
 
     with pytest.raises(BackendUnavailable, match="lacks `idiva`, `vfpv4`"):
@@ -131,7 +145,7 @@ def test_the_library_of_text_generation_is_that_of_the_cpu(
     taken: list[str] = []
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(library, "read_processor", lambda: Processor("", (*features.split(),), 1))
-    monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(path.name))
+    monkeypatch.setattr(generation, "GenerationLibrary", lambda path: taken.append(Path(path).name))
     generation.generation_library.cache_clear()
 
     generation.generation_library()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,8 +25,7 @@ from edge_infer_converters.writers.tflite import reading
 from tests.support import stateful_tflite
 from tests.support.converters import small_models
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +151,30 @@ def test_variables_start_over_in_each_run_and_stay_in_a_stream(tmp_path: Path) -
             assert float(other.step({"x": [5.0]})["y"][0]) == 15
 
     assert found == [[11, 12, 12], [11, 12, 12], [11, 13, 15]]
+
+
+def test_a_first_answer_imports_little(files: tuple[Path, Path]) -> None:
+    program = """import sys
+sys.path.insert(0, sys.argv[2])
+before = {*sys.modules}
+import edge_infer
+session = edge_infer.load(sys.argv[1])
+(one,) = session.inputs
+value = 0.5
+for size in reversed(one.shape):
+    value = [value] * (size if isinstance(size, int) else 1)
+assert session.run({one.name: value})
+print(({*sys.modules} - before) & {"pathlib", "threading", "urllib", "dataclasses", "numpy"})
+"""
+    words = [sys.executable, "-S", "-c", program, str(files[1]), str(ROOT)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_the_content_of_the_file_is_given_back(files: tuple[Path, Path]) -> None:
+    content = files[1].read_bytes()
+    variant = edge_infer.Bundle.open(files[1]).manifest.variants[0]
+    held = sys.getrefcount(content)
+    model = get_backend("compiled").prepare(content, variant, device="cpu", options={})
+    assert sys.getrefcount(content) == held
+    model.close()

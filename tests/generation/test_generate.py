@@ -176,6 +176,31 @@ def test_a_zip_and_a_pipeline_generate_the_same(generator: edge_infer.Generator,
         edge_infer.pipeline(bundle, device="cuda")
 
 
+def test_the_asynchronous_twin_loads_the_same(
+    generator: edge_infer.Generator, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = generator.complete("Hello", seed=1, max_tokens=6).text
+    started: list[bool] = []
+
+    async def start() -> None:
+        started.append(True)
+
+    async def run(**options: object) -> str:
+        with await edge_infer.generate_async(bundle, slots=2, **options) as made:  # type: ignore[arg-type]
+            assert made.report().slots == 2
+            return "".join([piece async for piece in made.stream_async("Hello", seed=1, max_tokens=6)])
+
+    assert asyncio.run(run()) == expected
+    with pytest.raises(InputError, match="`context` is 257"):
+        asyncio.run(run(context=257))
+    assert not started
+    # As in a page, which waits for the kernels and for each file.
+    monkeypatch.setattr("edge_infer.generation.generator.in_browser", lambda: True)
+    monkeypatch.setattr("edge_infer.backends.web.decoder.start", start)
+    assert asyncio.run(run()) == expected
+    assert started
+
+
 def test_what_is_wrong_with_a_bundle_is_said(bundle: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(bundle, tmp_path / "copy.bundle")
     for fields, error, message in (

@@ -17,7 +17,7 @@ from edge_infer.generation.decoder import MAX_SLOTS, Decoder
 from edge_infer.generation.definition import definition_of
 from edge_infer.generation.options import GenerationOptions
 from edge_infer.generation.slots import Event, Slots
-from edge_infer.generation.template import ChatTemplate
+from edge_infer.generation.template import ChatTemplate, checked_values
 from edge_infer.generation.vocabulary import Vocabulary
 from edge_infer.platform.host import at_once, in_browser, run_in_thread
 from edge_infer.tasks.text.tokenizer import Tokenizer
@@ -475,9 +475,7 @@ class Generator:
             if tools is not None:
                 raise InputError("`tools` are for messages, which a template renders", hint="generator.chat(messages)")
             return self.tokenize(prompt)
-        values = dict(template_values or {})
-        if {"messages", "tools"} & set(values):
-            raise InputError("`template_values` are names with values, without `messages` and `tools`")
+        values = checked_values(template_values or {}, "template_values")
         rendered = self.render(prompt, tools, **values)
         # The template writes the tokens at the beginning itself, as it does for transformers.
         return self.tokenizer.encode(rendered, add_special_tokens=False, truncation=None, padding=None).ids

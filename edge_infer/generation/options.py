@@ -135,7 +135,7 @@ def _check_number(name: str, value: object, low: float, high: float, hint: str) 
         raise InputError(f"`{name}` is {value!r}, expected a number", hint=hint, option=name)
     assert isinstance(value, (int, float))
     if not low <= value <= high:
-        raise InputError(f"`{name}` is {value}, expected {low:g} to {high:g}", hint=hint, option=name)
+        raise InputError(f"`{name}` is {str(value)[:40]}, expected {low:g} to {high:g}", hint=hint, option=name)
 
 
 def _stops(value: object) -> tuple[str, ...]:

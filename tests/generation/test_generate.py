@@ -190,7 +190,12 @@ def test_the_asynchronous_twin_loads_the_same(
             assert made.report().slots == 2
             return "".join([piece async for piece in made.stream_async("Hello", seed=1, max_tokens=6)])
 
+    async def run_pipeline() -> object:
+        with await edge_infer.pipeline_async(bundle) as made:
+            return await made.run_async("Hello", seed=1, max_tokens=6, return_full_text=False)
+
     assert asyncio.run(run()) == expected
+    assert asyncio.run(run_pipeline()) == [{"generated_text": expected}]
     with pytest.raises(InputError, match="`context` is 257"):
         asyncio.run(run(context=257))
     assert not started

@@ -40,9 +40,10 @@ def generator(bundle: Path) -> Iterator[edge_infer.Generator]:
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command line in this process."""
 
-    def run(*arguments: object, text: str = "") -> tuple[int, str, str]:
+    def run(*arguments: object, text: str | bytes = "", errors: str = "strict") -> tuple[int, str, str]:
+        data = text.encode() if isinstance(text, str) else text
         monkeypatch.setattr(sys, "argv", ["edge-infer", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors=errors))
         with pytest.raises(SystemExit) as ended:
             main_here()
         done = capsys.readouterr()
@@ -289,6 +290,20 @@ def test_a_long_chat_leaves_its_oldest_messages_out(command: Callable[..., tuple
     assert code == 0, err
     assert len(out.splitlines()) == 12
     assert "left out the 2 oldest messages" in err
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_chat_reads_utf8_alone(command: Callable[..., tuple[int, str, str]], bundle: Path, errors: str) -> None:
+    code, out, err = command("chat", bundle, text=b"\xff\xfe\n", errors=errors)
+    assert (code, out) == (1, "")
+    assert "the input is not UTF-8" in err
+
+
+def test_a_folder_of_the_hub_is_named_in_the_hint(command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    code, _, err = command("generate", tmp_path, "Hello")
+    assert code == 1
+    assert f"edge-infer convert {tmp_path} -o model.bundle" in err
 
 
 def test_a_chat_needs_a_template(command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:

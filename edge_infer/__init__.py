@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UnsupportedModel,
     )
-    from edge_infer.generation.generator import Completion, Generator, TextStream, generate
+    from edge_infer.generation.generator import Completion, Generator, TextStream, generate, generate_async
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
@@ -93,6 +93,7 @@ __all__ = [
     "batch_normalize",
     "cosine_similarity",
     "generate",
+    "generate_async",
     "load",
     "load_async",
     "pipeline",
@@ -127,6 +128,7 @@ _PLACES = {
     "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
     "generate": "generation.generator",
+    "generate_async": "generation.generator",
     "batch_normalize": "vectors.similarity",
     "cosine_similarity": "vectors.similarity",
     "load": "runtime.load",

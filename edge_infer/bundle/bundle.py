@@ -472,7 +472,11 @@ def _read(path: str) -> bytes:
 
 
 def _missing(path: str, location: str) -> BundleError:
-    hint = "edge-infer convert model.onnx -o model.bundle" if path == MANIFEST_NAME else "copy or convert it again"
+    hint = "copy or convert it again"
+    if path == MANIFEST_NAME:
+        # A folder of the Hugging Face Hub has this file.
+        is_hub = os.path.isfile(os.path.join(location, "config.json"))
+        hint = f"edge-infer convert {location if is_hub else 'model.onnx'} -o model.bundle"
     return BundleError(f"`{location}` has no file `{path}`", hint=hint, path=path)
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
+from edge_infer.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -33,6 +35,9 @@ def ask(prompt: str) -> str | None:
 
     Args:
         prompt: Shown where a person types; a pipe is not asked.
+
+    Raises:
+        InputError: The line is not UTF-8.
     """
     try:
         if sys.stdin.isatty():
@@ -40,8 +45,11 @@ def ask(prompt: str) -> str | None:
 
             return input(prompt)
         line = sys.stdin.readline()
+        line.encode()  # other bytes are half surrogates where the locale is C, and an error of the reader elsewhere
     except EOFError:
         return None
+    except UnicodeError as error:
+        raise InputError("the input is not UTF-8", hint="iconv -t UTF-8") from error
     return line.rstrip("\r\n") if line else None
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from edge_infer.generation.config import DecoderConfig
 
+#: Slots of one cache.
+MAX_SLOTS = 4096
+
 
 class Engine(Protocol):
     """What runs a checked program in one place: the kernels with their weights, their cache and their logits."""
@@ -86,10 +89,11 @@ class Decoder:
         """
         if threads != 1:
             raise UnsupportedError(f"The kernels of text generation have one thread, not {threads}", hint="threads=1")
-        if slots < 1:
-            raise InputError(f"slots is {slots}, expected 1 or more")
-        if context is not None and context < 1:
-            raise InputError(f"context is {context}, expected 1 or more")
+        # The kernels take both as 32-bit integers.
+        if type(slots) is not int or not 1 <= slots <= MAX_SLOTS:
+            raise InputError(f"slots is {slots!r}, expected 1 to {MAX_SLOTS}")
+        if context is not None and (type(context) is not int or context < 1):
+            raise InputError(f"context is {context!r}, expected 1 or more")
         engine: Engine
         if sys.platform == "emscripten":
             from edge_infer.generation.page import PageEngine
@@ -174,10 +178,10 @@ class Decoder:
         """
         engine = self._open_engine()
         for slot in (from_slot, to_slot):
-            if not 0 <= slot < self.slots:
-                raise InputError(f"slot {slot} is out of range, expected 0 to {self.slots - 1}")
-        if not 0 <= length <= self.context:
-            raise InputError(f"length {length} is out of range, expected 0 to {self.context}")
+            if type(slot) is not int or not 0 <= slot < self.slots:
+                raise InputError(f"slot {slot!r} is out of range, expected 0 to {self.slots - 1}")
+        if type(length) is not int or not 0 <= length <= self.context:
+            raise InputError(f"length {length!r} is out of range, expected 0 to {self.context}")
         if from_slot != to_slot:
             engine.copy(from_slot, to_slot, length)
 

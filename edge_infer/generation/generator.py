@@ -1,4 +1,4 @@
-"""Public `generate`: text from a bundle."""
+"""Public `generate` and `generate_async`: text from a bundle."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import BundleError, ExecutionError, InputError, UnsupportedError
 from edge_infer.generation.answer import Answer
+from edge_infer.generation.decoder import MAX_SLOTS, Decoder
 from edge_infer.generation.definition import definition_of
 from edge_infer.generation.options import GenerationOptions
 from edge_infer.generation.slots import Event, Slots
-from edge_infer.generation.template import ChatTemplate
+from edge_infer.generation.template import ChatTemplate, checked_values
 from edge_infer.generation.vocabulary import Vocabulary
-from edge_infer.platform.host import run_in_thread
+from edge_infer.platform.host import at_once, in_browser, run_in_thread
 from edge_infer.tasks.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
     from edge_infer.bundle.manifest import Manifest, Variant
-    from edge_infer.generation.decoder import Decoder
     from edge_infer.generation.definition import GenerateDefinition
     from edge_infer.generation.slots import Job, SlotDecoder
 
@@ -146,22 +146,64 @@ def generate(
     >>> for piece in generator.stream("Hello", seed=1, max_tokens=8):
     ...     print(piece, end="")
     """
-    made = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+    return at_once(_opened(bundle, variant, slots, context, threads))
+
+
+async def generate_async(
+    bundle: str | os.PathLike[str] | Bundle,
+    *,
+    variant: str | None = None,
+    slots: int = 1,
+    context: int | None = None,
+    threads: int | None = None,
+) -> Generator:
+    """Load a model that generates text as `generate` does, without blocking; in a page it starts the kernels first."""
+    if not in_browser():
+        return await run_in_thread(
+            lambda: generate(bundle, variant=variant, slots=slots, context=context, threads=threads)
+        )
+    from edge_infer.backends.web.decoder import start
+
+    await start()
+    return await _opened(bundle, variant, slots, context, threads, may_wait=True)
+
+
+async def _opened(
+    bundle: str | os.PathLike[str] | Bundle,
+    variant: str | None,
+    slots: int,
+    context: int | None,
+    threads: int | None,
+    *,
+    may_wait: bool = False,
+) -> Generator:
+    """Load a model; nothing is awaited unless this may wait."""
+    if isinstance(bundle, Bundle):
+        made = bundle
+    else:
+        made = await Bundle.open_async(bundle) if may_wait else Bundle.open(bundle)
+
+    async def read(path: str) -> bytes:
+        return await made.read_async(path) if may_wait else made.read(path)
+
     definition = definition_of(made.manifest)
     chosen = _variant(made.manifest, variant)
     longest = context if context is not None else min(definition.context, DEFAULT_CONTEXT)
     workers = 1 if threads is None else threads
     numbers: tuple[tuple[str, object, int], ...] = (
-        ("slots", slots, 4096),
+        ("slots", slots, MAX_SLOTS),
         ("context", longest, definition.context),
         ("threads", workers, 1024),
     )
     for name, value, most in numbers:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
-    tokenizer = Tokenizer.from_bytes(made.read(definition.tokenizer))
-    template = None if definition.chat_template is None else _text(made, definition.chat_template)
-    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=workers)
+    tokenizer = Tokenizer.from_bytes(await read(definition.tokenizer))
+    template = None
+    if definition.chat_template is not None:
+        template = _text(await read(definition.chat_template), definition.chat_template)
+    data = await read(chosen.file) if may_wait and made.file_path(chosen.file) is None else None
+    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=workers, data=data)
     if decoder.config.vocab_size != definition.vocab_size:
         decoder.close()
         raise BundleError(
@@ -186,29 +228,37 @@ def _variant(manifest: Manifest, wanted: str | None) -> Variant:
     return min(known, key=lambda one: _SMALLEST_FIRST.index(one.precision))
 
 
-def _text(bundle: Bundle, path: str) -> str:
+def _text(data: bytes, path: str) -> str:
     try:
-        return bundle.read(path).decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         raise BundleError(f"`{path}` is not UTF-8 at byte {error.start}") from error
 
 
-def open_decoder(bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int = 1) -> Decoder:
+def open_decoder(
+    bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int = 1, data: bytes | None = None
+) -> Decoder:
     """Open the weights of a variant, checked against the manifest.
+
+    Args:
+        bundle: Where they are.
+        variant: Which.
+        slots: Sequences that the cache holds.
+        context: Positions kept for each.
+        threads: Threads that compute.
+        data: The weight file, where it was read already.
 
     Raises:
         BundleError: They are damaged.
         BackendError: They cannot run here.
     """
-    from edge_infer.generation.decoder import Decoder
-
-    path = bundle.file_path(variant.file)
+    path = bundle.file_path(variant.file) if data is None else None
     if path is not None:
         return Decoder.open(path, slots=slots, context=context, threads=threads)
     # The kernels map a file: the bytes of a zip or a URL become one, which goes away with its mapping.
     with tempfile.TemporaryDirectory(prefix="edge-infer-") as folder:
         file = Path(folder) / "weights.safetensors"
-        file.write_bytes(bundle.read(variant.file))
+        file.write_bytes(bundle.read(variant.file) if data is None else data)
         return Decoder.open(file, slots=slots, context=context, threads=threads)
 
 
@@ -425,9 +475,7 @@ class Generator:
             if tools is not None:
                 raise InputError("`tools` are for messages, which a template renders", hint="generator.chat(messages)")
             return self.tokenize(prompt)
-        values = dict(template_values or {})
-        if {"messages", "tools"} & set(values):
-            raise InputError("`template_values` are names with values, without `messages` and `tools`")
+        values = checked_values(template_values or {}, "template_values")
         rendered = self.render(prompt, tools, **values)
         # The template writes the tokens at the beginning itself, as it does for transformers.
         return self.tokenizer.encode(rendered, add_special_tokens=False, truncation=None, padding=None).ids

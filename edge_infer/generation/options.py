@@ -130,10 +130,12 @@ def _check_whole(name: str, value: object, low: int, high: int) -> None:
 
 
 def _check_number(name: str, value: object, low: float, high: float, hint: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not isfinite(value)):
         raise InputError(f"`{name}` is {value!r}, expected a number", hint=hint, option=name)
+    assert isinstance(value, (int, float))
     if not low <= value <= high:
-        raise InputError(f"`{name}` is {value}, expected {low:g} to {high:g}", hint=hint, option=name)
+        raise InputError(f"`{name}` is {str(value)[:40]}, expected {low:g} to {high:g}", hint=hint, option=name)
 
 
 def _stops(value: object) -> tuple[str, ...]:
@@ -161,6 +163,8 @@ def _biases(value: object) -> dict[int, float]:
     found: dict[int, float] = {}
     for token, bias in value.items():
         try:
+            if isinstance(token, float):
+                raise TypeError
             number = int(token)
         except (TypeError, ValueError):
             raise InputError(f"`logit_bias` has the token {token!r}, expected an id", option="logit_bias") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, UnsupportedError
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generator import generate, generate_async
 from edge_infer.platform.host import run_in_thread
 from edge_infer.tasks.pipeline import Pipeline
 
@@ -32,6 +32,18 @@ def open_pipeline(bundle: str | os.PathLike[str] | Bundle, task: str | None, opt
         InputError: The task is another, or an option is not of generation.
         EdgeInferError: What `generate` raises.
     """
+    return TextGeneration(generate(bundle, **_given(task, options)))
+
+
+async def open_pipeline_async(
+    bundle: str | os.PathLike[str] | Bundle, task: str | None, options: dict[str, Any]
+) -> TextGeneration:
+    """Load a bundle as `open_pipeline` does, without blocking."""
+    return TextGeneration(await generate_async(bundle, **_given(task, options)))
+
+
+def _given(task: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what `generate` takes of a pipeline's options."""
     if task not in (None, _TASK):
         raise InputError(f"the bundle is for {_TASK}, not for {task}", hint=f'pipeline("{_TASK}", ...)')
     given = {name: value for name, value in options.items() if value is not None}
@@ -40,7 +52,7 @@ def open_pipeline(bundle: str | os.PathLike[str] | Bundle, task: str | None, opt
     for name in given:
         if name not in _OPTIONS:
             raise InputError(f"text is generated without `{name}`", hint=f"it takes {', '.join(_OPTIONS)}")
-    return TextGeneration(generate(bundle, **given))
+    return given
 
 
 class TextGeneration(Pipeline):

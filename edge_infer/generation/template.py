@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The longest template.
 MAX_SOURCE = 256 * 1024
+#: Names in a template that callers cannot give: what it is told in any case, and the arguments of `render`.
+_TAKEN = frozenset({"documents", "messages", "now", "self", "strftime_now", "tools"})
 _TIME_FORMAT = re.compile(r"(?:[^%]|%[-_]?[A-Za-z%]){0,200}")
 
 
@@ -116,6 +118,24 @@ class ChatTemplate:
         made = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
         self._environment.budget.pay(made)
         return made
+
+
+def checked_values(values: Mapping[str, Any], option: str) -> dict[str, Any]:
+    """Return what a caller lets a template read beside the conversation.
+
+    Args:
+        values: By name.
+        option: Where they were given.
+
+    Raises:
+        InputError: A name is taken.
+    """
+    for name in values:
+        if name in _TAKEN:
+            raise InputError(
+                f"`{option}` has `{name}`, which the template has already", hint="leave it out", option=option
+            )
+    return dict(values)
 
 
 def _written(moment: datetime, form: Any) -> str:

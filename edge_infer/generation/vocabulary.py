@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from edge_infer.tasks.text.byte_alphabet import BYTES, CHARACTERS
@@ -9,7 +10,7 @@ from edge_infer.tasks.text.byte_alphabet import BYTES, CHARACTERS
 if TYPE_CHECKING:
     from edge_infer.tasks.text.tokenizer import Tokenizer
 
-_REPLACED = "\ufffd"
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Vocabulary:
@@ -74,8 +75,9 @@ class Vocabulary:
         if written is None:
             return b""
         decode = self.tokenizer.decode
-        if len(written) == 6 and written.startswith("<0x") and decode([token], skip_special_tokens=False) != written:
-            return bytes([int(written[3:5], 16)])
+        byte = _BYTE.fullmatch(written)
+        if byte and decode([token], skip_special_tokens=False) != written:
+            return bytes.fromhex(byte[1])
         if self.is_special(token):
             return b""
         if self._is_byte_level:

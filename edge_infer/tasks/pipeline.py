@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError
-from edge_infer.platform.host import run_in_thread
 from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
@@ -65,7 +64,9 @@ def pipeline(
     except BackendUnavailable as error:
         if error.details.get("formats") != ["decoder"]:
             raise
-        return _generating(found, task, options)
+        # No session runs it, because it generates text.
+        generating: Pipeline = opener("text-generation")(found, task, options)
+        return generating
     if options.get("self_test"):
         from edge_infer.tasks.vectors import prove
 
@@ -88,12 +89,8 @@ async def pipeline_async(
     except BackendUnavailable as error:
         if error.details.get("formats") != ["decoder"]:
             raise
-    return await run_in_thread(lambda: _generating(found, task, options))
-
-
-def _generating(found: Any, task: str | None, options: dict[str, Any]) -> Pipeline:
-    """Open a model that no session runs, because it generates text."""
-    made: Pipeline = opener("text-generation")(found, task, options)
+    # No session runs it, because it generates text.
+    made: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
     return made
 
 

@@ -61,16 +61,17 @@ def get_task(name: str) -> Task:
     return _TASKS[name]
 
 
-def opener(task: str) -> Callable[..., Any]:
-    """Return what opens the pipelines of a task whose models no session runs.
+def opener(task: str, *, is_async: bool = False) -> Callable[..., Any]:
+    """Return what opens the pipelines of a task whose models no session runs: a function, or a coroutine's.
 
     Raises:
         UnsupportedError: The task's room is not in this archive.
     """
     try:
-        found: Callable[..., Any] = import_module(_OPENERS[task]).open_pipeline
+        room = import_module(_OPENERS[task])
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"{task} is not in this archive of edge-infer", hint="pip install edge-infer") from error
+    found: Callable[..., Any] = room.open_pipeline_async if is_async else room.open_pipeline
     return found
 
 

@@ -96,9 +96,7 @@ def test_python_in_the_page_gives_the_tokens_of_cpython(
     found = python.run(
         """
 import edge_infer
-from edge_infer.backends.web import decoder
-await decoder.start()
-with edge_infer.generate(url) as generator:
+with await edge_infer.generate_async(url) as generator:
     found = [list(generator.complete(prompt, **options).tokens) for prompt, options in cases]
 found
 """,

@@ -245,6 +245,17 @@ def test_null_is_none_and_a_missing_field_the_familys_own(
     assert (config.sliding_window, (config.attention_softcap, config.final_softcap)) == (window, caps)
 
 
+def test_a_context_beyond_the_kernels_is_cut_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = hub_folders.write_folder(tmp_path / "long", changes={"max_position_embeddings": 2**21})
+
+    result = converted(folder, precision="int8")
+
+    assert "The context is 1048576 tokens, the most that the kernels take" in caplog.text
+    definition = Bundle.open(result.path).manifest.generate
+    assert definition is not None
+    assert (definition["context"], definition["vectors"]) == (2**20, "generation_vectors.json")
+
+
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "mixtral": ({"model_type": "mixtral"}, "`mixtral` is a mixture of experts"),
     "experts": ({"num_local_experts": 8}, "mixtures of experts are not supported"),

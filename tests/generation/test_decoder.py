@@ -299,13 +299,13 @@ def test_other_arguments_out_of_range_are_refused(tiny: Decoder, tmp_path: Path)
     with pytest.raises(InputError, match="closed"):
         tiny.run([1], [0], [0], [0])
     path = tmp_path / "model.safetensors"
-    for options in ({"slots": 0}, {"context": 0}, {"context": 65}):
+    for options in ({"slots": 0}, {"slots": 2**32 + 1}, {"slots": 1.0}, {"context": 0}, {"context": 65}):
         with pytest.raises(InputError, match=next(iter(options))):
             Decoder.open(path, **options)
     with pytest.raises(UnsupportedError, match="one thread"):
         Decoder.open(path, threads=2)
     with pytest.raises(OutOfMemory, match="no memory for the decoder"):
-        Decoder.open(path, slots=2**31 - 1)
+        NativeEngine(path, 2**31 - 1, None)
     path.write_bytes(path.read_bytes()[:-16])
     with pytest.raises(BundleError):
         Decoder.open(path)

@@ -40,9 +40,10 @@ def generator(bundle: Path) -> Iterator[edge_infer.Generator]:
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command line in this process."""
 
-    def run(*arguments: object, text: str = "") -> tuple[int, str, str]:
+    def run(*arguments: object, text: str | bytes = "", errors: str = "strict") -> tuple[int, str, str]:
+        data = text.encode() if isinstance(text, str) else text
         monkeypatch.setattr(sys, "argv", ["edge-infer", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors=errors))
         with pytest.raises(SystemExit) as ended:
             main_here()
         done = capsys.readouterr()
@@ -176,6 +177,36 @@ def test_a_zip_and_a_pipeline_generate_the_same(generator: edge_infer.Generator,
         edge_infer.pipeline(bundle, device="cuda")
 
 
+def test_the_asynchronous_twin_loads_the_same(
+    generator: edge_infer.Generator, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = generator.complete("Hello", seed=1, max_tokens=6).text
+    started: list[bool] = []
+
+    async def start() -> None:
+        started.append(True)
+
+    async def run(**options: object) -> str:
+        with await edge_infer.generate_async(bundle, slots=2, **options) as made:  # type: ignore[arg-type]
+            assert made.report().slots == 2
+            return "".join([piece async for piece in made.stream_async("Hello", seed=1, max_tokens=6)])
+
+    async def run_pipeline() -> object:
+        with await edge_infer.pipeline_async(bundle) as made:
+            return await made.run_async("Hello", seed=1, max_tokens=6, return_full_text=False)
+
+    assert asyncio.run(run()) == expected
+    assert asyncio.run(run_pipeline()) == [{"generated_text": expected}]
+    with pytest.raises(InputError, match="`context` is 257"):
+        asyncio.run(run(context=257))
+    assert not started
+    # As in a page, which waits for the kernels and for each file.
+    monkeypatch.setattr("edge_infer.generation.generator.in_browser", lambda: True)
+    monkeypatch.setattr("edge_infer.backends.web.decoder.start", start)
+    assert asyncio.run(run()) == expected
+    assert started
+
+
 def test_what_is_wrong_with_a_bundle_is_said(bundle: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(bundle, tmp_path / "copy.bundle")
     for fields, error, message in (
@@ -259,6 +290,20 @@ def test_a_long_chat_leaves_its_oldest_messages_out(command: Callable[..., tuple
     assert code == 0, err
     assert len(out.splitlines()) == 12
     assert "left out the 2 oldest messages" in err
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_chat_reads_utf8_alone(command: Callable[..., tuple[int, str, str]], bundle: Path, errors: str) -> None:
+    code, out, err = command("chat", bundle, text=b"\xff\xfe\n", errors=errors)
+    assert (code, out) == (1, "")
+    assert "the input is not UTF-8" in err
+
+
+def test_a_folder_of_the_hub_is_named_in_the_hint(command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    code, _, err = command("generate", tmp_path, "Hello")
+    assert code == 1
+    assert f"edge-infer convert {tmp_path} -o model.bundle" in err
 
 
 def test_a_chat_needs_a_template(command: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:

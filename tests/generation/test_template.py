@@ -16,7 +16,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from edge_infer.errors import BundleError, InputError, UnsupportedError
 from edge_infer.generation import template_limits
-from edge_infer.generation.template import ChatTemplate
+from edge_infer.generation.template import ChatTemplate, checked_values
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>'"
@@ -180,3 +180,11 @@ def test_a_thousand_conversations_are_rendered_as_the_plain_sandbox_does() -> No
             else:
                 assert made.render(talk, tools=tools) == text
     assert refused > 10
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "documents", "now", "self", "strftime_now"])
+def test_a_callers_value_takes_no_name_of_the_template(name: str) -> None:
+    assert checked_values({"mood": "!"}, "template_values") == {"mood": "!"}
+    with pytest.raises(InputError, match=f"`template_values` has `{name}`") as caught:
+        checked_values({name: 1}, "template_values")
+    assert caught.value.details["option"] == "template_values"

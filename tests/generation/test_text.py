@@ -140,3 +140,13 @@ def test_an_answer_ends_before_a_stop_string_across_tokens() -> None:
             break
     assert text == "Hello world, s"
     assert found.is_stopped
+
+
+@pytest.mark.parametrize("written", ["<0xZZ>", "<0x-1>", "<0x+1>", "<0x41>"])
+def test_a_token_that_is_written_like_a_byte_is_one_only_by_its_digits(
+    written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Vocabulary(read("llama2"), read("llama2").vocab_size)
+    number = made.tokenizer.encode("the", add_special_tokens=False).ids[0]
+    monkeypatch.setattr(made.tokenizer, "id_to_token", lambda _: written)
+    assert (made.bytes_of(number) == b"A") == (written == "<0x41>")

@@ -55,6 +55,18 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "small-vocabulary": ({"vocab_size": 100}, "has a token 319, and the model 100 tokens"),
     "activation": ({"hidden_act": "softsign"}, "`hidden_act` is 'softsign', expected one of silu"),
     "activation-list": ({"hidden_act": ["silu"]}, "`hidden_act` is ['silu']"),
+    "many-queries": (
+        {"num_attention_heads": 1024, "head_dim": 1024, "num_key_value_heads": 1},
+        "`num_attention_heads` is 1024, expected at most 256 heads of 1024 values",
+    ),
+    "scale-no-float": ({"attention_multiplier": 1e300}, "`attention_scale` would be 1e+300, which is no float32"),
+    "cap-no-float": ({"final_logit_softcapping": 1e300}, "`final_softcap` would be 1e+300"),
+    "scale-of-yarn": (
+        {"rope_scaling": {"type": "yarn", "factor": 4.0, "attention_factor": 1e30}},
+        "`attention_scale` would be",
+    ),
+    "theta-of-one": ({"rope_theta": 1.0, "rope_scaling": {"type": "yarn", "factor": 4.0}}, "`rope_theta` is 1.0"),
+    "theta-no-float": ({"rope_theta": 1e308}, "`rope_theta` is 1e+308"),
     "epsilon": ({"rms_norm_eps": -1}, "`rms_norm_eps` is -1"),
     "epsilon-nan": ({"rms_norm_eps": float("nan")}, "`rms_norm_eps` is nan"),
     "theta": ({"rope_theta": 0}, "`rope_theta` is 0"),

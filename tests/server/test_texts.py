@@ -91,6 +91,13 @@ def test_a_chat_gives_what_the_generator_gives(server: ServerThread, tmp_path: P
     assert again["id"] != found["id"]
 
 
+def test_a_machine_of_many_processors_serves_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text_bundle(tmp_path / "chat")
+    monkeypatch.setattr("edge_infer.platform.host.available_cpus", lambda: 8)
+    with ServerThread(app_of(tmp_path / "chat")) as running:
+        assert post(running, CHAT, {"messages": USER, "max_tokens": 2}).status == 200
+
+
 def test_a_stream_gives_the_same_in_pieces(server: ServerThread) -> None:
     asked = {"model": "chat", "messages": USER, "seed": 3, "max_tokens": 20}
     whole = json.loads(post(server, CHAT, asked).body)

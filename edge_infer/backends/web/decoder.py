@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Where the module and its compiled kernels stay: names in JavaScript's global scope.
 _MODULE, _KERNELS = "edgeInferDecoder", "edgeInferDecoderKernels"
-_ASYNC = "write `await Decoder.open_async(...)`"
+_ASYNC = "write `await edge_infer.generate_async(...)`"
 
 
 async def start() -> None:

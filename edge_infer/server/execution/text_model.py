@@ -9,7 +9,6 @@ from edge_infer.errors import BackendError, InputError
 from edge_infer.generation.generator import generate
 from edge_infer.generation.slots import Slots
 from edge_infer.generation.vectors import difference, read_vectors
-from edge_infer.platform import host
 from edge_infer.runtime.options import DEFAULTS
 from edge_infer.runtime.selection import Choice
 from edge_infer.runtime.session import Report, Session
@@ -129,11 +128,8 @@ def load_text_model(
         BackendError: The context is longer than the model's, nothing here can run it, or it gives other tokens than
             its bundle says.
     """
-    threads = max(1, host.available_cpus() - 1)  # one for the event loop and the other models
     try:
-        generator = generate(
-            bundle, variant=variant or None, slots=text.slots, context=text.context or None, threads=threads
-        )
+        generator = generate(bundle, variant=variant or None, slots=text.slots, context=text.context or None)
     except InputError as error:  # the server's own settings: no client's fault
         raise BackendError(error.message, hint=error.hint or "--slots, --context", **error.details) from error
     try:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import BundleError, EdgeInferError, InputError, ModelNotFound, PayloadTooLarge, listed
+from edge_infer.generation.template import checked_values
 from edge_infer.server.errors import ClientLeft, MethodNotAllowed, problem_parts, status_of
 from edge_infer.server.execution.text_model import TextModel
 from edge_infer.server.execution.text_request import Piece
@@ -330,13 +331,9 @@ class GenerateEndpoint:
             status, body, headers = openai_error(told) if is_openai else problem_parts(told)
         finally:
             call.close()
-        headers = [*headers, *self._headers, (b"content-length", b"%d" % len(body)), *echoed(scope["headers"])]
         if allowed:
             headers.append((b"allow", allowed.encode()))
-        if self._context.engine.is_draining:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await call.reply(send, status, [*headers, *self._headers], body)
 
 
 def _part(data: bytes, *, is_last: bool = False) -> dict[str, Any]:
@@ -406,8 +403,9 @@ def _rendered(model: TextModel, asked: TextAsked) -> str:
             hint="POST /v1/completions",
             option="messages",
         )
+    values = checked_values(asked.template_values, "chat_template_kwargs")
     try:
-        return generator.render(asked.messages, asked.tools, **asked.template_values)
+        return generator.render(asked.messages, asked.tools, **values)
     except (BundleError, TypeError) as error:  # what it takes depends on the messages
         raise InputError(str(error).partition("\n")[0], hint=CHAT_EXAMPLE, option="messages") from error
 

@@ -127,11 +127,11 @@ def use_fakes(
     """Let bundles open decoders without weights, whose answers have no end; return those that were opened."""
     made: list[HeldDecoder] = []
 
-    def opened(_bundle: Any, _variant: Any, slots: int, context: int, _threads: int) -> HeldDecoder:
+    def opened(_bundle: Any, _variant: Any, *, slots: int, context: int, **_more: Any) -> HeldDecoder:
         made.append(HeldDecoder(slots, context, change))
         return made[-1]
 
-    monkeypatch.setattr(generator, "_open", opened)
+    monkeypatch.setattr(generator, "open_decoder", opened)
     return made
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edge_infer.errors import UnsupportedModel
+from edge_infer.errors import ConversionError, UnsupportedModel
 from edge_infer.generation.config import DecoderConfig
+from edge_infer.kernels.decoder_words import FLOATS
 from edge_infer_converters.sources.decoder.families import Family, family
 from edge_infer_converters.sources.decoder.fields import Fields
 from edge_infer_converters.sources.decoder.rope import Rope, read_rope
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 _MOST = {"layers": 1024, "heads": 1024, "head_size": 1024, "hidden_size": 2**16, "mlp_size": 2**18}
 _MOST_TOKENS = 2**22
 _MOST_POSITIONS = 2**24
+# What the kernels take (`decoder_check`): positions of a slot, and values of all heads together.
+_MOST_CONTEXT = 2**20
+_MOST_QUERIES = 2**18
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 _ACTIVATIONS: dict[str, Activation] = {
     "silu": "silu",
@@ -104,13 +109,18 @@ def describe(document: Mapping[str, Any]) -> Described:
         raise fields.wrong("kv_heads", kv_heads, f"a divisor of the {heads} heads")
     is_four_wide = kind in ("gpt2", "gpt_neo") and fields.get("mlp_size") is None
     mlp = 4 * hidden if is_four_wide else fields.size("mlp_size", _MOST["mlp_size"])
-    context = fields.size("context", _MOST_POSITIONS)
+    if heads * head_size > _MOST_QUERIES:
+        raise fields.wrong("heads", heads, f"at most {_MOST_QUERIES // head_size} heads of {head_size} values")
+    context = fields.size("context", _MOST_POSITIONS if found.positions == "rope" else _MOST_CONTEXT)
     kinds, window = _layer_kinds(fields, found, sizes["layers"], context)
     rotations = _rotations(fields, found, head_size, kinds)
     limit = min((one.context for one in rotations.values() if one.context), default=0)
     if limit and limit < context:
         notes += (f"The context is {limit} tokens: longer texts need other frequencies (longrope), up to {context}",)
         context = limit
+    if context > _MOST_CONTEXT:
+        notes += (f"The context is {_MOST_CONTEXT} tokens, the most that the kernels take, and not {context}",)
+        context = _MOST_CONTEXT
     scale, factor = _attention_scale(fields, head_size), 1.0
     if rotations and (sharpened := rotations[kinds[0]].factor) != 1.0:
         # Cosine and sine are multiplied by it, so that scores are by its square.
@@ -144,11 +154,28 @@ def describe(document: Mapping[str, Any]) -> Described:
         sliding_window=window,
         layer_kinds=kinds,
     )
+    _check_floats(config)
     frequencies = {kind: one.frequencies for kind, one in rotations.items()}
     branches = 1.0 if fields.get("residual_multiplier") is None else fields.number("residual_multiplier")
     logits = 1.0 if fields.get("logits_scaling") is None else 1 / fields.number("logits_scaling", 1e-6)
     is_tied = fields.flag("tie_word_embeddings")
     return Described(config, found, frequencies, factor, is_tied, branches, logits, notes)
+
+
+def _check_floats(config: DecoderConfig) -> None:
+    """Refuse numbers that no float32 holds, in which the kernels compute.
+
+    Raises:
+        ConversionError: There is one.
+    """
+    for name in FLOATS:
+        value = getattr(config, name)
+        if not abs(value) <= _LARGEST_FLOAT:
+            raise ConversionError(
+                f"config.json: the decoder's `{name}` would be {value:g}, which is no float32",
+                hint="download config.json again, or correct its scales, factors and caps",
+                field=name,
+            )
 
 
 def _refuse_variants(fields: Fields, kind: str) -> None:

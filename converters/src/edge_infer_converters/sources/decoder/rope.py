@@ -52,7 +52,7 @@ def read_rope(fields: Fields, head_size: int, layer_type: str = "full_attention"
         UnsupportedModel: It asks for frequencies that depend on more than the position.
     """
     given = _parameters(fields, layer_type)
-    theta = given.number("rope_theta", 1.0, _MOST_THETA)
+    theta = given.number("rope_theta", 1.001, _MOST_THETA)
     share = given.number("partial_rotary_factor", 0.0, 1.0)
     size = int(head_size * share)
     if size < 2 or size % 2:

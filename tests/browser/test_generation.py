@@ -156,10 +156,11 @@ def test_a_page_of_tensors_fetches_nothing_of_it_and_a_first_token_costs_little(
 
     said = page.evaluate("""async () => {
       const { load, generate } = await import("/src/index.js");
-      const { openWorkers } = await import("/src/page/client.js");
+      const { openWorkers, workerResources } = await import("/src/page/client.js");
       const names = async () => {
         const found = performance.getEntriesByType("resource").map(({ name }) => name);
-        for (const worker of openWorkers) found.push(...(await worker.request({ kind: "resources" })));
+        for (const worker of openWorkers) await worker.request({ kind: "resources" });
+        found.push(...workerResources);
         return new Set(found);
       };
       const session = await load("/models/digits");

@@ -68,6 +68,25 @@ def test_a_page_with_javascript_only_works_offline_after_one_visit(open_page: Op
     assert not any(part in url for url in kept for part in ("/models/", "/vendor/pyodide/", "/vendor/litert/"))
 
 
+def test_a_page_that_is_kept_when_its_session_is_gone_works_offline(open_page: Open, digits_bundle: Path) -> None:
+    """The worker that fetched the engine has ended by then."""
+    use = """async () => {
+        const { load } = await import("/src/index.js");
+        const session = await load("/models/digits", { variant: "onnx/int8" });
+        const { logits } = await session.run({ image: new Float32Array(64) });
+        await session.dispose();
+        return [...logits.data];
+    }"""
+    with ServerThread(create_app({"digits": digits_bundle}, find_web_root())) as running:
+        page = open_page(f"{running.url}/blank.html")
+        first = page.evaluate(use)
+        kept = page.evaluate('async () => (await import("/src/index.js")).keepOffline()')
+    page.do(lambda page: page.reload())
+
+    assert kept["checked"] >= 2, "the engine's files are not kept"
+    assert page.evaluate(use) == first
+
+
 @pytest.mark.long
 def test_an_onnxruntime_script_works_offline_after_one_visit(open_page: Open, digits_bundle: Path) -> None:
     """The file itself runs natively too, over the real onnxruntime."""

@@ -15,6 +15,8 @@ import { InferError } from "../errors.js";
 
 /** The workers that are open. @type {Set<WorkerClient>} */
 export const openWorkers = new Set();
+/** The addresses of what workers have fetched, those that are closed too. @type {Set<string>} */
+export const workerResources = new Set();
 
 /**
  * @param {Script} script
@@ -128,6 +130,10 @@ export class WorkerClient {
   receive(reply) {
     if (reply.kind === "output") {
       this.onOutput?.(reply.stream, reply.text);
+      return;
+    }
+    if (reply.kind === "resources") {
+      for (const url of reply.urls) workerResources.add(url);
       return;
     }
     const waiting = this.waiting.get(reply.id);

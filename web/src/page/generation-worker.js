@@ -1,12 +1,11 @@
 /** The worker that holds a decoder, and generates a page's text. */
 
 import { GenerationRequests } from "../generation/requests.js";
-import { answerRequests, post, resources } from "./worker-loop.js";
+import { answerRequests, post } from "./worker-loop.js";
 
 const requests = new GenerationRequests();
 
 answerRequests(async (request, signal, onProgress) => {
-  if (request.kind === "resources") return [resources(), []];
   const asked = /** @type {import("./protocol.js").GenerationRequest} */ (request);
   const onPiece = (/** @type {import("../generation/text-model.js").Piece} */ piece) => post({ kind: "piece", id: request.id, piece });
   return [await requests.request(asked, { signal, onProgress, onPiece }), []];

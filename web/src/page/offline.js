@@ -1,6 +1,6 @@
 /** Register the service worker, and tell it which files the page needs without its server. */
 
-import { openWorkers } from "./client.js";
+import { openWorkers, workerResources } from "./client.js";
 import { InferError } from "../errors.js";
 
 /**
@@ -49,10 +49,10 @@ export async function keepOffline({ files = [], script }, root) {
     if (isOwn(name) && name !== icon && !DATA.includes(initiatorType)) addresses.add(name);
   }
   const folders = FOLDERS.map((folder) => new URL(folder, root).href);
-  for (const worker of openWorkers) {
-    for (const url of /** @type {string[]} */ (await worker.request({ kind: "resources" }))) {
-      if (folders.some((folder) => url.startsWith(folder))) addresses.add(url);
-    }
+  // A worker that ends meanwhile has told of what it fetched before.
+  await Promise.all([...openWorkers].map((worker) => worker.request({ kind: "resources" }).catch(() => {})));
+  for (const url of workerResources) {
+    if (folders.some((folder) => url.startsWith(folder))) addresses.add(url);
   }
   const versions = new URL("vendor/versions.json", root).href;
   const count = await ask(await activated(registration), { kind: "keep", page, addresses: [...addresses], versions });

@@ -78,7 +78,7 @@
 /** @typedef {{kind: "call", module: string, name: string, values: unknown[]}} CallRequest */
 /** @typedef {{kind: "traffic"}} TrafficRequest */
 /** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
-/** @typedef {{kind: "resources"}} ResourcesRequest Answered by the addresses of all that the worker has fetched. */
+/** @typedef {{kind: "resources"}} ResourcesRequest Answered once the worker has told what it fetched. */
 /** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | ForkRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
  *   | SurveyRequest | TimeRequest | RememberRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
@@ -91,7 +91,8 @@
 /** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */
 /** @typedef {{kind: "output", stream: "stdout" | "stderr", text: string}} OutputReply What Python printed. */
 /** @typedef {{kind: "piece", id: number, piece: import("../generation/text-model.js").Piece}} PieceReply A part of a generated answer. */
-/** @typedef {ResultReply | ErrorReply | ProgressReply | PieceReply | OutputReply} Reply */
+/** @typedef {{kind: "resources", urls: string[]}} ResourcesReply What the worker has fetched since it told that last. */
+/** @typedef {ResultReply | ErrorReply | ProgressReply | PieceReply | OutputReply | ResourcesReply} Reply */
 
 /**
  * @typedef {object} Opened The answer to `open`.

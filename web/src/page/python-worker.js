@@ -2,7 +2,7 @@
 
 import { startPython } from "../engines/pyodide.js";
 import { InferError } from "../errors.js";
-import { answerRequests, place, post, resources, traffic, unknownRequest } from "./worker-loop.js";
+import { answerRequests, place, post, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @type {import("../engines/pyodide.js").Python | undefined} */
 let python;
@@ -27,8 +27,6 @@ answerRequests(async (request, _signal, onProgress) => {
       return [await started().call(request.module, request.name, request.values), []];
     case "image":
       return [await (await import("../engines/python-image.js")).keepImage(request.root), []];
-    case "resources":
-      return [[...resources(), ...spared], []];
     case "traffic":
       return [traffic(), []];
     case "write":
@@ -36,7 +34,7 @@ answerRequests(async (request, _signal, onProgress) => {
     default:
       throw unknownRequest(request);
   }
-});
+}, () => spared);
 
 function started() {
   if (!python) throw new InferError("Python has not started", "input_error", { hint: "await loadPython()" });

@@ -13,11 +13,20 @@ export function post(reply, moved = []) {
 }
 
 /**
- * Answer the page's requests.
+ * Answer the page's requests, and tell it what was fetched for them: a page that is kept offline needs that, even where
+ * this worker is closed by then.
  *
  * @param {(request: Request, signal: AbortSignal, onProgress: OnProgress) => Promise<Answered>} handle
+ * @param {() => string[]} [spared] The addresses of what was not fetched, and the next visit may need.
  */
-export function answerRequests(handle) {
+export function answerRequests(handle, spared = () => []) {
+  /** @type {Set<string>} */
+  const told = new Set();
+  const tellResources = () => {
+    const urls = [...resources(), ...spared()].filter((url) => !told.has(url));
+    for (const url of urls) told.add(url);
+    if (urls.length) post({ kind: "resources", urls });
+  };
   /** What gives up a request that is worked on or waits. @type {Map<number, AbortController>} */
   const aborts = new Map();
   // Requests wait for the one before: a load and a run of the same engine must not interleave.
@@ -29,9 +38,11 @@ export function answerRequests(handle) {
     const { signal } = /** @type {AbortController} */ (aborts.get(id));
     try {
       signal.throwIfAborted();
-      const [value, moved] = await handle(request, signal, (progress) => post({ kind: "progress", id, progress }));
+      const [value, moved] = request.kind === "resources" ? [null, []] : await handle(request, signal, (progress) => post({ kind: "progress", id, progress }));
+      if (request.kind !== "run") tellResources(); // a run is quick
       post({ kind: "result", id, value }, moved);
     } catch (error) {
+      tellResources();
       post({ kind: "error", id, error: InferError.describe(error) });
     } finally {
       aborts.delete(id);
@@ -67,6 +78,6 @@ export function traffic() {
 }
 
 /** @returns {string[]} The addresses of all that this worker has loaded. */
-export function resources() {
+function resources() {
   return performance.getEntriesByType("resource").map(({ name }) => name);
 }

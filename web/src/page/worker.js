@@ -8,7 +8,7 @@ import { transferable } from "./protocol.js";
 import { openStore } from "../cache/store.js";
 import { madeUpInputs } from "../tensors.js";
 import { requireGolden } from "../bundle/golden.js";
-import { answerRequests, place, resources, traffic, unknownRequest } from "./worker-loop.js";
+import { answerRequests, place, traffic, unknownRequest } from "./worker-loop.js";
 
 /** @typedef {import("./protocol.js").Request} Request */
 /** @typedef {import("../engines/open.js").AnySession} AnySession */
@@ -80,8 +80,6 @@ async function handle(request, signal, onProgress) {
         await session.close();
       }
       return [null, []];
-    case "resources":
-      return [resources(), []];
     default:
       throw unknownRequest(request);
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,6 +131,38 @@ def test_a_sound_is_read_from_a_file(
     page.do(lambda page: page.set_input_files("input[type=file]", broken))
 
     assert "not a sound" in page.do(lambda page: text_of(page, ".notice.bad"))
+
+
+def test_a_microphone_that_is_not_given_is_said(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/loud")
+
+    page.do(lambda page: page.click("text=Record 3 seconds"))
+
+    assert re.search("microphone.*choose a sound", page.do(lambda page: text_of(page, ".notice.warn")), re.DOTALL)
+
+
+def test_a_page_that_grows_shows_its_selectors(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/mood", viewport={"width": 360, "height": 800})
+    page.do(lambda page: page.wait_for_selector(".setup summary"))
+    assert not page.do(lambda page: page.is_visible(".picks"))
+
+    page.do(lambda page: page.set_viewport_size({"width": 1024, "height": 800}))
+
+    page.do(lambda page: page.wait_for_selector(".picks"))
+
+
+def test_a_measurement_ends_with_the_page_that_was_left(open_page: Callable[..., BrowserPage], studio: str) -> None:
+    page = open_page(f"{studio}/#/models/mood")
+    page.do(lambda page: page.wait_for_selector(".bars"))
+
+    page.do(lambda page: page.click("text=Measure here"))
+    page.do(lambda page: page.evaluate("location.hash = '#/'"))
+    page.do(lambda page: page.wait_for_selector(".cards"))
+    page.do(lambda page: page.wait_for_function("say.textContent === 'All variants are measured.'", timeout=60_000))
+    page.do(lambda page: page.wait_for_timeout(500))
+
+    assert page.evaluate("() => location.hash") == "#/"
+    assert page.console == []
 
 
 def test_each_variant_is_measured_and_proven_here(open_page: Callable[..., BrowserPage], studio: str) -> None:

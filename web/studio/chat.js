@@ -32,7 +32,7 @@ class Talk {
   /** The answer that is being written. @type {TextStream | null} */
   #writing = null;
   #isKept = false;
-  #hasLeft = false;
+  #left = new AbortController();
 
   /** @param {Model} model */
   constructor(model) {
@@ -52,8 +52,8 @@ class Talk {
     const bar = progress(`Fetching ${this.model.name}`);
     this.news.replaceChildren(bar);
     try {
-      const generator = await generate(this.model.url, { onProgress: ({ loaded, total }) => bar.set(loaded, total) });
-      if (this.#hasLeft) return generator.dispose();
+      const generator = await generate(this.model.url, { onProgress: ({ loaded, total }) => bar.set(loaded, total), signal: this.#left.signal });
+      if (this.#left.signal.aborted) return generator.dispose();
       this.#generator = generator;
       this.news.replaceChildren();
       this.send.disabled = false;
@@ -65,7 +65,7 @@ class Talk {
   }
 
   leave() {
-    this.#hasLeft = true;
+    this.#left.abort();
     this.#writing?.return();
     this.#generator?.dispose();
   }

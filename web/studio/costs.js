@@ -7,14 +7,14 @@ import { ENGINES, engineOf } from "./ways.js";
 /** @typedef {import("./state.js").State} State */
 /** Answers that are timed after the first one. */
 const RUNS = 15;
-const HEADS = ["Variant", "File", "Fetched", "Start and first answer", "Median answer", ""];
+const HEADS = ["Variant", "File", "Fetched", "Start and first answer", "Median answer"];
 
 /** @param {State} state @returns {HTMLElement} */
 export function costs(state) {
   const { model } = state;
   const note = h("p.small.quiet", { role: "status" }, "An input has to be there first.");
   const lines = model.variants.map(({ id, size }) => {
-    const cells = HEADS.slice(2, 5).map((head) => h("td.num", { "data-is": head }, "–"));
+    const cells = HEADS.slice(2).map((head) => h("td.num", { "data-is": head }, "–"));
     const use = h("button.bare", { onclick: () => state.choose({ variant: id }) }, "Use", h("span.hidden", ` ${id}`));
     const row = h("tr", h("th", { scope: "row" }, id, h("small", ENGINES[engineOf(model, id)].name)), h("td.num", { "data-is": "File" }, bytes(size)), cells, h("td.num", use));
     return { id, row, cells };
@@ -27,7 +27,7 @@ export function costs(state) {
     if (!asked || isMeasuring) return;
     isMeasuring = button.disabled = true;
     // The page's own session would share the engine's start: it is given back first.
-    await state.runner.close();
+    await state.pause();
     for (const { id, cells } of lines) {
       const runner = new Runner(model);
       note.textContent = `Measuring ${id}…`;
@@ -59,5 +59,5 @@ export function costs(state) {
       if (!isMeasuring && note.textContent?.startsWith("An input")) note.textContent = "";
     },
   });
-  return section("What it costs here", "", table(HEADS, lines.map(({ row }) => row)), h(".row", button, note));
+  return section("What it costs here", "", table([...HEADS, h("span.hidden", "Choose")], lines.map(({ row }) => row)), h(".row", button, note));
 }

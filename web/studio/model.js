@@ -66,7 +66,11 @@ function choices(state) {
     },
     failed: () => (why.textContent = ""),
   });
-  return h("details.setup", { open: innerWidth > 760 }, brief, h(".picks", Object.values(picks)), why);
+  // A wide page shows it without its summary: a window that grows, such as a phone that is turned, opens it.
+  const wide = matchMedia("(width > 760px)");
+  const root = h("details.setup", { open: wide.matches }, brief, h(".picks", Object.values(picks)), why);
+  wide.addEventListener("change", () => root.toggleAttribute("open", wide.matches));
+  return root;
 }
 
 /**

@@ -155,7 +155,7 @@ export function section(title, text, ...kids) {
 /**
  * A table that becomes blocks where it is narrow; its roles are said, as `display` takes them away.
  *
- * @param {string[]} heads
+ * @param {(string | HTMLElement)[]} heads
  * @param {HTMLElement[]} rows
  * @returns {HTMLElement}
  */

@@ -23,7 +23,7 @@ export function proof(state) {
 
   async function run() {
     button.disabled = true;
-    await state.runner.close();
+    await state.pause();
     for (const { id, verdict, why } of lines) {
       if (!model.examples) {
         why.textContent = "no golden examples to compare with";

@@ -42,7 +42,14 @@ async function post(path, body, type) {
   } catch (cause) {
     throw new InferError("The server does not answer", "fetch_error", { hint: "start it again: `edge-infer serve`", cause });
   }
-  const answer = await response.json();
-  if (!response.ok) throw InferError.fromJSON(answer);
-  return answer;
+  const text = await response.text();
+  try {
+    const answer = JSON.parse(text);
+    if (response.ok) return answer;
+    if (answer.error) throw InferError.fromJSON(answer);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  // A proxy answers for a server that is gone.
+  throw new InferError(`The server answers ${response.status} and nothing that can be read`, "fetch_error", { hint: "look at what `edge-infer serve` prints" });
 }

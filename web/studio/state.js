@@ -27,6 +27,7 @@ export class State {
   /** What was asked last: it is asked again when another way is chosen. @type {{value: any, args: Record<string, unknown>} | null} */
   #asked = null;
   #isReady = false;
+  #isClosed = false;
   #answers = 0;
 
   /** @param {Model} model @param {Partial<Way>} wished What the address names. */
@@ -64,6 +65,7 @@ export class State {
 
   /** @param {Partial<Way>} wanted */
   async #open(wanted) {
+    if (this.#isClosed) return; // what was measured for a page that is left
     const turn = ++this.#turn;
     this.#isReady = false;
     Object.assign(this.way, wanted);
@@ -130,8 +132,17 @@ export class State {
     return this.#asked;
   }
 
+  /** Give the model back until another way is chosen; what is asked meanwhile is answered then. */
+  async pause() {
+    this.#turn++;
+    this.#isReady = false;
+    await this.runner.close().catch((error) => say(String(error)));
+  }
+
   /** Give everything back; the page is left. */
   close() {
+    this.#isClosed = true;
+    this.#isReady = false;
     this.#turn++;
     this.#listeners.clear();
     this.runner.close().catch((error) => say(String(error)));

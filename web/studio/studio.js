@@ -49,12 +49,12 @@ async function show() {
     } else if (path === "") {
       main.replaceChildren(...gallery(list));
     } else {
-      main.replaceChildren(notice("warn", `This server has no model called ${name || path}.`, "Choose one of those that it has.", h("a.btn", { href: "#/" }, "Show the models")));
+      main.replaceChildren(h("h1", "No such model"), notice("warn", `This server has no model called ${name || path}.`, "Choose one of those that it has.", h("a.btn", { href: "#/" }, "Show the models")));
     }
   } catch (error) {
     if (mine !== turn) return;
     const again = h("button", { onclick: () => show() }, "Try again");
-    main.replaceChildren(trouble(error, again));
+    main.replaceChildren(h("h1", "This does not open"), trouble(error, again));
   }
 }
 

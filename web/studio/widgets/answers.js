@@ -19,7 +19,7 @@ export function tensorViews(tensors) {
     const [least, most] = isNumber ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [0, 0];
     const row = values.slice(0, 64).map((value) => h("i", { "--v": most > least ? (value - least) / (most - least) : 0 }));
     const first = Array.from({ length: Math.min(data.length, SHOWN_VALUES) }, (_, i) => shown(data[i])).join("  ");
-    return h(".tensor", h("h3", name, " ", h("span.quiet.mono", `${dtype}[${shape.join(", ")}]`)), isNumber && h(".cols", { "aria-hidden": true }, row),
+    return h(".tensor", h("h2", name, " ", h("span.quiet.mono", `${dtype}[${shape.join(", ")}]`)), isNumber && h(".cols", { "aria-hidden": true }, row),
       h("p.mono.small", first, data.length > SHOWN_VALUES ? " …" : ""), isNumber && h("p.small.quiet", `from ${shown(least)} to ${shown(most)}`));
   });
 }

@@ -1,5 +1,6 @@
 /** A picture from a file, the clipboard or the camera; labels, boxes, points and masks as the answer. */
 
+import { end, streamOf } from "../devices.js";
 import { h, notice, takesFiles, trouble } from "../parts.js";
 import { answerViews } from "./answers.js";
 
@@ -46,13 +47,11 @@ export function image(_model, state) {
 
   async function start() {
     news.replaceChildren();
-    try {
-      camera = await navigator.mediaDevices.getUserMedia({ video: { width: CAMERA_WIDTH } });
-    } catch (error) {
-      const isMissing = error instanceof DOMException && error.name === "NotFoundError";
-      news.replaceChildren(notice("warn", isMissing ? "No camera was found." : "The browser did not give the camera.", isMissing ? "Plug one in, or choose a picture." : "Allow it by the icon beside the address, or choose a picture."));
-      return;
-    }
+    const given = await streamOf("camera", { video: { width: CAMERA_WIDTH } }, "choose a picture");
+    // The page was left, or the button was pressed twice.
+    if (!stage.isConnected || camera) return end(given instanceof HTMLElement ? null : given);
+    if (given instanceof HTMLElement) return news.replaceChildren(given);
+    camera = given;
     video.srcObject = camera;
     await video.play().catch((error) => news.replaceChildren(trouble(error)));
     [picture.hidden, video.hidden, prompt.hidden] = [true, false, true];
@@ -71,7 +70,7 @@ export function image(_model, state) {
   }
 
   function stop() {
-    camera?.getTracks().forEach((track) => track.stop());
+    end(camera);
     camera = null;
     live.textContent = "Use the camera";
   }

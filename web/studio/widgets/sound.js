@@ -1,5 +1,6 @@
 /** A sound from a file or the microphone, with its waveform. */
 
+import { end, streamOf } from "../devices.js";
 import { h, notice, takesFiles } from "../parts.js";
 import { answerViews } from "./answers.js";
 import { wavOf } from "./wav.js";
@@ -38,14 +39,14 @@ export function sound(_model, state) {
 
   async function listen() {
     news.replaceChildren();
-    try {
-      microphone = await navigator.mediaDevices.getUserMedia({ audio: true });
-    } catch (error) {
-      const isMissing = error instanceof DOMException && error.name === "NotFoundError";
-      news.replaceChildren(notice("warn", isMissing ? "No microphone was found." : "The browser did not give the microphone.", isMissing ? "Plug one in, or choose a sound." : "Allow it by the icon beside the address, or choose a sound."));
-      return;
-    }
     record.disabled = true;
+    const given = await streamOf("microphone", { audio: true }, "choose a sound");
+    if (!stage.isConnected) return end(given instanceof HTMLElement ? null : given); // the page was left meanwhile
+    if (given instanceof HTMLElement) {
+      record.disabled = false;
+      return news.replaceChildren(given);
+    }
+    microphone = given;
     record.textContent = "Recording…";
     const recorder = new MediaRecorder(microphone);
     /** @type {Blob[]} */
@@ -53,14 +54,14 @@ export function sound(_model, state) {
     recorder.ondataavailable = ({ data }) => parts.push(data);
     recorder.onstop = () => {
       stop();
-      take(new Blob(parts));
+      if (stage.isConnected) take(new Blob(parts));
     };
     recorder.start();
     setTimeout(() => recorder.state === "recording" && recorder.stop(), RECORD_MS);
   }
 
   function stop() {
-    microphone?.getTracks().forEach((track) => track.stop());
+    end(microphone);
     microphone = null;
     record.disabled = false;
     record.textContent = "Record 3 seconds";

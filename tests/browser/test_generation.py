@@ -166,6 +166,7 @@ def test_a_page_of_tensors_fetches_nothing_of_it_and_a_first_token_costs_little(
       const session = await load("/models/digits");
       const before = await names();
       await session.dispose();
+      workerResources.clear(); // those of the session's worker
       const generator = await generate("/models/tiny");
       await generator.complete("Hello", { maxTokens: 1 });
       const code = [...(await names())].filter((name) => /\\/src\\//.test(name));

@@ -63,6 +63,7 @@ def _rooms() -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["int4"])
 def test_python_in_the_page_gives_the_native_bits(browser: BrowserThread, tmp_path: Path, encoding: str) -> None:
     config, optional = FAMILIES["gemma"]

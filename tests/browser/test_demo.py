@@ -82,6 +82,7 @@ def test_a_drawing_is_recognised(open_page: Callable[..., BrowserPage], server: 
     assert page.console == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["javascript", "python"])
 def test_a_drawing_is_recognised_under_a_path(
     open_page: Callable[..., BrowserPage], digits_bundle: Path, mode: str

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edge_infer.errors import AccuracyError, BackendUnavailable
+from edge_infer.errors import AccuracyError, BackendUnavailable, UnsupportedModel
 from edge_infer.formats import tflite
 from edge_infer.formats.program import ALIGNMENT, call_arguments
 from edge_infer.kernels.library import native_library
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from edge_infer_converters.writers.compiled.writer import Compiled
 
@@ -82,8 +83,10 @@ def check(compiled: Compiled, content: bytes) -> str:
 
     Raises:
         AccuracyError: They differ.
+        UnsupportedModel: LiteRT does not run the file.
     """
-    engine = _engine(compiled, content, 1)
+    with _translated():
+        engine = _engine(compiled, content, 1)
     rng = np.random.default_rng(_SEED)
     image = Image(compiled)
     rows = _rows_of(compiled)
@@ -93,7 +96,8 @@ def check(compiled: Compiled, content: bytes) -> str:
         for detail, tensor in zip(engine.get_input_details(), compiled.program.inputs, strict=True):
             feeds[tensor.name] = _drawn(rng, tensor.shape, np.dtype(tensor.dtype), rows.get(tensor.name))
             engine.set_tensor(detail["index"], feeds[tensor.name])
-        engine.invoke()
+        with _translated():
+            engine.invoke()
         try:
             results = image.run(feeds)
         except BackendUnavailable as error:
@@ -136,6 +140,19 @@ def has_separate_samples(compiled: Compiled, content: bytes) -> bool:
     except (AccuracyError, RuntimeError, ValueError):  # LiteRT raises these where it cannot take two samples
         return False
     return True
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Say in our words what LiteRT raises of a file that it does not run."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        why = str(error).strip().partition("\n")[0][:200]
+        raise UnsupportedModel(
+            f"LiteRT, with which a compiled model is compared, does not run the file: {why}",
+            hint="look at the file with `edge-infer info MODEL.tflite`",
+        ) from error
 
 
 def _engine(compiled: Compiled, content: bytes, batch: int) -> Any:

@@ -139,8 +139,9 @@ def computed_here(bundle: Path) -> list[dict[str, object]]:
 
     opened = Bundle.open(bundle)
     found: list[dict[str, object]] = []
+    engines = {"onnx": "onnxruntime", "tflite": "litert", "compiled": "compiled"}
     for variant in opened.manifest.variants:
-        backend = "onnxruntime" if variant.format == "onnx" else "litert"
+        backend = engines[variant.format]
         with load(bundle, backend=backend, variant=variant.id, arrays="tensor") as session:
             outputs = [
                 {name: value.tolist() for name, value in session.run(inputs).items()} for inputs, _ in opened.examples()

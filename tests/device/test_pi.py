@@ -54,7 +54,7 @@ def test_the_machine_is_the_one_that_was_asked_for() -> None:
 
 def test_there_is_something_to_compare_with() -> None:
     """Without this a missing file would leave the comparison without a case."""
-    assert {entry["variant"].split("/")[0] for entry in expected()} == {"onnx", "tflite"}
+    assert {entry["variant"].split("/")[0] for entry in expected()} == {"onnx", "tflite", "compiled"}
     assert {"fp32", "int8"} <= {entry["precision"] for entry in expected()}
 
 
@@ -116,7 +116,7 @@ def test_a_missing_wheel_is_said(bundle: Bundle) -> None:
 @pytest.mark.skipif(MACHINE == "pi2", reason="click and rich are not in the 32-bit root")
 def test_the_command_line_verifies_the_bundle() -> None:
     command = [sys.executable, "-m", "edge_infer", "verify", str(BUNDLE), "--json"]
-    engines = ["--backend", "onnxruntime", "--backend", "litert"]
+    engines = ["--backend", "onnxruntime", "--backend", "litert", "--backend", "compiled"]
 
     run = subprocess.run([*command, *engines], capture_output=True, text=True, check=False)
 

@@ -29,7 +29,7 @@ def publish(
         rows: Each has the keys of `_COLUMNS`; other keys stand behind them.
         packages: The packages whose versions belong to the figures.
         as_json: Whether to print one JSON object in place of the table.
-        versions: Of what is not a package here.
+        versions: Of programs that are not Python packages of this environment.
         cpu: What it ran on; the processor unless given.
         beside: Further members of the JSON object.
     """

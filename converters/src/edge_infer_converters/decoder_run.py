@@ -81,7 +81,7 @@ def convert(
 
     Raises:
         ConversionError: The folder is damaged, or its parts do not fit together.
-        UnsupportedModel: The model, or its tokenizer, computes what is not supported.
+        UnsupportedModel: The model, or its tokenizer, has a feature that is not supported.
         InputError: An option does not apply to decoders.
         BundleError: The output exists or cannot be written.
     """

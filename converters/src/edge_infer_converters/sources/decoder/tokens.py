@@ -181,7 +181,7 @@ def _ids(field: str, config: DecoderConfig, *sources: Mapping[str, Any]) -> list
     """Return the tokens that the first source with this field names: one, or a list.
 
     Raises:
-        ConversionError: One of them is no token of the model.
+        ConversionError: A token is not in the vocabulary of the model.
     """
     for source in sources:
         value = source.get(field)

@@ -7,7 +7,7 @@ wrong answers. The classes are plain slotted ones: each dataclass would cost a d
 
 from __future__ import annotations
 
-from edge_infer.errors import InputError, ManifestError, listed
+from edge_infer.errors import InputError, ManifestError, did_you_mean, listed
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 
@@ -216,7 +216,11 @@ class Manifest:
             if variant.id == id:
                 return variant
         known = [variant.id for variant in self.variants]
-        raise InputError(f"Bundle `{self.name}` has no variant `{id}`; choose from {listed(known)}", allowed=known)
+        raise InputError(
+            f"Bundle `{self.name}` has no variant `{id}`; choose from {listed(known)}",
+            hint=did_you_mean(id, known) or f"ask for `{known[0]}`",
+            allowed=known,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Describe this manifest as the JSON object of `manifest.json`."""

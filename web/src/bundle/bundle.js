@@ -379,7 +379,8 @@ export function chooseVariant(manifest, id, backend, { formats = Object.values(F
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
-    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error");
+    const hint = `ask for \`${manifest.variants[0].id}\``;
+    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error", { hint });
   }
   const order = backend === undefined ? formats : [FORMATS[backend]];
   const firstOf = (/** @type {Variant[]} */ variants) => order.find((one) => variants.some((variant) => variant.format === one));

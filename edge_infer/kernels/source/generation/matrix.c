@@ -57,10 +57,18 @@ static void multiply_floats(const struct matrix *m, int is_half, const float *x,
   }
 }
 
-INLINE struct quantised quantised_row(const struct workspace *work, int32_t index, int32_t blocks) {
-  size_t place = (size_t)index * (size_t)padded_blocks(blocks);
-  return (struct quantised){work->quantised + place * BLOCK * VALUE_BYTES, work->quantised_scales + place,
-                            work->quantised_sums + place};
+/* The index-th of `count` quantised rows. Those that a panel takes four at a time stand together. */
+INLINE struct quantised quantised_row(const struct workspace *work, int32_t index, int32_t count, int32_t blocks) {
+  size_t padded = (size_t)padded_blocks(blocks), place = (size_t)index * padded;
+  int8_t *values = work->quantised + place * BLOCK * VALUE_BYTES;
+#if defined(LANES_PAIRS)
+  if (index / 4 * 4 + 4 <= count) {
+    size_t tile = (size_t)(index / 4 * 4) * padded * BLOCK * VALUE_BYTES + (size_t)(index % 4) * 4;
+    return (struct quantised){work->quantised + tile, work->quantised_scales + place, work->quantised_sums + place, 4};
+  }
+#endif
+  (void)count;
+  return (struct quantised){values, work->quantised_scales + place, work->quantised_sums + place, 1};
 }
 
 /* A panel of packed rows of weights with `count` quantised rows. The lanes of blocks are taken one after the other. */
@@ -130,7 +138,7 @@ static void multiply_panels(const struct matrix *m, int is_int4, int32_t count, 
       struct quantised x[4];
       panel_floats sums[8];
       int tile = t + 4 <= count ? 4 : 1;
-      for (int i = 0; i < tile; i++) x[i] = quantised_row(work, t + i, blocks);
+      for (int i = 0; i < tile; i++) x[i] = quantised_row(work, t + i, count, blocks);
       if (is_int4) (tile == 4 ? four_int4_rows : one_int4_row)(work->panel, work->panel_scales, x, blocks, sums);
       else (tile == 4 ? four_int8_rows : one_int8_row)(work->panel, work->panel_scales, x, blocks, sums);
       for (int i = 0; i < tile; i++) {
@@ -149,14 +157,14 @@ static void multiply_blocks(const struct matrix *m, int is_int4, const float *x,
                             float *y, size_t y_width, const struct workspace *work) {
   int32_t blocks = m->columns / BLOCK;
   for (int32_t t = 0; t < count; t++)
-    quantise(quantised_row(work, t, blocks), x + (size_t)t * (size_t)x_width, blocks);
+    quantise(quantised_row(work, t, count, blocks), x + (size_t)t * (size_t)x_width, blocks);
   if (count >= 4) {
     multiply_panels(m, is_int4, count, y, y_width, work);
     return;
   }
   for (int32_t t = 0; t < count; t++) {
     float *to = y + (size_t)t * y_width;
-    struct quantised row = quantised_row(work, t, blocks);
+    struct quantised row = quantised_row(work, t, count, blocks);
     if (is_int4) rows_by_one(m->values, m->scales, row, blocks, to, m->rows, 1);
     else rows_by_one(m->values, m->scales, row, blocks, to, m->rows, 0);
     for (int32_t r = 0; m->bias && r < m->rows; r++) to[r] += m->bias[r];

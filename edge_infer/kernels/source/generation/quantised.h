@@ -70,9 +70,9 @@ INLINE void put_values(int8_t *values, int32_t step, int32_t block, i32x16 first
 #endif
 }
 
-/* Quantise a row of whole blocks. A block with a NaN or an infinity gets the scale NaN; one of nothing above 1e-20 is 0. */
-INLINE void quantise(struct quantised row, const float *x, int32_t blocks) {
-  for (int32_t b = 0; b < blocks; b++) {
+/* Quantise some of a row's whole blocks, and with the last of them what stands behind. A block with a NaN or an infinity gets the scale NaN; one of nothing above 1e-20 is 0. */
+INLINE void quantise(struct quantised row, const float *x, int32_t blocks, int32_t start, int32_t end) {
+  for (int32_t b = start; b < end; b++) {
     f32x16 first = load(x + b * BLOCK), second = load(x + b * BLOCK + 16);
     i32x16 sizes = (i32x16)first & 0x7fffffff, others = (i32x16)second & 0x7fffffff, more = sizes < others;
     int32_t bits = fold_most((more & others) | (~more & sizes));
@@ -87,7 +87,7 @@ INLINE void quantise(struct quantised row, const float *x, int32_t blocks) {
     put_values(row.values, row.step, b, low, high);
   }
   i32x16 none = {0};
-  for (int32_t b = blocks; b < padded_blocks(blocks); b++) {
+  for (int32_t b = end == blocks ? end : padded_blocks(blocks); b < padded_blocks(blocks); b++) {
     row.scales[b] = 0;
     row.sums[b] = 0;
     put_values(row.values, row.step, b, none, none);

@@ -146,8 +146,8 @@ class Slots:
     """Runs jobs on the slots of a decoder. It belongs to one thread at a time.
 
     A step computes one token of every running job and at most 128 tokens of prompts; beside running jobs as many as
-    take 25 ms by what they took before, but 16. A job takes the slot whose tokens it goes on from, or a copy of them; so
-    a conversation is never computed twice. A job's tokens do not depend on the others, as rows of a decoder do not.
+    take 25 ms by what they took before, but 16. A job takes the slot whose tokens it goes on from, or a copy of them;
+    so a conversation is never computed twice. A job's tokens do not depend on the others, as rows of a decoder do not.
 
     Args:
         decoder: The model.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 
 from edge_infer.errors import FetchError, Unauthorized, UnsupportedError
 from edge_infer.platform.host import in_browser, in_worker, run_in_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, BinaryIO, TypeVar
 
     T = TypeVar("T")
@@ -89,35 +88,38 @@ def save(
     Raises:
         FetchError: It does not answer, answers with an error, or breaks off.
     """
-    from http.client import IncompleteRead
+    from http.client import HTTPException, IncompleteRead
 
     reached = 0
-    with _natively(url, headers) as response:
-        while (size is None or reached <= size) and (part := response.read(_PART)):
-            file.write(part)
-            for one in digests:
-                one.update(part)
-            reached += len(part)
-        if response.length and (size is None or reached <= size):
-            raise IncompleteRead(b"", response.length)
+    try:
+        with _open(url, headers) as response:
+            while (size is None or reached <= size) and (part := response.read(_PART)):
+                file.write(part)
+                for one in digests:
+                    one.update(part)
+                reached += len(part)
+            if response.length and (size is None or reached <= size):
+                raise IncompleteRead(b"", response.length)
+    except (OSError, ValueError, HTTPException) as error:
+        raise _translated(url, error) from error
     return reached, [one.hexdigest() for one in digests]
 
 
 def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
-    from http.client import IncompleteRead
+    from http.client import HTTPException, IncompleteRead
 
-    with _natively(url, headers) as response:
-        data = _limited(url, response.read(limit + 1), limit)
-        if response.length:  # what its Content-Length still promises
-            raise IncompleteRead(data, response.length)
-        return data
+    try:
+        with _open(url, headers) as response:
+            data = _limited(url, response.read(limit + 1), limit)
+            if response.length:  # what its Content-Length still promises
+                raise IncompleteRead(data, response.length)
+            return data
+    except (OSError, ValueError, HTTPException) as error:
+        raise _translated(url, error) from error
 
 
-@contextmanager
-def _natively(url: str, headers: Mapping[str, str] | None) -> Iterator[Any]:
-    """Open a URL; what goes wrong while it is read is an error of this module."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
+def _open(url: str, headers: Mapping[str, str] | None) -> Any:
+    """Open a URL; its errors are those of urllib."""
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class KeepSecrets(HTTPRedirectHandler):
@@ -130,14 +132,17 @@ def _natively(url: str, headers: Mapping[str, str] | None) -> Iterator[Any]:
                     found.remove_header(name)
             return found
 
-    try:
-        request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity", **(headers or {})})
-        with build_opener(KeepSecrets).open(request, timeout=_TIMEOUT_S) as response:
-            yield response
-    except HTTPError as error:
-        raise _refused(url, error.code, error.read(_MAX_PROBLEM_BYTES)) from error
-    except (URLError, OSError, ValueError, HTTPException) as error:
-        raise _unreachable(url, error) from error
+    request = Request(url, headers={"User-Agent": "edge-infer", "Accept-Encoding": "identity", **(headers or {})})
+    return build_opener(KeepSecrets).open(request, timeout=_TIMEOUT_S)
+
+
+def _translated(url: str, error: Exception) -> FetchError | Unauthorized:
+    """Describe what urllib raised."""
+    from urllib.error import HTTPError
+
+    if isinstance(error, HTTPError):
+        return _refused(url, error.code, error.read(_MAX_PROBLEM_BYTES))
+    return _unreachable(url, error)
 
 
 def _fetch_browser(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:

@@ -72,6 +72,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
     "platform/guarded.py": (_EVERYWHERE, "for commands only"),
+    "platform/hub_client.py": (("device",), "a page takes bundles, and fetches nothing of the Hub"),
     "platform/posix.py": (("page",), "locks, signals and users of a native system"),
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),

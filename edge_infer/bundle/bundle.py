@@ -82,6 +82,8 @@ class Bundle:
     def open(cls, source: str | os.PathLike[str]) -> Bundle:
         """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort`, `.tflite` or `.wasm` file.
 
+        `hf:owner/name[@revision]` is fetched from the Hugging Face Hub first: its bundle, or its `onnx/model.onnx`.
+
         Raises:
             BundleError: There is nothing, or nothing that is a bundle or a model.
             ManifestError: Its manifest is wrong.
@@ -98,6 +100,11 @@ class Bundle:
                 f"`{text}` is not a model on a server: over a WebSocket models run there",
                 hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
             )
+        if text.startswith("hf:"):
+            from edge_infer.bundle.hub import bring
+
+            model = bring(text)
+            return cls.open(model.file or model.folder)
         if os.path.isdir(text):
             folder = _Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)

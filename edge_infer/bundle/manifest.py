@@ -172,11 +172,12 @@ class Manifest:
         task: What the model is for, such as `image-classification`; None where nobody says.
         pipeline: The steps before and after the model, as JSON (see `edge_infer.tasks.definition`), or None.
         generate: What the generation of text needs beside the weights, as JSON (docs/concepts/bundle.md), or None.
+        source: Where the model came from: `hub` and `revision` of the Hugging Face Hub, a commit; or None.
     """
 
     __slots__ = (
         *("examples", "files", "generate", "inputs", "labels", "name", "outputs"),
-        *("pipeline", "task", "variants", "version"),
+        *("pipeline", "source", "task", "variants", "version"),
     )
 
     def __init__(
@@ -193,6 +194,7 @@ class Manifest:
         task: str | None = None,
         pipeline: Mapping[str, Any] | None = None,
         generate: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -205,6 +207,7 @@ class Manifest:
         self.task = task
         self.pipeline = None if pipeline is None else dict(pipeline)
         self.generate = None if generate is None else dict(generate)
+        self.source = None if source is None else dict(source)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
@@ -239,6 +242,8 @@ class Manifest:
             document["pipeline"] = self.pipeline
         if self.generate is not None:
             document["generate"] = self.generate
+        if self.source is not None:
+            document["source"] = self.source
         return document
 
     def to_bytes(self) -> bytes:
@@ -315,7 +320,14 @@ def _parse(document: Any) -> Manifest:
         task=_text(document, "task", "manifest") if "task" in document else None,
         pipeline=_object(document["pipeline"], "manifest: `pipeline`") if "pipeline" in document else None,
         generate=_parse_generate(document["generate"], files) if "generate" in document else None,
+        source=_parse_source(document["source"]) if "source" in document else None,
     )
+
+
+def _parse_source(entry: Any) -> dict[str, str]:
+    """Check where a model came from; unknown fields are left out."""
+    found = _object(entry, "manifest: `source`")
+    return {field: _text(found, field, "source") for field in ("hub", "revision")}
 
 
 def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from edge_infer_converters.search.dynamic import DynamicSearch
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.selection import choose
-from edge_infer_converters.sources import pipelines
+from edge_infer_converters.sources import hub, pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.state_pairs import find_pairs
@@ -101,15 +101,30 @@ def convert(
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
         folder = Path(output).with_suffix(".bundle")
         raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
+    found = hub.bring(model)
+    if found is not None:
+        model = found.file or found.folder
+        file = Path(found.file)
+        name = name or checked_name(None, file.stem if file.suffix == ".gguf" else found.name.rpartition("/")[2])
+        reporter.talk(step("Fetched", found.name, f"commit {found.commit}"))
+    source = None if found is None else found.source
     decoder = find_folder(model)
     if decoder is not None:
         given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
         given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
         return decoder_run.convert(
-            decoder, output, recipe, name=name, version=version, given=given, force=force, reporter=reporter
+            decoder,
+            output,
+            recipe,
+            name=name,
+            version=version,
+            given=given,
+            force=force,
+            reporter=reporter,
+            source=source,
         )
     model, folder_name = pipelines.opened(model)
-    with BundleWriter(output, force=force) as writer:
+    with BundleWriter(output, force=force, source=source) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         for note in origin.notes:

@@ -88,6 +88,11 @@ if [ "${1:-}" = all ] && ! { command -v firefox-esr && command -v WebKitWebDrive
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends firefox-esr webkit2gtk-driver xvfb
 fi
 
+# The other bundlers, and a checker of accessibility, for `make check-all`; 400 MB.
+if [ "${1:-}" = all ] && [ ! -d tests/bundlers/node_modules/next ]; then
+  npm --prefix tests/bundlers ci --no-audit --no-fund
+fi
+
 # It runs the kernels of text generation that are built for ARM.
 if [ "${1:-}" = all ] && ! command -v qemu-aarch64 >/dev/null; then
   as_root apt-get update -q

@@ -15,7 +15,7 @@ from edge_infer.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.generation.generator import TextStream
+    from edge_infer.generation.text_stream import TextStream
 
 _SCHEMA = "Let the answer be JSON that a JSON Schema in FILE describes; `any` for any object."
 _OPTIONS = (

@@ -63,6 +63,8 @@ class Ready(NamedTuple):
 
 #: The most tokens of a batch, those that only fill it up included: more of them are slower on a CPU, not faster.
 _TOKENS = 512
+#: The most rows of a table that run together.
+_ROWS = 16_384
 
 
 class Chains:
@@ -131,6 +133,10 @@ class Chains:
             ready: The raw inputs after the first steps.
             most: The most of a batch; 0 for any number.
         """
+        if self.can_batch and self._takes == "table":
+            each = range(len(ready))
+            yield from ([*each[at : at + (most or _ROWS)]] for at in each[:: most or _ROWS])
+            return
         if not self.can_batch or self._takes != "text":
             yield from ([i] for i in range(len(ready)))
             return

@@ -140,7 +140,7 @@ class Pipeline:
             )
         self._task = get_task(self.task)
         self.chains = Chains(self.definition, session)
-        self._ahead = _AHEAD if self.chains.can_batch and self._task.takes == "text" else 1
+        self._ahead = _AHEAD if self.chains.can_batch and self._task.takes in ("text", "table") else 1
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.session!r})"

@@ -298,11 +298,11 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path, options: dict[str
     ("source", "hint"),
     [
         ("hf:owner/name", "hf download owner/name --local-dir name"),
-        ("model.gguf", "convert the folder that it was made from"),
+        ("model.gguf", "download it again"),
     ],
 )
 def test_what_is_no_folder_is_refused_with_what_to_do(tmp_path: Path, source: str, hint: str) -> None:
-    with pytest.raises((InputError, UnsupportedModel)) as caught:
+    with pytest.raises((InputError, ConversionError)) as caught:
         convert(source, tmp_path / "out.bundle")
 
     assert hint in caught.value.hint

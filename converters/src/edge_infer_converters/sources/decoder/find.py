@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from edge_infer.errors import ConversionError, InputError, UnsupportedModel
+from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters.sources.decoder.families import FAMILIES
 from edge_infer_converters.sources.decoder.files import read_object
+from edge_infer_converters.sources.decoder.origin import SUFFIX
 
 # What the classes of models that generate text are called in transformers.
 _CLASSES = ("ForCausalLM", "LMHeadModel", "Gemma3ForConditionalGeneration")
@@ -15,14 +16,13 @@ _HEADS = ("For", "LMHead")
 
 
 def find_folder(model: str | os.PathLike[str]) -> Path | None:
-    """Return the folder of a model that generates text; None for everything else.
+    """Return the folder, or the GGUF file, of a model that generates text; None for everything else.
 
     A folder with ONNX files and no safetensors stays one of ONNX. One that says nothing of its classes is judged by its
     family; one whose class is another, such as a classifier on a decoder, is not taken.
 
     Raises:
         InputError: It is an address of the Hub.
-        UnsupportedModel: It is a GGUF file.
     """
     address = os.fspath(model)
     if address.startswith("hf:"):
@@ -31,10 +31,8 @@ def find_folder(model: str | os.PathLike[str]) -> Path | None:
             f"`{address}` is an address of the Hugging Face Hub: folders are read where they lie",
             hint=f"hf download {name} --local-dir {name.rpartition('/')[2]}, then convert that folder",
         )
-    if address.endswith(".gguf"):
-        raise UnsupportedModel(
-            f"`{address}`: GGUF files are not read", hint="convert the folder that it was made from, with safetensors"
-        )
+    if address.endswith(SUFFIX):
+        return Path(model)
     folder = Path(model)
     if not folder.is_dir() or not (folder / "config.json").is_file() or (folder / "manifest.json").is_file():
         return None

@@ -55,6 +55,11 @@ class Bundle:
         self._source = source
 
     @classmethod
+    def of_files(cls, manifest: Manifest, files: Mapping[str, bytes]) -> Bundle:
+        """Make a bundle whose files are in memory, each under its path."""
+        return cls(manifest, manifest.name, manifest.name, _Memory(dict(files)))
+
+    @classmethod
     def of_server(cls, manifest: Manifest, url: str) -> Bundle:
         """Make the bundle of a model whose files stay on a server."""
         return cls(manifest, sha256(manifest.to_bytes()), url, _Remote(url))

@@ -40,6 +40,11 @@ class PageEngine:
         self.context = checked_context(self.config, context)
         self._decoder = PageDecoder(content, slots, self.context, self.config.vocab_size)
 
+    @property
+    def threads(self) -> int:
+        """A page has one."""
+        return 1
+
     def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch; see `decoder.Engine.run`."""
         return self._decoder.run(rows + wanted, count, len(wanted))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, UnsupportedError, did_you_mean, listed
 from edge_infer.tasks import several_runs
+from edge_infer.tasks.tabular import rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,6 +91,8 @@ OWN = (
     Task("keypoint-detection", "image"),
     Task("object-detection", "image"),
     Task("audio-classification", "sound"),
+    Task("tabular-classification", "table", (), rows.rows_of, rows.answer_of),
+    Task("tabular-regression", "table", (), rows.rows_of, rows.answer_of),
     Task("voice-activity-detection", "sound"),
     Task("feature-extraction", "text"),
     Task("fill-mask", "text"),

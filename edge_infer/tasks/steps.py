@@ -36,6 +36,7 @@ class Flow(NamedTuple):
 
 
 _RAW, _IMAGE, _SOUND, _OUTPUTS, _TENSOR = ("raw",), ("image",), ("sound",), ("outputs",), ("outputs", "tensor")
+_TABLE = ("table",)
 
 #: Every step there is. To add one: a line here, a module in Python and one in JavaScript.
 STEPS = {
@@ -57,7 +58,9 @@ STEPS = {
     "post.detections": Flow(("detections",), "answer"),
     "post.entities": Flow(_TENSOR, "answer"),
     "post.fill_mask": Flow(_TENSOR, "answer"),
+    "post.label": Flow(_TENSOR, "answer"),
     "post.mask": Flow(_TENSOR, "answer"),
+    "post.nearest": Flow(_TENSOR, "tensor"),
     "post.nms": Flow(("detections",), "detections"),
     "post.normalize": Flow(_TENSOR, "tensor"),
     "post.pool": Flow(_TENSOR, "tensor"),
@@ -66,6 +69,13 @@ STEPS = {
     "post.speech_segments": Flow(_TENSOR, "answer"),
     "post.tensor": Flow(_TENSOR, "tensor"),
     "post.top_k": Flow(_TENSOR, "answer"),
+    "post.value": Flow(_TENSOR, "answer"),
+    "tabular.categories": Flow(_TABLE, "table"),
+    "tabular.clip": Flow(_TABLE, "table"),
+    "tabular.columns": Flow(_RAW, "table"),
+    "tabular.impute": Flow(_TABLE, "table"),
+    "tabular.scale": Flow(_TABLE, "table"),
+    "tabular.tensor": Flow(_TABLE, "tensor"),
     "tensor.constant": Flow(_RAW, "tensor"),
     "tensor.dequantize": Flow(_OUTPUTS, "outputs"),
     "tensor.quantize": Flow(("tensor",), "tensor"),

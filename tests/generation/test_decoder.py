@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_infer.errors import BundleError, InputError, OutOfMemory, UnsupportedError
+from edge_infer.errors import BundleError, InputError, OutOfMemory
 from edge_infer.generation.config import DecoderConfig
 from edge_infer.generation.decoder import Decoder
 from edge_infer.generation.native import NativeEngine
@@ -302,8 +302,6 @@ def test_other_arguments_out_of_range_are_refused(tiny: Decoder, tmp_path: Path)
     for options in ({"slots": 0}, {"slots": 2**32 + 1}, {"slots": 1.0}, {"context": 0}, {"context": 65}):
         with pytest.raises(InputError, match=next(iter(options))):
             Decoder.open(path, **options)
-    with pytest.raises(UnsupportedError, match="one thread"):
-        Decoder.open(path, threads=2)
     with pytest.raises(OutOfMemory, match="no memory for the decoder"):
         NativeEngine(path, 2**31 - 1, None)
     path.write_bytes(path.read_bytes()[:-16])

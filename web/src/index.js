@@ -9,6 +9,7 @@
  */
 
 import { InferError } from "./errors.js";
+import { rootOf } from "./fetch/root.js";
 import { WorkerClient } from "./page/client.js";
 import { PythonWorker } from "./page/python.js";
 import { Session, buffersOf, enter, leave, withUpdate } from "./page/session.js";
@@ -66,7 +67,7 @@ export async function load(url, options = {}) {
   const isOfStore = text.startsWith(STORE);
   const address = new URL(isOfStore ? text.slice(STORE.length) : text, globalThis.location?.href).href;
   const settings = { root: rootOf(root), threads };
-  const used = enter();
+  const used = enter(settings.root);
   /** @type {LiveModel | undefined} */
   let live;
   const open = (/** @type {Partial<import("./page/protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
@@ -283,7 +284,7 @@ export async function forgetOffline() {
 export async function loadPython(options = {}) {
   const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole, keepImage = true } = options;
   const place = rootOf(root);
-  const worker = new WorkerClient("edge-infer python", onOutput);
+  const worker = new WorkerClient("edge-infer python", { onOutput, script: "python-worker.js", root: place });
   const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-page.tar`, place).href;
   try {
     const settings = { root: place, threads };
@@ -307,9 +308,10 @@ export async function loadPython(options = {}) {
  * @returns {Promise<boolean>} Whether one is kept now: not where the page has no storage, or no room.
  */
 export async function keepPythonImage({ root } = {}) {
-  const worker = new WorkerClient("edge-infer python image", () => {});
+  const place = rootOf(root);
+  const worker = new WorkerClient("edge-infer python image", { script: "python-worker.js", root: place });
   try {
-    return await worker.request({ kind: "image", root: rootOf(root) });
+    return await worker.request({ kind: "image", root: place });
   } finally {
     worker.close();
   }
@@ -318,9 +320,4 @@ export async function keepPythonImage({ root } = {}) {
 /** @param {"stdout" | "stderr"} stream @param {string} text */
 function toConsole(stream, text) {
   (stream === "stdout" ? console.log : console.warn)(text);
-}
-
-/** @param {URL | string} [root] */
-function rootOf(root) {
-  return new URL(root ?? "../", root === undefined ? import.meta.url : globalThis.location?.href).href;
 }

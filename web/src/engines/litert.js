@@ -7,6 +7,7 @@
  * itself: therefore its version is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
+import { ROOT } from "../fetch/root.js";
 import { LiteRtHeap } from "./litert-heap.js";
 import { LiteRtSession } from "./litert-session.js";
 import { threadsFor } from "./threads.js";
@@ -88,7 +89,7 @@ export class LiteRtEngine {
  * @returns {Promise<LiteRtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
+export async function startLiteRtEngine({ base = `${ROOT}vendor/litert/`, threads, onProgress } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const isRelaxed = WebAssembly.validate(bytesOf(RELAXED_SIMD));
   const wanted = threadsFor(threads, new URL("litert_wasm_threaded_internal.js", folder));

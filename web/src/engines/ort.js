@@ -7,6 +7,7 @@
  * is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
+import { ROOT } from "../fetch/root.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
@@ -145,7 +146,7 @@ function dataOf(value) {
  * @returns {Promise<OrtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress, kept } = {}) {
+export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, threads, onProgress, kept } = {}) {
   const folder = new URL(base, globalThis.location?.href);
   const script = new URL("ort-wasm-simd-threaded.mjs", folder);
   const count = threadsFor(threads, script);

@@ -42,7 +42,7 @@ export async function openGenerator(url, { variant, context, root, onProgress, s
   /** @type {Client} */
   const client = isAlone
     ? new (await import("../generation/requests.js")).GenerationRequests()
-    : new WorkerClient("edge-infer generation", undefined, "generation-worker.js");
+    : new WorkerClient("edge-infer generation", { script: "generation-worker.js", root });
   try {
     const asked = { url, root, variant, context, apiKey, keep };
     const facts = await client.request({ kind: "open-generation", asked }, { onProgress, signal });

@@ -31,7 +31,7 @@ export class LiveModel {
     this.reports = report;
     /** What runs now. */
     this.running = { version: "", sequence: 0, bundle: "" };
-    this.worker = new WorkerClient("edge-infer sync");
+    this.worker = new WorkerClient("edge-infer sync", { root });
   }
 
   /**

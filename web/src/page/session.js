@@ -17,9 +17,16 @@ import { streamOf } from "./stream.js";
 let client;
 let users = 0;
 
-/** @returns {WorkerClient} The worker of the page's sessions: another one after one that failed. */
-export function enter() {
-  if (!client || client.ended) client = new WorkerClient("edge-infer");
+/** Where the copied modules lie, as the last load said. @type {string | undefined} */
+let lastRoot;
+
+/**
+ * @param {string} [root] The URL under which `src/` and `vendor/` lie.
+ * @returns {WorkerClient} The worker of the page's sessions: another one after one that failed.
+ */
+export function enter(root = lastRoot) {
+  lastRoot = root;
+  if (!client || client.ended) client = new WorkerClient("edge-infer", { root });
   users++;
   return client;
 }

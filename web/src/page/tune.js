@@ -54,7 +54,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
     throw new InferError(`threads is [${threads}], expected numbers from 1`, "input_error");
   }
   /** @type {Map<number, WorkerClient>} */
-  const clients = new Map(threads.map((count) => [count, new WorkerClient(`edge-infer tune ${count}`)]));
+  const clients = new Map(threads.map((count) => [count, new WorkerClient(`edge-infer tune ${count}`, { root })]));
   const first = /** @type {WorkerClient} */ (clients.get(threads[0]));
   try {
     /** @type {import("./protocol.js").Survey} */

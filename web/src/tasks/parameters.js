@@ -4,7 +4,7 @@
  * that the caller of a pipeline may give.
  */
 
-/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names" | "texts" | "lists"} Kind */
 /**
  * @typedef {object} Declared
  * @property {Kind} kind
@@ -125,9 +125,15 @@ export const PARAMETERS = {
     mask: { kind: "text", default: "[MASK]" },
     top_k: { kind: "whole", default: 5, low: 1, high: 1000, argument: true },
   },
+  "post.label": {
+    tensor: { kind: "text", default: null },
+  },
   "post.mask": {
     tensor: { kind: "text", default: null },
     layout: { kind: "choice", default: "labels", choices: ["labels", "CHW", "HWC"] },
+  },
+  "post.nearest": {
+    tensor: { kind: "text", default: null },
   },
   "post.nms": {
     iou: { kind: "real", default: 0.45, low: 0, high: 1, argument: true },
@@ -166,6 +172,33 @@ export const PARAMETERS = {
     top_k: { kind: "whole", default: 5, low: 1, high: 1048576, argument: true },
     threshold: { kind: "real", default: null, argument: true },
   },
+  "post.value": {
+    tensor: { kind: "text", default: null },
+  },
+  "tabular.categories": {
+    values: { kind: "lists" },
+    unknown: { kind: "choice", default: "error", choices: ["error", "missing", "minus_one"] },
+  },
+  "tabular.clip": {
+    columns: { kind: "texts" },
+    low: { kind: "numbers" },
+    high: { kind: "numbers" },
+  },
+  "tabular.columns": {
+    names: { kind: "texts" },
+    types: { kind: "texts" },
+    nullable: { kind: "texts", default: [] },
+  },
+  "tabular.impute": {
+    columns: { kind: "texts" },
+    values: { kind: "numbers" },
+  },
+  "tabular.scale": {
+    columns: { kind: "texts" },
+    mean: { kind: "numbers" },
+    scale: { kind: "numbers" },
+  },
+  "tabular.tensor": {},
   "tensor.constant": {
     values: { kind: "numbers" },
   },
@@ -210,7 +243,9 @@ export const FLOWS = {
   "post.detections": { takes: ["detections"], gives: "answer" },
   "post.entities": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.fill_mask": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.label": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.mask": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.nearest": { takes: ["outputs", "tensor"], gives: "tensor" },
   "post.nms": { takes: ["detections"], gives: "detections" },
   "post.normalize": { takes: ["outputs", "tensor"], gives: "tensor" },
   "post.pool": { takes: ["outputs", "tensor"], gives: "tensor" },
@@ -219,6 +254,13 @@ export const FLOWS = {
   "post.speech_segments": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.tensor": { takes: ["outputs", "tensor"], gives: "tensor" },
   "post.top_k": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.value": { takes: ["outputs", "tensor"], gives: "answer" },
+  "tabular.categories": { takes: ["table"], gives: "table" },
+  "tabular.clip": { takes: ["table"], gives: "table" },
+  "tabular.columns": { takes: ["raw"], gives: "table" },
+  "tabular.impute": { takes: ["table"], gives: "table" },
+  "tabular.scale": { takes: ["table"], gives: "table" },
+  "tabular.tensor": { takes: ["table"], gives: "tensor" },
   "tensor.constant": { takes: ["raw"], gives: "tensor" },
   "tensor.dequantize": { takes: ["outputs"], gives: "outputs" },
   "tensor.quantize": { takes: ["tensor"], gives: "tensor" },
@@ -236,6 +278,8 @@ export const TASKS = {
   "keypoint-detection": { takes: "image", args: [] },
   "object-detection": { takes: "image", args: [] },
   "audio-classification": { takes: "sound", args: [] },
+  "tabular-classification": { takes: "table", args: [] },
+  "tabular-regression": { takes: "table", args: [] },
   "voice-activity-detection": { takes: "sound", args: [] },
   "feature-extraction": { takes: "text", args: [] },
   "fill-mask": { takes: "text", args: [] },

@@ -29,6 +29,8 @@ import { didYouMean, listed } from "./words.js";
 const AHEAD = 256;
 /** The most tokens of a batch, those that only fill it up included: more of them are slower on a processor, not faster. */
 const TOKENS = 512;
+/** The most rows of a table that run together. */
+const ROWS = 16384;
 
 /**
  * Make a pipeline of a session, as its bundle's manifest says.
@@ -92,7 +94,7 @@ class Work {
     const asked = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined));
     this.check(asked);
     if (!isList(inputs)) return (await this.answers([inputs], asked))[0];
-    const ahead = this.chains.canBatch && this.task.takes === "text" ? AHEAD : 1;
+    const ahead = this.chains.canBatch && ["text", "table"].includes(this.task.takes) ? AHEAD : 1;
     const found = [];
     for (let at = 0; at < inputs.length; at += ahead) found.push(...(await this.answers(inputs.slice(at, at + ahead), asked)));
     return found;
@@ -183,6 +185,7 @@ class Work {
    */
   batches(ready) {
     const each = ready.map((_, i) => i);
+    if (this.chains.canBatch && this.task.takes === "table") return chunks(each, ROWS);
     if (!this.chains.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
     const sizes = ready.map(({ tensors }) => Math.max(0, ...Object.values(tensors).map(({ shape }) => sizeOf(shape))));
     /** @type {number[][]} */
@@ -203,6 +206,11 @@ class Work {
 /** @param {any} inputs @returns {boolean} Whether these are several raw inputs; a list of numbers is the samples of one sound. */
 function isList(inputs) {
   return Array.isArray(inputs) && typeof inputs[0] !== "number";
+}
+
+/** @param {number[]} all @param {number} most @returns {number[][]} Parts of at most so many. */
+function chunks(all, most) {
+  return Array.from({ length: Math.ceil(all.length / most) }, (_, i) => all.slice(i * most, (i + 1) * most));
 }
 
 /**

@@ -212,8 +212,8 @@ def test_other_inputs_are_refused(shape: list[int | None], reason: str) -> None:
 
 
 def test_a_model_that_contradicts_itself_is_refused() -> None:
-    parts: dict[str, Any] = {"nodes_treeids": [0], "nodes_nodeids": [0], "nodes_featureids": [0], "nodes_modes": ["BRANCH_LEQ"]}
-    parts |= {"nodes_values": [0.0], "nodes_truenodeids": [0], "nodes_falsenodeids": [5]}
+    parts: dict[str, Any] = {"nodes_treeids": [0], "nodes_nodeids": [0], "nodes_featureids": [0]}
+    parts |= {"nodes_modes": ["BRANCH_LEQ"], "nodes_values": [0.0], "nodes_truenodeids": [0], "nodes_falsenodeids": [5]}
     votes: dict[str, Any] = {"target_treeids": [0], "target_nodeids": [0], "target_ids": [0], "target_weights": [1.0]}
     node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1, **parts, **votes)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_infer_converters.measure import table_check
 from edge_infer_converters.measure.compiled_check import check, has_separate_samples
 from edge_infer_converters.writers.compiled import writer
-from edge_infer_converters.writers.compiled.tables.reading import graph_of
+from edge_infer_converters.writers.compiled.tables.graph import graph_of
 from edge_infer_converters.writers.compiled.variables import initial_values
 from edge_infer_converters.writers.compiled.worth import targets_of
 from edge_infer_converters.writers.encode import Encoded, with_batch_of_one

@@ -91,6 +91,19 @@ class WeightFile:
         #: The words that the kernels read, little-endian int32.
         self.program = self.data[place.start : place.end]
 
+    def check_whole(self) -> None:
+        """Check that the file is as long as when it was mapped: reading what was cut off would end the process.
+
+        Raises:
+            BundleError: It was cut.
+        """
+        size = self.data.size()
+        if size < len(self.data):
+            raise BundleError(
+                f"The weight file `{self.path}` was cut to {size} of {len(self.data)} bytes while it was in use",
+                hint="replace a file that is in use by renaming another one over it; then load the model again",
+            )
+
     def close(self) -> None:
         """Unmap the file. A second call does nothing."""
         self.data.close()

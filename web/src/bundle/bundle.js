@@ -456,13 +456,13 @@ function unreadable(what, backend, found) {
  * @param {URL} place The bundle's address.
  * @param {Manifest} manifest
  * @param {string} path
- * @param {FetchOptions} options
+ * @param {FetchOptions & Pick<import("../fetch/transfer.js").TransferOptions, "into">} options A file of this machine does not go into `into`.
  * @returns {Promise<ReadFile>}
  */
-export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
+export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store, into }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
-  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey) };
+  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey), into };
   const url = fileUrl(place, path);
   if (url.protocol === "file:") return { bytes: await readChecked(url, entry), isKept: false };
   if (store) return store.file(url, entry, manifest.name, options);

@@ -172,10 +172,11 @@ class Manifest:
         task: What the model is for, such as `image-classification`; None where nobody says.
         pipeline: The steps before and after the model, as JSON (see `edge_infer.tasks.definition`), or None.
         generate: What the generation of text needs beside the weights, as JSON (docs/concepts/bundle.md), or None.
+        monitor: What drift is compared with: `{"reference": PATH}` (docs/concepts/bundle.md), or None.
     """
 
     __slots__ = (
-        *("examples", "files", "generate", "inputs", "labels", "name", "outputs"),
+        *("examples", "files", "generate", "inputs", "labels", "monitor", "name", "outputs"),
         *("pipeline", "task", "variants", "version"),
     )
 
@@ -193,6 +194,7 @@ class Manifest:
         task: str | None = None,
         pipeline: Mapping[str, Any] | None = None,
         generate: Mapping[str, Any] | None = None,
+        monitor: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -205,6 +207,7 @@ class Manifest:
         self.task = task
         self.pipeline = None if pipeline is None else dict(pipeline)
         self.generate = None if generate is None else dict(generate)
+        self.monitor = None if monitor is None else dict(monitor)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
@@ -239,6 +242,8 @@ class Manifest:
             document["pipeline"] = self.pipeline
         if self.generate is not None:
             document["generate"] = self.generate
+        if self.monitor is not None:
+            document["monitor"] = self.monitor
         return document
 
     def to_bytes(self) -> bytes:
@@ -315,6 +320,7 @@ def _parse(document: Any) -> Manifest:
         task=_text(document, "task", "manifest") if "task" in document else None,
         pipeline=_object(document["pipeline"], "manifest: `pipeline`") if "pipeline" in document else None,
         generate=_parse_generate(document["generate"], files) if "generate" in document else None,
+        monitor=_parse_monitor(document["monitor"], files) if "monitor" in document else None,
     )
 
 
@@ -325,6 +331,12 @@ def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any
     _text(found, "kind", where)
     for field in ("tokenizer", "chat_template", "vectors"):
         _named_file(found, field, where, files, optional=True)
+    return found
+
+
+def _parse_monitor(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:
+    found = _object(entry, "manifest: `monitor`")
+    _named_file(found, "reference", "monitor", files)
     return found
 
 

@@ -22,13 +22,26 @@ _SECTIONS = {
     "Search": ("embed", "index"),
     "Serve": ("serve",),
     "Sync": ("publish", "store", "pull", "watch"),
-    "Check": ("verify", "backends", "doctor"),
+    "Check": ("verify", "monitor", "backends", "doctor"),
 }
 _NAMES = {name for names in _SECTIONS.values() for name in names}
 _ELSEWHERE = {"watch": "edge_infer.cli.pull"}
 _FROM_DISTRIBUTIONS = dict.fromkeys(("convert", "compile"), "edge-infer-converters")
 # The commands that load models of which nobody knows whether an engine can stand them.
-_GUARDED = ("bench", "compile", "convert", "embed", "index", "info", "predict", "run", "slim", "tune", "verify")
+_GUARDED = (
+    "bench",
+    "compile",
+    "convert",
+    "embed",
+    "index",
+    "info",
+    "monitor",
+    "predict",
+    "run",
+    "slim",
+    "tune",
+    "verify",
+)
 
 
 class Commands(click.Group):

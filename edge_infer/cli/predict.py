@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.platform.atomic_write import write_file
+
+if TYPE_CHECKING:
+    from edge_infer.monitor.counters import Counters
+    from edge_infer.tasks.pipeline import Pipeline
 
 
 @click.command()
@@ -20,6 +26,7 @@ from edge_infer.cli import options, output
 @click.option("--scores", is_flag=True, help="Write the score of each class, and not only the best.")
 @click.option("--restart", is_flag=True, help="Throw an interrupted run away instead of going on from it.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="The engine's threads. Default: its own choice.")
+@click.option("--monitor", metavar="FILE", help="Count for `edge-infer monitor report`; an older FILE is added to.")
 @options.as_json
 @options.model_choice
 def predict(
@@ -30,6 +37,7 @@ def predict(
     scores: bool,
     restart: bool,
     threads: int | None,
+    monitor: str | None,
     as_json: bool,
     device: str,
     backend: str | None,
@@ -56,10 +64,22 @@ def predict(
         reader = Reader(table, names_of(run), kept)
         if not reader.library and reader.format == "csv":
             output.warn("The CSV file is read by Python alone, which is slower than most models", "pip install pyarrow")
+        counters = _counters(run, monitor) if monitor else None
         start = time.perf_counter()
         with output.progress("Predicting", reader.rows) as advance:
-            done = job.run(run, Path(table), Path(target), keep=kept, scores=scores, restart=restart, advance=advance)
+            done = job.run(
+                run,
+                Path(table),
+                Path(target),
+                keep=kept,
+                scores=scores,
+                restart=restart,
+                advance=advance,
+                counters=counters,
+            )
         seconds = time.perf_counter() - start
+    if counters is not None and monitor:
+        write_file(Path(monitor), (json.dumps(counters.to_json()) + "\n").encode())
     rejects = str(job.rejects_of(Path(target))) if done.rejected else None
     if as_json:
         output.data_json(
@@ -81,3 +101,13 @@ def predict(
     )
     if done.rejected:
         sys.exit(1)
+
+
+def _counters(run: Pipeline, file: str) -> Counters:
+    """Return the counters of a bundle, with what an older file has counted."""
+    from edge_infer.monitor.counters import Counters, read_counters
+
+    found = Counters.of(run.session.bundle)
+    if Path(file).is_file():
+        found.merge(read_counters(Path(file).read_bytes(), found.reference, f"`{file}`"))
+    return found

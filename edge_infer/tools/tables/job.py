@@ -11,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError
+from edge_infer.monitor.counters import Counters, read_counters
 from edge_infer.platform.atomic_write import write_file
 from edge_infer.tasks.tabular.batch import Names, check_task, names_of, predict, take
 from edge_infer.tasks.tabular.frames import predict_batch
@@ -61,6 +62,7 @@ def run(
     batch_rows: int = BATCH,
     part_rows: int = PART,
     advance: Callable[[int], None] = lambda _rows: None,
+    counters: Counters | None = None,
 ) -> Done:
     """Answer each row of a file.
 
@@ -74,6 +76,7 @@ def run(
         batch_rows: The rows that run at once.
         part_rows: About how many rows a part has: what a kill costs at most.
         advance: Called with the number of rows after each batch.
+        counters: What is counted of all rows is added to them; an interrupted run's are kept in its folder.
 
     Raises:
         InputError: The file cannot be read, a column is missing or of another type, or an interrupted job was another.
@@ -82,7 +85,10 @@ def run(
     check_task(pipeline)
     check_library(output)
     reader = Reader(source, names_of(pipeline), keep)
-    job = _Job(output, _facts(pipeline, source, keep, scores=scores), restart=restart)
+    job = _Job(output, {**_facts(pipeline, source, keep, scores=scores), "counts": bool(counters)}, restart=restart)
+    counted = None if counters is None else Counters(counters.reference)
+    if counted is not None:
+        pipeline.session.observe(counted.observe)
     resumed = job.read_rows
     advance(resumed)
     waiting: list[dict[str, Any]] = []
@@ -96,11 +102,11 @@ def run(
         count, rows = count + read, rows + (len(columns["row"]) if columns else 0)
         advance(read)
         if count >= part_rows:
-            job.add(waiting, rejects, count, rows)
+            job.add(waiting, rejects, count, rows, counted)
             waiting, rejects, count, rows = [], [], 0, 0
     if count:
-        job.add(waiting, rejects, count, rows)
-    return job.finish(resumed)
+        job.add(waiting, rejects, count, rows, counted)
+    return job.finish(resumed, counters)
 
 
 def _answers(
@@ -181,17 +187,27 @@ class _Job:
         """How many rows of the source the finished parts have read."""
         return sum(part["read"] for part in self._parts)
 
-    def add(self, batches: list[dict[str, Any]], rejects: list[dict[str, Any]], read: int, rows: int) -> None:
+    def add(
+        self,
+        batches: list[dict[str, Any]],
+        rejects: list[dict[str, Any]],
+        read: int,
+        rows: int,
+        counted: Counters | None,
+    ) -> None:
         """Keep a part: its files first, then the line of the job that counts it."""
         place = self._part(len(self._parts))
         if batches:
             write_part(place, batches)
         write_rejects(rejects_of(place), rejects)
+        if counted is not None:
+            write_file(place.with_suffix(".counts"), json.dumps(counted.to_json()).encode())
+            counted.clear()
         self._parts.append({"read": read, "rows": rows, "rejected": len(rejects)})
         self._write()
 
-    def finish(self, resumed: int) -> Done:
-        """Join the parts, and remove the folder."""
+    def finish(self, resumed: int, counters: Counters | None) -> Done:
+        """Join the parts, add up what they counted, and remove the folder."""
         places = [self._part(i) for i in range(len(self._parts))]
         rejected = sum(part["rejected"] for part in self._parts)
         told = rejects_of(self.output)
@@ -205,6 +221,9 @@ class _Job:
             write_part(place, [{"row": [], "label": Names([], []), "score": []}])
             written = [place]
         join(written, self.output)
+        if counters is not None:
+            for place in places:
+                counters.merge(read_counters(place.with_suffix(".counts").read_bytes(), counters.reference))
         shutil.rmtree(self._folder)
         return Done(sum(part["rows"] for part in self._parts), rejected, resumed)
 

@@ -34,7 +34,8 @@ p { margin: .25rem 0; max-width: 44rem } .soft { color: var(--soft) }
 .mark { float: right; font-size: .78rem; color: var(--bad); font-weight: 600; margin-left: .5rem }
 .key { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin: 0 .3rem -1px .9rem }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .88rem }
-.wide { overflow-x: auto } th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
+.wide { overflow-x: auto; margin-bottom: .75rem }
+th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
 th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere } th { color: var(--soft); font-weight: 600 }
 td.off { color: var(--bad); font-weight: 600 }
 """
@@ -75,7 +76,7 @@ style="background: var(--before)"></span><span class="soft">reference</span></h2
 </div>
 <h2>Figures</h2>
 <div class="wide"><table><thead><tr><th>Feature</th><th>Distance</th><th>Chance</th><th>Effect</th><th>Missing</th>
-<th>before</th><th>Outside</th></tr></thead><tbody>
+<th>Missing before</th><th>Outside</th></tr></thead><tbody>
 {rows}
 </tbody></table></div>
 <p class="soft">Distance: the largest difference of the cumulative shares; of categories half the sum of the

@@ -37,6 +37,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {string} [task] What the model is for, such as `image-classification`.
  * @property {Record<string, any>} [pipeline] The steps before and after the model; `tasks/definition.js` reads them.
  * @property {{hub: string, revision: string}} [source] The repository that the model came from, at a commit.
+ * @property {{reference: string}} [monitor] What drift is compared with; `monitor/` reads it.
  * @property {Record<string, any>} [generate] What the generation of text needs beside the weights; `generation/` reads it.
  */
 /**

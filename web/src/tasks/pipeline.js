@@ -17,7 +17,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
-/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
+/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts & AsyncDisposable} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
  * @property {string} task What it is for, such as `object-detection`.
@@ -55,9 +55,7 @@ export async function pipelineOf(session, task) {
   const work = new Work(session, definition, await Chains.prepared(definition, session, states), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
-  Object.assign(call, { task: definition.task, labels: session.labels, dispose });
-  if (Symbol.asyncDispose) Object.assign(call, { [Symbol.asyncDispose]: dispose });
-  return call;
+  return Object.assign(call, { task: definition.task, labels: session.labels, dispose, [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
 /** @param {string} task @throws {InferError} `input_error`: there is none of this name. */

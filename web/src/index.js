@@ -201,6 +201,31 @@ export async function openIndex(url, { model, modelOptions, ...options } = {}) {
 }
 
 /**
+ * Open a chain that `edge-infer chain` made: bundles that feed one another, with the same answers as `edge_infer.Chain`.
+ *
+ *     const chain = await openChain("/models/faces-and-moods");
+ *     const { faces, moods } = await chain.answer("photo.jpg");
+ *
+ * @param {URL | string} url The address of its bundle.
+ * @param {Omit<SessionOptions, "variant" | "backend"> & {cache?: import("./chains/cache.js").StepCache}} [options] What `load` takes for all models, and where
+ *   steps that are marked `cache` keep their results: the memory of the page unless given.
+ * @returns {Promise<import("./chains/chain.js").Chain>}
+ * @throws {InferError} `manifest_error`: the chain is wrong: a circle, a name that is not there, kinds that do not fit. And what `load` throws.
+ */
+export async function openChain(url, { cache, ...options } = {}) {
+  const { Chain } = await import("./chains/chain.js");
+  const { keep, root, apiKey, onProgress, signal } = options;
+  const openers = {
+    load: (/** @type {string} */ place) => load(place, options),
+    pipeline: (/** @type {string} */ place) => pipeline(place, options),
+    openIndex: (/** @type {string} */ place) => openIndex(place, { onProgress, signal }),
+    generate: (/** @type {string} */ place) => generate(place, { keep, root, apiKey, onProgress, signal }),
+    apiKey,
+  };
+  return Chain.open(addressOf(url), openers, { cache, signal });
+}
+
+/**
  * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `load`
  * takes the fastest of those that it is asked for.
  *

@@ -278,6 +278,7 @@ export const TASKS = {
   "keypoint-detection": { takes: "image", args: [] },
   "object-detection": { takes: "image", args: [] },
   "audio-classification": { takes: "sound", args: [] },
+  "automatic-speech-recognition": { takes: "sound", args: [] },
   "tabular-classification": { takes: "table", args: [] },
   "tabular-regression": { takes: "table", args: [] },
   "voice-activity-detection": { takes: "sound", args: [] },

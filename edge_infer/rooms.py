@@ -18,6 +18,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "__main__.py": (),
     "backends": _EVERYWHERE,
     "bundle": _EVERYWHERE,
+    "chains": ("page",),
     "cli": (),
     "compat": ("page",),
     "errors.py": _EVERYWHERE,
@@ -52,6 +53,8 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "backends/web": (("device",), "engines of a page"),
     "formats/program.py": (_EVERYWHERE, "read with the kernels, which are not there"),
     "formats/wasm.py": (_EVERYWHERE, "read with the kernels, which are not there"),
+    "chains/build.py": (("page",), "writes bundles for commands"),
+    "chains/vectors.py": (("page",), "read when a chain is built and verified, on a host"),
     "formats/input_files.py": (_EVERYWHERE, "read by commands and converters"),
     "formats/spans.py": (("page",), "read when a delta of a model is written, on a host"),
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
@@ -101,7 +104,7 @@ FOR_COMPILED: tuple[str, ...] = (
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the second one, which Python fetches when it first imports one of them, and in the wheel.
-LATER: tuple[str, ...] = ("generation", "kernels", "tasks", "vectors")
+LATER: tuple[str, ...] = ("chains", "generation", "kernels", "tasks", "vectors")
 
 
 def runs_in(path: str, place: Place) -> bool:

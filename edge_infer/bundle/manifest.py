@@ -27,7 +27,6 @@ PART_SIZE = 2**20
 FORMATS = ("onnx", "tflite", "compiled", "decoder")
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "mixed")
 TARGETS = ("web", "pi", "cuda", "mcu", "any")
-_RESERVED = ("chain",)
 _RESERVED_IN_VARIANT = ("generate", "stream")
 _PARITY = ("sqnr_db", "max_err", "top1", "equal", "steps", "lost_slices")
 _HEX = r"[0-9a-f]{64}"
@@ -173,10 +172,12 @@ class Manifest:
         pipeline: The steps before and after the model, as JSON (see `edge_infer.tasks.definition`), or None.
         generate: What the generation of text needs beside the weights, as JSON (docs/concepts/bundle.md), or None.
         source: Where the model came from: `hub` and `revision` of the Hugging Face Hub, a commit; or None.
+        chain: How the bundles inside feed one another, as JSON (see `edge_infer.chains.definition`), or None. Such a
+            bundle has no variants of its own.
     """
 
     __slots__ = (
-        *("examples", "files", "generate", "inputs", "labels", "name", "outputs"),
+        *("chain", "examples", "files", "generate", "inputs", "labels", "name", "outputs"),
         *("pipeline", "source", "task", "variants", "version"),
     )
 
@@ -195,6 +196,7 @@ class Manifest:
         pipeline: Mapping[str, Any] | None = None,
         generate: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
+        chain: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -208,6 +210,7 @@ class Manifest:
         self.pipeline = None if pipeline is None else dict(pipeline)
         self.generate = None if generate is None else dict(generate)
         self.source = None if source is None else dict(source)
+        self.chain = None if chain is None else dict(chain)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
@@ -244,6 +247,8 @@ class Manifest:
             document["generate"] = self.generate
         if self.source is not None:
             document["source"] = self.source
+        if self.chain is not None:
+            document["chain"] = self.chain
         return document
 
     def to_bytes(self) -> bytes:
@@ -287,7 +292,6 @@ def _parse(document: Any) -> Manifest:
             is_newer=True,
             got=version,
         )
-    _refuse_reserved(document, _RESERVED, "manifest")
     name = _text(document, "name", "manifest")
     if not _matches(_NAME, name):
         raise ManifestError(f"manifest: `name` is {name!r}, expected letters, digits, `.`, `_` and `-`", got=name)
@@ -305,7 +309,7 @@ def _parse(document: Any) -> Manifest:
         if any(variant.id == other.id for other in variants):
             raise ManifestError(f"variants[{i}]: id `{variant.id}` is used twice", got=variant.id)
         variants.append(variant)
-    if not variants:
+    if not variants and "chain" not in document:
         raise ManifestError("manifest: `variants` is empty, expected at least one")
 
     return Manifest(
@@ -321,6 +325,7 @@ def _parse(document: Any) -> Manifest:
         pipeline=_object(document["pipeline"], "manifest: `pipeline`") if "pipeline" in document else None,
         generate=_parse_generate(document["generate"], files) if "generate" in document else None,
         source=_parse_source(document["source"]) if "source" in document else None,
+        chain=_object(document["chain"], "manifest: `chain`") if "chain" in document else None,
     )
 
 

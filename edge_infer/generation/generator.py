@@ -34,6 +34,7 @@ class GenerationReport(NamedTuple):
         architecture: The family.
         context: Positions of each slot.
         slots: Sequences at once.
+        threads: How many compute the next token; where the number was left open, it changes with the load.
         running: Slots in use.
         waiting: Generations without a slot.
         prompt_tokens: Tokens of all prompts.
@@ -47,6 +48,7 @@ class GenerationReport(NamedTuple):
     architecture: str
     context: int
     slots: int
+    threads: int
     running: int
     waiting: int
     prompt_tokens: int
@@ -226,6 +228,7 @@ class Generator:
             self.definition.architecture,
             self._decoder.context,
             self._decoder.slots,
+            self._decoder.threads,
             running,
             waiting,
             *totals,

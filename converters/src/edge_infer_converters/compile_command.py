@@ -35,7 +35,7 @@ _FILES = (".tflite", ".onnx", ".ort")
     type=click.Choice(ROUNDINGS),
     default=ROUNDINGS[0],
     show_default=True,
-    help="How integers are rounded: as LiteRT with XNNPACK does, or as LiteRT's reference kernels.",
+    help="How integers are rounded: as LiteRT with XNNPACK does, as LiteRT's reference kernels, or as TFLite Micro.",
 )
 @click.option("--arena-max", type=click.IntRange(min=1), metavar="BYTES", help="The most memory for its tensors.")
 @click.option("--variant", metavar="ID", help="The TFLite variant of a bundle; by default int8, else the first.")

@@ -20,6 +20,7 @@ from edge_infer.formats import safetensors
 from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer.tasks import vectors
+from edge_infer.tasks.registry import get_task
 from edge_infer_converters import decoder_run, encoder_decoder_run, support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.compilation import encode_compiled
@@ -34,6 +35,7 @@ from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
 from edge_infer_converters.measure.own_error import MAX_BYTES, own_error
 from edge_infer_converters.measure.speed import read_device_times
+from edge_infer_converters.measure.text_vectors import TextVectors
 from edge_infer_converters.measure.variants import Bench
 from edge_infer_converters.report import html, quality_json
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
@@ -247,8 +249,7 @@ class _Run:
                 "little about real ones"
                 if wants_ranges
                 else f"There are no evaluation data: all figures come from {source}",
-                f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
-                + ", ".join(str(spec) for spec in self.model.inputs),
+                f"{'--calibration' if wants_ranges else '--eval'} {self._data_wanted()}",
             )
         elif ranges is None and wants_ranges:
             self._reporter.warn(
@@ -259,6 +260,12 @@ class _Run:
         if chosen is None:
             raise AssertionError("one of both is there by now")
         return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
+
+    def _data_wanted(self) -> str:
+        """Say which files hold data for this model."""
+        if self.found is not None and get_task(self.found.definition.task).takes == "text":
+            return 'TEXTS.jsonl, with {"text": "..."} on each line'
+        return "FILE.npz, with an array for each of " + ", ".join(str(spec) for spec in self.model.inputs)
 
     def _made_up(self) -> CalibrationSet:
         """Make inputs: of sentences for a model with a tokenizer, else at random."""
@@ -405,6 +412,8 @@ class _Run:
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         judge = self._judge(outputs, metric)
+        definition = None if self.found is None else self.found.definition
+        judge.vectors = TextVectors.of(definition, data, outputs)
         own_file = self._source_id if self.model.own_file(self._source_id) is not None else ""
         bench = Bench(self._writer.folder, data, judge, self._own, self._times, self._reporter)
         measured, failed = bench.run(made, own_file)

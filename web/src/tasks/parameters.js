@@ -111,6 +111,14 @@ export const PARAMETERS = {
     exponential: { kind: "flag", default: true },
     points: { kind: "whole", default: 0, low: 0, high: 1000 },
   },
+  "post.ctc": {
+    tensor: { kind: "text", default: null },
+    file: { kind: "text", default: "vocab.json" },
+    blank: { kind: "text", default: "<pad>" },
+    delimiter: { kind: "text", default: "|" },
+    special: { kind: "texts", default: ["<pad>", "<s>", "</s>", "<unk>"] },
+    lowers: { kind: "flag", default: false },
+  },
   "post.detections": {
     points: { kind: "names", default: {} },
   },
@@ -240,6 +248,7 @@ export const FLOWS = {
   "image.to_tensor": { takes: ["image"], gives: "tensor" },
   "post.answer_span": { takes: ["outputs"], gives: "answer" },
   "post.boxes": { takes: ["outputs"], gives: "detections" },
+  "post.ctc": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.detections": { takes: ["detections"], gives: "answer" },
   "post.entities": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.fill_mask": { takes: ["outputs", "tensor"], gives: "answer" },

@@ -49,7 +49,7 @@ def test_both_languages_do_the_same(tmp_path: Path) -> None:
     stretches: list[list[Any]] = [
         [rng.randint(1, 60), a := rng.uniform(0, 5), a + rng.uniform(0, 3), 0.1] for _ in range(40)
     ]
-    hits = [
+    hits: list[dict[str, Any]] = [
         {"id": i, "score": 1.0, "text": text, "metadata": {}} for i, text in enumerate(["ab", None, "\U0001f600" * 9])
     ]
     texts: list[list[Any]] = [

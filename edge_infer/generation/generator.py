@@ -186,7 +186,17 @@ class Generator:
         return ids
 
     def detokenize(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens."""
+        """Return the text of tokens.
+
+        Raises:
+            InputError: The model does not have one of them.
+        """
+        size = self.vocabulary.size
+        unknown = next((token for token in tokens if not 0 <= token < size), None)
+        if unknown is not None:
+            raise InputError(
+                f"the model has no token {unknown}", hint=f"its tokens are 0 to {size - 1}", expected=size, got=unknown
+            )
         return self.tokenizer.decode(tokens)
 
     def token_text(self, token: int) -> str:

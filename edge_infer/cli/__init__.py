@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # The sections of the help. A command `name` is `name` in the module `edge_infer.cli.name`, unless `_ELSEWHERE` has it.
 _SECTIONS = {
-    "Convert": ("convert", "compile", "info", "slim"),
+    "Convert": ("convert", "compile", "chain", "info", "slim"),
     "Run": ("run", "predict", "chat", "generate", "tune", "bench", "device"),
     "Search": ("embed", "index"),
     "Serve": ("serve",),
@@ -30,6 +30,7 @@ _FROM_DISTRIBUTIONS = dict.fromkeys(("convert", "compile"), "edge-infer-converte
 # The commands that load models of which nobody knows whether an engine can stand them.
 _GUARDED = (
     "bench",
+    "chain",
     "compile",
     "convert",
     "embed",

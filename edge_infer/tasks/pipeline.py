@@ -13,12 +13,13 @@ from edge_infer.tasks.sources.opened import described
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from typing import Any, Self
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
     from edge_infer.tasks.definition import Definition
+    from edge_infer.tasks.shared import Shared
     from edge_infer.tensors.tensor import Tensor
 
     #: What one run of the model takes: the inputs, or those of each step of a stream.
@@ -203,6 +204,26 @@ class Pipeline:
         check_arguments(self.definition, arguments)
         return listen(self, blocks_of(self, source), arguments)
 
+    def answer(self, values: Sequence[Any], arguments: dict[str, Any], shared: Shared) -> list[Any]:
+        """Answer raw inputs that are there at the same time, as a chain has them.
+
+        Args:
+            values: The raw inputs.
+            arguments: What the task's steps take.
+            shared: What other pipelines' first steps made of the same inputs.
+        """
+        self._check(arguments)
+        answers: list[Any] = []
+        for at in range(0, len(values), _AHEAD):
+            work = self._work(list(values[at : at + _AHEAD]), arguments, shared)
+            try:
+                asked = next(work)
+                while True:
+                    asked = work.send(self._run(asked))
+            except StopIteration as end:
+                answers += end.value
+        return answers
+
     def predict_table(self, table: Any, *, scores: bool = False) -> Any:
         """Answer the rows of a table, whole columns at once.
 
@@ -267,13 +288,15 @@ class Pipeline:
         with self.session.stream(initial=self.chains.first_state) as stream:
             return [stream.step(feeds) for feeds in asked]
 
-    def _work(self, values: list[Any], arguments: dict[str, Any]) -> Generator[Work, Results, list[Any]]:
+    def _work(
+        self, values: list[Any], arguments: dict[str, Any], shared: Shared | None = None
+    ) -> Generator[Work, Results, list[Any]]:
         """Ask for the runs that some raw inputs take, and return their answers."""
         expand, combine = self._task.expand, self._task.combine
         groups = [[value] if expand is None else expand(value, arguments) for value in values]
-        ready = [self.chains.before(one, arguments) for group in groups for one in group]
+        ready = [self.chains.before(one, arguments, shared=shared) for group in groups for one in group]
         answers: list[Any] = [None] * len(ready)
-        for batch in self.chains.batches(ready):
+        for batch in self.chains.batches(ready, is_alike=shared is not None):
             if ready[batch[0]].frames:
                 steps = yield self.chains.framed(ready[batch[0]])
                 answers[batch[0]] = self.chains.after(self.chains.of_stream(steps), ready[batch[0]].item)

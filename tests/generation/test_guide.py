@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge_infer.cli import main_here
+from tests.support.generation.gguf_files import write_gguf
 from tests.support.generation.hub_folders import write_folder
 
 GUIDE = (Path(__file__).parents[2] / "docs/guide/generate.md").read_text("utf-8")
@@ -38,3 +39,19 @@ def test_its_commands_and_lines_work(
     for code in parts:
         exec(compile(code, "generate.md", "exec"), names)
     assert re.search(r" (stop|length) \d+\n$", capsys.readouterr().out)
+
+
+def test_its_gguf_file_becomes_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ((line, file),) = re.findall(r"\$ (edge-infer convert (\S+\.gguf) .*)", GUIDE)
+    write_gguf(tmp_path / file, kind="Q4_0")
+    monkeypatch.setattr(sys, "argv", shlex.split(line))
+
+    with pytest.raises(SystemExit) as ended:
+        main_here()
+
+    said = capsys.readouterr()
+    assert not ended.value.code
+    assert "weights exact" in said.out + said.err

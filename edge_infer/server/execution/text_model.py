@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge_infer.backends.base import Placement, Runnable
 from edge_infer.errors import BackendError, InputError
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 from edge_infer.generation.slots import Slots
 from edge_infer.generation.vectors import difference, read_vectors
 from edge_infer.runtime.options import DEFAULTS

@@ -18,7 +18,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
 /** @typedef {(inputs: Record<string, Tensor>, outputs: Record<string, Tensor>) => void} Observer Such as counters of drift. */
-/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
+/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts & AsyncDisposable} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
  * @property {string} task What it is for, such as `object-detection`.
@@ -62,9 +62,8 @@ export async function pipelineOf(session, task) {
   const dispose = () => session.dispose();
   const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
   const read = (/** @type {string} */ path) => session.read(path);
-  Object.assign(call, { task: definition.task, labels: session.labels, dispose, observe, read });
-  if (Symbol.asyncDispose) Object.assign(call, { [Symbol.asyncDispose]: dispose });
-  return call;
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read };
+  return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
 /** @param {string} task @throws {InferError} `input_error`: there is none of this name. */

@@ -56,6 +56,7 @@ STEPS = {
     "image.to_tensor": Flow(_IMAGE, "tensor"),
     "post.answer_span": Flow(_OUTPUTS, "answer"),
     "post.boxes": Flow(_OUTPUTS, "detections"),
+    "post.ctc": Flow(_TENSOR, "answer"),
     "post.depth": Flow(_TENSOR, "answer"),
     "post.detections": Flow(("detections",), "answer"),
     "post.entities": Flow(_TENSOR, "answer"),

@@ -40,6 +40,7 @@ const MODULES = {
   "image.to_tensor": () => import("./image/to-tensor.js"),
   "post.answer_span": () => import("./post/answer-span.js"),
   "post.boxes": () => import("./post/boxes.js"),
+  "post.ctc": () => import("./post/ctc.js"),
   "post.depth": () => import("./post/depth.js"),
   "post.detections": () => import("./post/detections.js"),
   "post.entities": () => import("./post/entities.js"),

@@ -25,6 +25,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "formats": _EVERYWHERE,
     "generation": ("page",),
     "kernels": ("page",),
+    "monitor": ("page",),
     "parity": _EVERYWHERE,
     "platform": _EVERYWHERE,
     "py.typed": (),
@@ -71,6 +72,8 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "kernels/generation.py": (("page",), "loads native libraries"),
     "kernels/library.py": (("page",), "loads native libraries"),
     "kernels/source": (("page",), "sources of the kernels"),
+    "monitor/making.py": (("page",), "makes references on a host, with numpy"),
+    "monitor/report.py": (("page",), "writes a page for people, on a host"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
     "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
@@ -104,7 +107,7 @@ FOR_COMPILED: tuple[str, ...] = (
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the second one, which Python fetches when it first imports one of them, and in the wheel.
-LATER: tuple[str, ...] = ("chains", "generation", "kernels", "tasks", "vectors")
+LATER: tuple[str, ...] = ("chains", "generation", "kernels", "monitor", "tasks", "vectors")
 
 
 def runs_in(path: str, place: Place) -> bool:

@@ -11,6 +11,7 @@ from edge_infer.errors import BundleError, InputError, UnsupportedError
 from edge_infer.generation.decoder import MAX_SLOTS, MAX_THREADS, Decoder
 from edge_infer.generation.definition import definition_of
 from edge_infer.generation.generator import Generator
+from edge_infer.generation.template import is_of_page
 from edge_infer.platform.host import at_once, in_browser, run_in_thread
 from edge_infer.tasks.text.tokenizer import Tokenizer
 
@@ -110,6 +111,10 @@ async def _opened(
     template = None
     if definition.chat_template is not None:
         template = _text(await read(definition.chat_template), definition.chat_template)
+        if may_wait and is_of_page():
+            from edge_infer.backends.web.template import start
+
+            await start()
     data = await read(chosen.file) if may_wait and made.file_path(chosen.file) is None else None
     decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=threads, data=data)
     if decoder.config.vocab_size != definition.vocab_size:

@@ -145,6 +145,11 @@ KERNELS: dict[str, Kernel] = {
     ),
     # `nodes` are three words each, `votes` two, as trees.c says; `roots` are the first nodes of the trees.
     "trees": _kernel("input output nodes votes roots base scratch", "rows columns targets node_count vote_count trees"),
+    "arg_max": _kernel("input output", "rows columns is_lowest"),
+    # Kind 0 by the sum of sizes, 1 by the length, 2 by the largest size.
+    "normalize_rows": _kernel("input output", "rows columns kind"),
+    "distances": _kernel("input points output", "rows columns count"),
+    "pair_votes": _kernel("input sigmoids output scratch", "rows classes has_probabilities"),
     "gather": _kernel("input positions output", "outer rows count block"),
 }
 
@@ -163,6 +168,8 @@ def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
         return 0
     if kernel.startswith("lstm"):
         return 4 * arguments["cells"] * (4 if kernel == "lstm_float" else 2)  # the gates of a step
+    if kernel == "pair_votes":
+        return 8 * arguments["classes"] * (arguments["classes"] + 2)
     if kernel == "trees":
         return 8 * arguments["targets"]  # a double for each sum
     height, width = arguments["kernel_height"], arguments["kernel_width"]

@@ -22,15 +22,16 @@ _TABLE = 256
 #: Tensors of 32-bit elements, in every kernel and in one.
 _WORDS = (
     *("bias", "multipliers", "shifts", "scratch", "positions", "recurrent_bias", "parameters"),
-    *("nodes", "votes", "roots", "base"),
+    *("nodes", "votes", "roots", "base", "points", "sigmoids"),
 )
 _FLOATS = (
-    *(("convolution_hybrid", "output"), ("quantize_rows", "input"), ("trees", "input"), ("trees", "output")),
+    *(("convolution_hybrid", "output"), ("quantize_rows", "input")),
     *(("requantize", "input"), ("requantize", "output"), ("quantize_rows", "output")),
     *(("softmax_int8_fixed", "table"), ("svdf_int8", "state"), ("svdf_int8", "times")),
     *(("quantize_float", "input"), ("quantize_float_fixed", "input")),
     *(("dequantize_int8", "output"), ("softmax_int8", "table")),
 )
+_OF_WORDS = ("trees", "arg_max", "normalize_rows", "distances", "pair_votes")
 _MIN_CELL_BITS, _MAX_CELL_BITS = 11, 15
 
 
@@ -82,7 +83,7 @@ def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
 
 def alignment(kernel: str, tensor: str) -> int:
     """Return what the place of a tensor of a kernel is a multiple of, in bytes: some CPUs stop at other addresses."""
-    if tensor in _WORDS or (kernel, tensor) in _FLOATS:
+    if tensor in _WORDS or (kernel, tensor) in _FLOATS or kernel in _OF_WORDS:
         return 4
     if kernel == "lstm_int8" and tensor == "cell":
         return 2
@@ -291,6 +292,43 @@ def _trees(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     }
 
 
+def _rows(integers: Mapping[str, int], least: int = 0) -> tuple[int, int]:
+    rows, columns = _size(integers["rows"]), _count(integers["columns"]) if least else _size(integers["columns"])
+    _check_loops(rows, columns)
+    return rows, columns
+
+
+def _arg_max(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _rows(integers, 1)
+    return {"input": (0, rows * columns * 4), "output": (0, rows * 4)}
+
+
+def _normalize_rows(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _rows(integers)
+    if not 0 <= integers["kind"] < _NORMS:
+        raise ValueError(f"a norm of kind {integers['kind']}")
+    return dict.fromkeys(("input", "output"), (0, rows * columns * 4))
+
+
+def _distances(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _rows(integers)
+    count = _size(integers["count"])
+    _check_loops(rows, columns, count)
+    return {"input": (0, rows * columns * 4), "points": (0, count * columns * 4), "output": (0, rows * count * 4)}
+
+
+def _pair_votes(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, classes = _size(integers["rows"]), _count(integers["classes"], _MAX_CLASSES)
+    pairs = classes * (classes - 1) // 2
+    _check_loops(rows, classes, classes)
+    return {
+        "input": (0, rows * pairs * 4),
+        "sigmoids": (0, 2 * pairs * 4 if integers["has_probabilities"] else 0),
+        "output": (0, rows * classes * 4),
+        "scratch": (0, scratch_bytes("pair_votes", dict(integers))),
+    }
+
+
 def _width(integers: Mapping[str, int], name: str, allowed: tuple[int, ...]) -> int:
     if integers[name] not in allowed:
         raise ValueError(f"{name} of {integers[name]}, expected one of {list(allowed)}")
@@ -304,10 +342,17 @@ def _check_shifts(integers: Mapping[str, int], *names: str) -> None:
 
 #: How rows can be quantized.
 _KINDS = 3
+#: The norms of rows.
+_NORMS = 3
+_MAX_CLASSES = 2**12
 _OWN: dict[str, Callable[[Mapping[str, int]], dict[str, tuple[int, int]]]] = {
     "gather": _gather,
     "requantize": _requantize,
     "quantize_rows": _quantize_rows,
     "svdf_int8": _svdf,
     "trees": _trees,
+    "arg_max": _arg_max,
+    "normalize_rows": _normalize_rows,
+    "distances": _distances,
+    "pair_votes": _pair_votes,
 }

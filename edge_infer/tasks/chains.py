@@ -199,6 +199,13 @@ class Chains:
             found[name] = row_of(tensor, index) if is_batched else tensor
         return found
 
+    def before_last(self, outputs: Any, item: Item) -> Any:
+        """Do the steps after the model but the last one."""
+        value = outputs
+        for step in self._after[:-1]:
+            value = step(value, item)
+        return value
+
     def after(self, outputs: Any, item: Item) -> Any:
         """Do the steps after the model, and return the answer."""
         value = outputs

@@ -245,6 +245,29 @@ class Pipeline:
                 answers += end.value
         return answers
 
+    def predict_table(self, table: Any, *, scores: bool = False) -> Any:
+        """Answer the rows of a table, whole columns at once.
+
+        Args:
+            table: Columns by name (a dict of lists or arrays), a table of pandas, polars or pyarrow, or what exports
+                the Arrow C stream interface, such as a result of duckdb; its buffers are shared. Further columns are
+                ignored. A table of one column of float32 lists, as long as the model has columns, is its input
+                without a copy.
+            scores: Whether the score of each class becomes a column `score_NAME` too.
+
+        Returns:
+            A table of the same library with the columns `label` and `score`, or `prediction` for a regression; one of
+            pyarrow for others.
+
+        Raises:
+            InputError: A column is missing or of another type, or a row has a value that the model does not take; the
+                message names both.
+            UnsupportedError: The task takes no table, or neither pyarrow nor polars is installed to read this one.
+        """
+        from edge_infer.tasks.tabular.frames import predict_table
+
+        return predict_table(self, table, scores=scores)
+
     def close(self) -> None:
         """Give the engine's memory back."""
         self.session.close()

@@ -24,6 +24,7 @@ from edge_infer.formats import wasm
 from edge_infer.formats.program import SECTION, Program, ProgramTensor, read_compiled
 from edge_infer.kernels.declarations import ABI, KERNELS
 from edge_infer.kernels.library import wasm_bytes
+from edge_infer.tensors.tensor import Tensor as EdgeTensor
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.compiled.linker import link
@@ -253,6 +254,10 @@ def one_call(kernel: str, integers: dict[str, int], places: dict[str, int]) -> b
         ("svdf_int8", _SVDF, {"output": 4096, "state": 5120}),
         # Nodes of zeros lead nowhere, and the next one is the last.
         ("trees", _TREES, {"nodes": 1024, "roots": 1024, "output": 4096, "scratch": 5120}),
+        ("arg_max", {"rows": 2, "columns": 8}, {"output": 4096}),
+        ("normalize_rows", {"rows": 2, "columns": 8, "kind": 2}, {"output": 4096}),
+        ("distances", {"rows": 2, "columns": 4, "count": 3}, {"output": 4096}),
+        ("pair_votes", {"rows": 1, "classes": 3, "has_probabilities": 1}, {"output": 4096, "scratch": 5120}),
     ],
 )
 def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[str, int], tmp_path: Path) -> None:
@@ -292,6 +297,11 @@ def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[s
         ("svdf_int8", _SVDF | {"time_shift": 99}, {}, "a shift"),
         ("requantize", {"count": 8, "input_bytes": 8, "output_bytes": 4}, {}, "input_bytes of 8"),
         ("convolution_hybrid", _WINDOW, _PLACES | {"weights": 8192, "output": 15888}, "outside"),
+        ("arg_max", {"rows": 2, "columns": 0}, {}, "a size of 0"),
+        ("normalize_rows", {"rows": 2, "columns": 8, "kind": 3}, {}, "a norm of kind 3"),
+        ("distances", {"rows": 2**12, "columns": 2**12, "count": 2**12}, {}, "a size of"),
+        ("pair_votes", {"rows": 1, "classes": 2**20}, {}, "a size of"),
+        ("pair_votes", {"rows": 1, "classes": 3}, {"output": 4096, "scratch": 4100}, "overlap"),
         ("trees", _TREES | {"targets": 0, "rows": 2**30, "trees": 2**30}, {}, "a size of"),
         # Loops around nothing that would take years.
         ("copy", {f"size_{i}": 2**31 - 1 for i in range(4)}, {}, "a size of"),
@@ -308,6 +318,23 @@ def test_a_call_that_would_leave_its_memory_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedModel, match=reason):
         read_compiled(one_call(kernel, integers, places))
+
+
+def test_damaged_trees_do_not_leave_their_nodes() -> None:
+    """What a node says is not checked before: the kernel itself leaves a tree that leads out of its nodes, or back."""
+    rng = np.random.default_rng(9)
+    edges = np.array([-1, 0, 1, 4, 5, 6, 1 << 27, 2**31 - 1, -(2**31), 0x13, 0x1B])
+    sizes = {"rows": 1, "columns": 4, "targets": 3, "node_count": 5, "vote_count": 6, "trees": 2}
+    names = ("output", "base", "scratch")
+    rows = {"input": 1024, "nodes": 64, "votes": 192, "roots": 256} | dict(zip(names, (4096, 288, 5120), strict=True))
+    for _ in range(200):
+        content = one_call("trees", sizes, rows)
+        compiled = read_compiled(content)
+        constants = bytearray(compiled.constants)
+        constants[64:512] = rng.choice(edges, 112).astype(np.int32).tobytes()
+        model = ProgramModel(compiled._replace(constants=bytes(constants)))
+        feeds = {"x": EdgeTensor(b"\x7f" * 16, "int8", (16,))}
+        assert model.run(feeds, ["y"], {}, ())["y"].shape == (16,)
 
 
 def test_an_output_in_the_constants_cannot_be_written() -> None:

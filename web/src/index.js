@@ -5,8 +5,10 @@
  *     const session = await load("/models/digits");
  *     const { logits } = await session.run({ image: new Float32Array(64) });
  *
- * Engine and Python run in module workers; nothing happens at import.
+ * Engine and Python run in module workers; in Node and in a service worker the engine runs on the thread that asks. Nothing
+ * happens at import.
  */
+/// <reference lib="esnext.disposable" preserve="true" />
 
 import { InferError } from "./errors.js";
 import { rootOf } from "./fetch/root.js";
@@ -65,7 +67,7 @@ export async function load(url, options = {}) {
   const { variant, backend, device, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, ...ofStore } = options;
   const text = String(url);
   const isOfStore = text.startsWith(STORE);
-  const address = new URL(isOfStore ? text.slice(STORE.length) : text, globalThis.location?.href).href;
+  const address = addressOf(isOfStore ? text.slice(STORE.length) : text);
   const settings = { root: rootOf(root), threads };
   const used = enter(settings.root);
   /** @type {LiveModel | undefined} */
@@ -227,7 +229,7 @@ export async function clearModels() {
 
 /**
  * @template T
- * @param {(worker: WorkerClient) => Promise<T>} work
+ * @param {(client: import("./page/own-thread.js").Client) => Promise<T>} work
  * @returns {Promise<T>}
  */
 async function withWorker(work) {

@@ -23,7 +23,7 @@ from edge_infer.tasks import vectors
 from edge_infer.tasks.registry import get_task
 from edge_infer_converters import decoder_run, encoder_decoder_run, support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
-from edge_infer_converters.compilation import encode_compiled
+from edge_infer_converters.compilation import encode_compiled, encode_table
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
 from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
@@ -291,7 +291,7 @@ class _Run:
             said = ", ".join(f"{count} of {name}" for name, count in removed.items()) or "none is constant"
             self._reporter.talk(step("Pruned", "channels:   ", said))
         found = self.model.support(self._recipe.targets, [plan.format for plan in self._plans])
-        self._graph = found.graph
+        self._graph, self._is_table = found.graph, found.is_table
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
@@ -299,6 +299,8 @@ class _Run:
         for plan in self._plans:
             own_id = f"tflite/{plan.precision}" if plan.format == "compiled" else plan.id
             is_made_of_graph = plan.format != "onnx" and self.model.own_file(own_id) is None
+            if plan.format == "compiled" and plan.precision == "fp32" and found.is_table:
+                continue
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
 
@@ -358,6 +360,8 @@ class _Run:
                 elif plan.format == "tflite":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
+                elif plan.format == "compiled" and self._is_table:
+                    encoded = encode_table(plan, cleaned, is_asked_for=self._is_compiled_asked_for)
                 elif plan.format == "compiled":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_compiled(

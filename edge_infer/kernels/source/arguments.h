@@ -43,4 +43,8 @@ struct lstm_int8_arguments { int32_t input, output, hidden, cell, weights, recur
 struct lstm_float_arguments { int32_t input, output, hidden, cell, weights, recurrent, bias, scratch, batch, steps, inputs, cells; float clip; };
 struct svdf_int8_arguments { int32_t input, output, state, features, times, bias, batch, inputs, filters, rank, memory, input_zero, output_zero, state_zero, state_bytes, feature_multiplier, feature_shift, time_multiplier, time_shift; };
 struct trees_arguments { int32_t input, output, nodes, votes, roots, base, scratch, rows, columns, targets, node_count, vote_count, trees; };
+struct arg_max_arguments { int32_t input, output, rows, columns, is_lowest; };
+struct normalize_rows_arguments { int32_t input, output, rows, columns, kind; };
+struct distances_arguments { int32_t input, points, output, rows, columns, count; };
+struct pair_votes_arguments { int32_t input, sigmoids, output, scratch, rows, classes, has_probabilities; };
 struct gather_arguments { int32_t input, positions, output, outer, rows, count, block; };

@@ -84,7 +84,6 @@ COLD(binary_float) {
   switch (a->operation) { /* outside of the loops, which are short then */
     case ADD: RUN(ADD)
     case MULTIPLY: RUN(MULTIPLY)
-    case PRELU: RUN(PRELU)
     default: RUN(a->operation)
   }
 }

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edge_infer.server.http.connections import Connections
+    from edge_infer.server.scheduling.shares import Tenant
 
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -87,6 +88,7 @@ class Exchange:
         is_started: Whether a part of the answer was sent.
         is_done: Whether all of it was sent.
         handler: Answers it, once it is its turn.
+        tenant: Whose it is, where that is known already.
     """
 
     __slots__ = (
@@ -103,6 +105,7 @@ class Exchange:
         "method",
         "received",
         "start",
+        "tenant",
         "url",
         "version",
     )
@@ -129,6 +132,7 @@ class Exchange:
         self.received = 0
         self.is_whole = self.is_gone = self.is_started = self.is_done = False
         self.handler: Handler | None = None
+        self.tenant: Tenant | None = None
 
     def want_body(self) -> None:
         """Let the client send the body."""

@@ -47,6 +47,7 @@ _ENDINGS = {
     "ForImageClassificationWithTeacher": "image-classification",
     "ForObjectDetection": "object-detection",
     "ForSemanticSegmentation": "image-segmentation",
+    "ForDepthEstimation": "depth-estimation",
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
@@ -173,6 +174,8 @@ class _Folder:
                 "background": None if is_sigmoid else "last",
             }
             return [decode, {"step": "post.detections"}]
+        if task == "depth-estimation":
+            return [{"step": "post.depth", "tensor": self._tensor("predicted_depth")}]
         if task == "image-segmentation":
             spec = self._facts.output("logits")
             if spec is None or len(spec.shape) != 4:

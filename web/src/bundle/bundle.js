@@ -37,6 +37,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {string} [task] What the model is for, such as `image-classification`.
  * @property {Record<string, any>} [pipeline] The steps before and after the model; `tasks/definition.js` reads them.
  * @property {{hub: string, revision: string}} [source] The repository that the model came from, at a commit.
+ * @property {{reference: string}} [monitor] What drift is compared with; `monitor/` reads it.
  * @property {Record<string, any>} [generate] What the generation of text needs beside the weights; `generation/` reads it.
  */
 /**
@@ -405,7 +406,8 @@ export function chooseVariant(manifest, id, backend, { formats = Object.values(F
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
-    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error");
+    const hint = `ask for \`${manifest.variants[0].id}\``;
+    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error", { hint });
   }
   const order = backend === undefined ? formats : [FORMATS[backend]];
   const firstOf = (/** @type {Variant[]} */ variants) => order.find((one) => variants.some((variant) => variant.format === one));
@@ -455,13 +457,13 @@ function unreadable(what, backend, found) {
  * @param {URL} place The bundle's address.
  * @param {Manifest} manifest
  * @param {string} path
- * @param {FetchOptions} options
+ * @param {FetchOptions & Pick<import("../fetch/transfer.js").TransferOptions, "into">} options A file of this machine does not go into `into`.
  * @returns {Promise<ReadFile>}
  */
-export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
+export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store, into }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
-  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey) };
+  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey), into };
   const url = fileUrl(place, path);
   if (url.protocol === "file:") return { bytes: await readChecked(url, entry), isKept: false };
   if (store) return store.file(url, entry, manifest.name, options);

@@ -85,6 +85,7 @@ export const PARAMETERS = {
     height: { kind: "whole", default: null, low: 1, high: 16384 },
     shortest: { kind: "whole", default: null, low: 1, high: 16384 },
     longest: { kind: "whole", default: null, low: 1, high: 16384 },
+    multiple: { kind: "whole", default: null, low: 1, high: 1024 },
     filter: { kind: "choice", default: "bilinear", choices: ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] },
     order: { kind: "choice", default: "horizontal", choices: ["horizontal", "pillow12.2", "pillow13"] },
   },
@@ -119,6 +120,9 @@ export const PARAMETERS = {
     special: { kind: "texts", default: ["<pad>", "<s>", "</s>", "<unk>"] },
     lowers: { kind: "flag", default: false },
   },
+  "post.depth": {
+    tensor: { kind: "text", default: null },
+  },
   "post.detections": {
     points: { kind: "names", default: {} },
   },
@@ -132,6 +136,12 @@ export const PARAMETERS = {
     file: { kind: "text", default: "tokenizer.json" },
     mask: { kind: "text", default: "[MASK]" },
     top_k: { kind: "whole", default: 5, low: 1, high: 1000, argument: true },
+  },
+  "post.image": {
+    tensor: { kind: "text", default: null },
+    layout: { kind: "choice", default: "CHW", choices: ["CHW", "HWC"] },
+    scale: { kind: "real", default: 255.0, low: -1000000.0, high: 1000000.0 },
+    offset: { kind: "real", default: 0.0, low: -1000000.0, high: 1000000.0 },
   },
   "post.label": {
     tensor: { kind: "text", default: null },
@@ -249,9 +259,11 @@ export const FLOWS = {
   "post.answer_span": { takes: ["outputs"], gives: "answer" },
   "post.boxes": { takes: ["outputs"], gives: "detections" },
   "post.ctc": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.depth": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.detections": { takes: ["detections"], gives: "answer" },
   "post.entities": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.fill_mask": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.image": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.label": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.mask": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.nearest": { takes: ["outputs", "tensor"], gives: "tensor" },

@@ -17,11 +17,14 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
-/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
+/** @typedef {(inputs: Record<string, Tensor>, outputs: Record<string, Tensor>) => void} Observer Such as counters of drift. */
+/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts & AsyncDisposable} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
  * @property {string} task What it is for, such as `object-detection`.
  * @property {readonly string[]} labels The names of the classes; empty where there are none.
+ * @property {(observer: Observer) => void} observe Shows the inputs and outputs of each later run of the model, streams apart.
+ * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read Gives a file of the bundle.
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
  */
 
@@ -57,9 +60,10 @@ export async function pipelineOf(session, task) {
   const work = new Work(session, definition, await Chains.prepared(definition, session, states), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
-  Object.assign(call, { task: definition.task, labels: session.labels, dispose });
-  if (Symbol.asyncDispose) Object.assign(call, { [Symbol.asyncDispose]: dispose });
-  return call;
+  const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
+  const read = (/** @type {string} */ path) => session.read(path);
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read };
+  return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
 /** @param {string} task @throws {InferError} `input_error`: there is none of this name. */
@@ -79,6 +83,8 @@ class Work {
     this.session = session;
     this.definition = definition;
     this.chains = chains;
+    /** @type {Observer[]} */
+    this.observers = [];
     /** By input of the state the output that is fed back. */
     this.pairs = new Map(state.flatMap((one) => (one.kind === "pair" ? [[one.in, /** @type {string} */ (one.out)]] : [])));
     this.hasHiddenState = state.some(({ kind }) => kind === "hidden");
@@ -131,7 +137,9 @@ class Work {
         answers[first] = await this.chains.after(this.chains.ofStream(steps), ready[first].item);
         continue;
       }
-      const outputs = await this.session.run(this.chains.feeds(batch.map((i) => ready[i])));
+      const feeds = this.chains.feeds(batch.map((i) => ready[i]));
+      const outputs = await this.session.run(feeds);
+      for (const observer of this.observers) observer(feeds, outputs);
       for (const [row, i] of batch.entries()) {
         answers[i] = await this.chains.after(this.chains.ofOne(outputs, row, batch.length), ready[i].item);
       }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import elements, moves, recurrent, variables, windows
+from edge_infer_converters.writers.compiled import elements, moves, recurrent, rows, variables, windows
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "EMBEDDING_LOOKUP": moves.embedding,
     "UNPACK": moves.unpack,
     "TILE": moves.tile,
+    **rows.RULES,
     "CALL_ONCE": variables.once,
     "VAR_HANDLE": variables.handle,
     "READ_VARIABLE": variables.read,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.chains.cache import StepCache
+    from edge_infer.chains.chain import Chain, ChainRun, StepTiming
     from edge_infer.errors import (
         BackendError,
         BackendUnavailable,
@@ -61,6 +63,8 @@ __all__ = [
     "BackendUnavailable",
     "Bundle",
     "BundleError",
+    "Chain",
+    "ChainRun",
     "Completion",
     "CudaUnavailable",
     "DType",
@@ -84,6 +88,8 @@ __all__ = [
     "PreparedCall",
     "Report",
     "Session",
+    "StepCache",
+    "StepTiming",
     "Stream",
     "Tensor",
     "TensorSpec",
@@ -108,6 +114,8 @@ __all__ = [
 # the engine before it needs most of them.
 _PLACES = {
     "Bundle": "bundle.bundle",
+    "Chain": "chains.chain",
+    "ChainRun": "chains.chain",
     "Completion": "generation.completion",
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
@@ -123,6 +131,8 @@ _PLACES = {
     "PreparedCall": "runtime.session",
     "Report": "runtime.session",
     "Session": "runtime.session",
+    "StepCache": "chains.cache",
+    "StepTiming": "chains.chain",
     "Stream": "runtime.session",
     "Tensor": "tensors.tensor",
     "TensorSpec": "tensors.tensor",
@@ -149,7 +159,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] not in ("generation", "tasks", "vectors"):
+        if _PLACES.get(name, "").partition(".")[0] not in ("chains", "generation", "tasks", "vectors"):
             raise
         from edge_infer.errors import UnsupportedError
 

@@ -129,7 +129,7 @@ class Decoder:
     @property
     def threads(self) -> int:
         """How many threads compute the next token; where the number was left open, it changes with the load."""
-        return self._open_engine().threads
+        return 1 if self._engine is None else self._engine.threads
 
     def run(self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], wanted: Sequence[int]) -> None:
         """Compute one flat batch of rows: row i is `tokens[i]` at `positions[i]` of `slots[i]`.

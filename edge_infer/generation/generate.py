@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import BundleError, InputError, UnsupportedError
-from edge_infer.generation.decoder import MAX_SLOTS, Decoder
+from edge_infer.generation.decoder import MAX_SLOTS, MAX_THREADS, Decoder
 from edge_infer.generation.definition import definition_of
 from edge_infer.generation.generator import Generator
+from edge_infer.generation.template import is_of_page
 from edge_infer.platform.host import at_once, in_browser, run_in_thread
 from edge_infer.tasks.text.tokenizer import Tokenizer
 
@@ -40,12 +41,14 @@ def generate(
         slots: How many generations run at once; further ones wait.
         context: Tokens of prompt and answer together; None for the model's own, at most 4096. Each slot's cache takes
             memory for all of them.
-        threads: Threads that compute; the kernels have one.
+        threads: Threads that compute; None for as many as are faster just now, up to the processors that this process
+            may use. The number changes no token. A page has one.
 
     Raises:
         BundleError: There is no bundle, or a file of it is damaged.
         UnsupportedError: The bundle generates no text.
         InputError: A number is out of range.
+        OutOfMemory: There is no memory for the slots.
 
     >>> generator = generate("smol.bundle")
     >>> for piece in generator.stream("Hello", seed=1, max_tokens=8):
@@ -94,21 +97,26 @@ async def _opened(
     definition = definition_of(made.manifest)
     chosen = _variant(made.manifest, variant)
     longest = context if context is not None else min(definition.context, DEFAULT_CONTEXT)
-    workers = 1 if threads is None else threads
     numbers: tuple[tuple[str, object, int], ...] = (
         ("slots", slots, MAX_SLOTS),
         ("context", longest, definition.context),
-        ("threads", workers, 1024),
+        ("threads", threads, MAX_THREADS),
     )
     for name, value, most in numbers:
+        if name == "threads" and value is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
     tokenizer = Tokenizer.from_bytes(await read(definition.tokenizer))
     template = None
     if definition.chat_template is not None:
         template = _text(await read(definition.chat_template), definition.chat_template)
+        if may_wait and is_of_page():
+            from edge_infer.backends.web.template import start
+
+            await start()
     data = await read(chosen.file) if may_wait and made.file_path(chosen.file) is None else None
-    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=workers, data=data)
+    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=threads, data=data)
     if decoder.config.vocab_size != definition.vocab_size:
         decoder.close()
         raise BundleError(
@@ -141,7 +149,7 @@ def _text(data: bytes, path: str) -> str:
 
 
 def open_decoder(
-    bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int = 1, data: bytes | None = None
+    bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int | None = None, data: bytes | None = None
 ) -> Decoder:
     """Open the weights of a variant, checked against the manifest.
 
@@ -150,7 +158,7 @@ def open_decoder(
         variant: Which.
         slots: Sequences that the cache holds.
         context: Positions kept for each.
-        threads: Threads that compute.
+        threads: Threads that compute; None for as many as are faster.
         data: The weight file, where it was read already.
 
     Raises:

@@ -8,7 +8,7 @@ from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.generation.answer import Answer
 from edge_infer.generation.options import GenerationOptions
 from edge_infer.generation.shared_slots import SharedSlots
-from edge_infer.generation.template import ChatTemplate, checked_values
+from edge_infer.generation.template import checked_values, open_template
 from edge_infer.generation.text_stream import TextStream
 from edge_infer.generation.vocabulary import Vocabulary
 from edge_infer.platform.host import run_in_thread
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.completion import Completion
     from edge_infer.generation.definition import GenerateDefinition
     from edge_infer.generation.slots import SlotDecoder
+    from edge_infer.generation.template import Template
     from edge_infer.tasks.text.tokenizer import Tokenizer
 
     Messages = Sequence[Mapping[str, Any]]
@@ -34,6 +35,7 @@ class GenerationReport(NamedTuple):
         architecture: The family.
         context: Positions of each slot.
         slots: Sequences at once.
+        threads: How many compute the next token; where the number was left open, it changes with the load.
         running: Slots in use.
         waiting: Generations without a slot.
         prompt_tokens: Tokens of all prompts.
@@ -47,6 +49,7 @@ class GenerationReport(NamedTuple):
     architecture: str
     context: int
     slots: int
+    threads: int
     running: int
     waiting: int
     prompt_tokens: int
@@ -82,7 +85,7 @@ class Generator:
         self._decoder = decoder
         self._label, self._variant = label, variant
         self._source = template
-        self._template: ChatTemplate | None = None
+        self._template: Template | None = None
         self._slots = SharedSlots(decoder, definition.eos)
 
     @property
@@ -183,7 +186,17 @@ class Generator:
         return ids
 
     def detokenize(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens."""
+        """Return the text of tokens.
+
+        Raises:
+            InputError: The model does not have one of them.
+        """
+        size = self.vocabulary.size
+        unknown = next((token for token in tokens if not 0 <= token < size), None)
+        if unknown is not None:
+            raise InputError(
+                f"the model has no token {unknown}", hint=f"its tokens are 0 to {size - 1}", expected=size, got=unknown
+            )
         return self.tokenizer.decode(tokens)
 
     def token_text(self, token: int) -> str:
@@ -200,7 +213,7 @@ class Generator:
             values: More that the template reads.
 
         Raises:
-            UnsupportedError: The model has no chat template, or jinja2 is not installed.
+            UnsupportedError: The model has no chat template, or jinja2 is not installed (a page needs none).
             InputError: The messages are not what the template takes.
         """
         if self._source is None:
@@ -213,7 +226,7 @@ class Generator:
                 hint='[{"role": "user", "content": "Hello"}]',
             )
         if self._template is None:
-            self._template = ChatTemplate(self._source, self.definition.special_tokens)
+            self._template = open_template(self._source, self.definition.special_tokens)
         return self._template.render([_message(one) for one in messages], tools=tools, **values)
 
     def report(self) -> GenerationReport:
@@ -226,6 +239,7 @@ class Generator:
             self.definition.architecture,
             self._decoder.context,
             self._decoder.slots,
+            self._decoder.threads,
             running,
             waiting,
             *totals,

@@ -75,6 +75,7 @@ class NativeEngine:
 
     def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch; see `decoder.Engine.run`."""
+        self._file.check_whole()
         place, asked = rows.buffer_info()[0], wanted.buffer_info()[0]
         wrong = self._kernels.check_rows(self._program, self.slots, self.context, place, count, asked, len(wanted))
         if wrong:

@@ -20,10 +20,10 @@ class FakeWorker {
     this.isTerminated = true;
   }
 }
-test("a place without workers is told of, by the first request", async () => {
-  const { load } = await import("../src/index.js");
+test("Python is refused where there are no workers", async () => {
+  const { loadPython } = await import("../src/index.js");
 
-  await assert.rejects(load("https://a.org/model.onnx"), { code: "unsupported", hint: /service worker and Node/ });
+  await assert.rejects(loadPython(), { code: "unsupported", hint: /service worker and Node/ });
 });
 
 

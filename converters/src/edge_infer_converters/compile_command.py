@@ -115,16 +115,19 @@ def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelPr
         if table is not None:
             return table
     found = [one for one in bundle.manifest.variants if one.format == "tflite"]
-    asked = variant or next((one.id for one in found if one.id == "tflite/int8"), found[0].id if found else "")
-    chosen = next((one for one in found if one.id == asked), None)
-    if chosen is None:
-        ids = ", ".join(one.id for one in found) or "none"
+    if not found:
         raise InputError(
-            f"`{source}` has no TFLite variant `{asked}`; it has {ids}"
-            if asked
-            else f"`{source}` has no TFLite variant",
-            hint="edge-infer convert MODEL --format tflite -o model.bundle",
+            f"`{source}` has no TFLite variant", hint="edge-infer convert MODEL --format tflite -o model.bundle"
         )
+    if variant is None:
+        chosen = next((one for one in found if one.id == "tflite/int8"), found[0])
+    else:
+        chosen = bundle.manifest.variant(variant)
+        if chosen.format != "tflite":
+            raise InputError(
+                f"variant `{variant}` of `{source}` is {chosen.format}, expected tflite",
+                hint=f"--variant {found[0].id}",
+            )
     return chosen.id, bundle.read(chosen.file)
 
 

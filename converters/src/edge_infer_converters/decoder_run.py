@@ -53,7 +53,7 @@ _OPTIONS = {
 
 
 def convert(
-    source: Path,
+    place: Path,
     output: str | os.PathLike[str],
     recipe: Recipe,
     *,
@@ -62,11 +62,12 @@ def convert(
     given: Mapping[str, object],
     force: bool,
     reporter: Reporter,
+    source: Mapping[str, str] | None = None,
 ) -> DecoderConversion:
     """Convert a folder or a file.
 
     Args:
-        source: The folder of the Hugging Face Hub, or a GGUF file.
+        place: The folder of the Hugging Face Hub, or a GGUF file.
         output: The bundle to write.
         recipe: What to make: its precisions, and nothing else.
         name: The model's name; that of the folder or the file where it is None.
@@ -74,6 +75,7 @@ def convert(
         given: Further options by their flag; those that are not None are refused, but for the task of generation.
         force: Whether to replace a bundle that is there.
         reporter: The receiver of progress and warnings.
+        source: Where the model came from, for the manifest.
 
     Raises:
         ConversionError: The folder is damaged, or its parts do not fit together.
@@ -83,8 +85,8 @@ def convert(
     """
     asked = _precisions(recipe, given)
     with ExitStack() as stack:
-        writer = stack.enter_context(BundleWriter(output, force=force))
-        origin = stack.enter_context(Origin(source))
+        writer = stack.enter_context(BundleWriter(output, force=force, source=source))
+        origin = stack.enter_context(Origin(place))
         described, tokens, tensors, nbytes, forget_pages = origin.contents
         config, precisions = described.config, asked or _usual(tensors)
         for note in described.notes:
@@ -93,7 +95,7 @@ def convert(
             reporter.warn(note, hint)
         parameters = sum(math.prod(one.shape) for one in tensors)
         said = f"{nbytes / 1e6:.1f} MB, {config.architecture}, {parameters / 1e6:.1f} M parameters"
-        reporter.talk(step("Read", source.resolve().name, f"{said}, {config.layers} layers, context {config.context}"))
+        reporter.talk(step("Read", place.resolve().name, f"{said}, {config.layers} layers, context {config.context}"))
         _say_requantized(tensors, precisions, reporter)
         spool = stack.enter_context(Spool(writer.folder))
         with reporter.progress(f"Encoding {', '.join(precisions)}", parameters) as advance:

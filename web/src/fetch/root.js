@@ -2,8 +2,13 @@
 
 import { InferError } from "../errors.js";
 
+const [HERE] = import.meta.url.split("#");
+
 /** The URL under which `src/` and `vendor/` lie; where a bundler has moved this module, that of its source. */
-export const ROOT = import.meta.url.replace(/src\/fetch\/[^/]*$/, "");
+export const ROOT = HERE.replace(/(src\/fetch\/)?[^/]*$/, "");
+
+/** What `edge-infer.js`, the one file with all modules, has in itself; empty where they lie apart. @type {{address: string, ort?: (options: object) => Promise<any>}} */
+export const oneFile = { address: "" };
 
 /**
  * @param {URL | string} [root] What the user gave.

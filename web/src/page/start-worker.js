@@ -1,6 +1,7 @@
 /** Start the workers of this package, wherever its modules lie and whatever has bundled them. */
 
 import { InferError } from "../errors.js";
+import { oneFile } from "../fetch/root.js";
 
 /** @typedef {"worker.js" | "python-worker.js" | "generation-worker.js"} Script */
 
@@ -11,7 +12,8 @@ let policy;
 
 /** @returns {boolean} Whether this thread can start workers: a service worker and Node cannot. */
 export function hasWorkers() {
-  return typeof Worker !== "undefined";
+  // onnxruntime-web puts Node's own kind of worker there, which has `ref`.
+  return typeof Worker !== "undefined" && !("ref" in Worker.prototype);
 }
 
 /**
@@ -33,7 +35,7 @@ export function startWorker(script, name) {
     if (!isForeign && !(error instanceof TypeError)) throw error;
     // The page takes no plain address where it asks for Trusted Types; and the modules may be of another origin, such as a CDN:
     // a worker's first script may not be, but what it imports may.
-    return workerOf(isForeign ? blobOf(import.meta.url.replace(/[^/]*$/, script)) : addressOf(script), name);
+    return workerOf(isForeign ? blobOf(oneFile.address ? inFile(script) : import.meta.url.replace(/[^/]*$/, script)) : addressOf(script), name);
   }
 }
 
@@ -52,11 +54,17 @@ export function startCopiedWorker(script, name, root) {
 
 /** @param {Script} script @param {string} name @returns {Worker} */
 function ownWorker(script, name) {
+  if (oneFile.address) return new Worker(inFile(script), { type: "module", name });
   // Expressions of this form: what bundles a page finds the workers by them.
   if (script === "generation-worker.js") return new Worker(new URL("./generation-worker.js", import.meta.url), { type: "module", name });
   return script === "worker.js"
     ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name })
     : new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name });
+}
+
+/** @param {Script} script @returns {string} The one file, told which worker it is. */
+function inFile(script) {
+  return `${oneFile.address}#edge-infer/${script}`;
 }
 
 /**

@@ -34,7 +34,7 @@ INLINE void layer_norm(const float *x, const float *weight, const float *bias, i
   }
 }
 
-static void norm(const int32_t *p, const float *x, const float *weight, const float *bias, int32_t count, float *y) {
+SMALL static void norm(const int32_t *p, const float *x, const float *weight, const float *bias, int32_t count, float *y) {
   float epsilon = from_bits(p[WORD_NORM_EPSILON]);
   if (p[WORD_NORM] == NORM_RMS) rms_norm(x, weight, count, epsilon, y);
   else layer_norm(x, weight, bias, count, epsilon, y);
@@ -66,7 +66,7 @@ INLINE f32x16 activated(f32x16 x, int32_t kind) {
   EACH_PART((work)->member, row_part, row_parts)                                                                 \
   for (int32_t t = part_start(row_part, row_parts, row_count); t < part_start(row_part + 1, row_parts, row_count); t++)
 
-static void start_row(const struct batch *rows, int32_t t, const struct workspace *work) {
+SMALL static void start_row(const struct batch *rows, int32_t t, const struct workspace *work) {
   const int32_t *p = rows->program, *tensors = p + WORD_TENSORS;
   const uint8_t *file = rows->file;
   int32_t hidden = p[WORD_HIDDEN_SIZE], half = p[WORD_ROTARY_SIZE] / 2, is_rope = p[WORD_POSITIONS] == POSITIONS_ROPE;
@@ -99,14 +99,14 @@ static struct matrix up_of(const int32_t *p, const uint8_t *file, int32_t layer)
   return matrix_of(file, part(p, layer, PART_UP_WEIGHT), part(p, layer, PART_UP_BIAS), up_rows(p), p[WORD_HIDDEN_SIZE]);
 }
 
-static void norm_row(const int32_t *p, const uint8_t *file, const int32_t *weight, int32_t t,
+SMALL static void norm_row(const int32_t *p, const uint8_t *file, const int32_t *weight, int32_t t,
                      const struct workspace *work) {
   size_t at = (size_t)t * (size_t)width(p[WORD_HIDDEN_SIZE]);
   norm(p, work->stream + at, vector_of(file, weight), vector_of(file, weight + 3), p[WORD_HIDDEN_SIZE], work->normed + at);
 }
 
 /* Norm a row for a layer's attention, and prepare it for the matrices that read it. */
-static void enter_attention(const struct batch *rows, int32_t layer, int32_t t, const struct workspace *work) {
+SMALL static void enter_attention(const struct batch *rows, int32_t layer, int32_t t, const struct workspace *work) {
   const int32_t *p = rows->program;
   struct matrix qkv = qkv_of(p, rows->file, layer);
   norm_row(p, rows->file, part(p, layer, PART_ATTENTION_NORM_WEIGHT), t, work);
@@ -114,7 +114,7 @@ static void enter_attention(const struct batch *rows, int32_t layer, int32_t t, 
 }
 
 /* Add what a layer's half computed to the stream, normed before where the family does so. */
-static void add_delta(const int32_t *p, const uint8_t *file, const int32_t *post, int32_t t,
+SMALL static void add_delta(const int32_t *p, const uint8_t *file, const int32_t *post, int32_t t,
                       const struct workspace *work) {
   int32_t hidden = p[WORD_HIDDEN_SIZE];
   const float *weight = vector_of(file, post);
@@ -126,7 +126,7 @@ static void add_delta(const int32_t *p, const uint8_t *file, const int32_t *post
 }
 
 /* Rotate a row's queries and keys, and put its keys and values into the cache. */
-static void remember_row(const struct batch *rows, int32_t layer, int32_t t, const struct workspace *work) {
+SMALL static void remember_row(const struct batch *rows, int32_t layer, int32_t t, const struct workspace *work) {
   const int32_t *p = rows->program;
   int32_t size = p[WORD_HEAD_SIZE], q = queries(p), k = keys(p);
   int32_t half = p[WORD_POSITIONS] == POSITIONS_ROPE ? p[WORD_ROTARY_SIZE] / 2 : 0;
@@ -143,7 +143,7 @@ static void remember_row(const struct batch *rows, int32_t layer, int32_t t, con
   remember(p, rows->cache, rows->slots[t], layer, rows->positions[t], row + q, row + q + k);
 }
 
-static void attention(const struct batch *rows, int32_t layer, const struct workspace *work) {
+SMALL static void attention(const struct batch *rows, int32_t layer, const struct workspace *work) {
   const int32_t *p = rows->program;
   int32_t hidden = p[WORD_HIDDEN_SIZE], q = queries(p), wide = width(q + 2 * keys(p)), inner = width(q);
   int32_t heads = p[WORD_KV_HEADS], group = p[WORD_HEADS] / heads, count = rows->count;
@@ -182,7 +182,7 @@ INLINE void activate(const struct batch *rows, const struct matrix *down, int32_
   prepare_part(down, to, t, rows->count, first, last, work);
 }
 
-static void mlp(const struct batch *rows, int32_t layer, const struct workspace *work) {
+SMALL static void mlp(const struct batch *rows, int32_t layer, const struct workspace *work) {
   const int32_t *p = rows->program;
   int32_t hidden = p[WORD_HIDDEN_SIZE], size = p[WORD_MLP_SIZE], count = rows->count;
   struct matrix up = up_of(p, rows->file, layer);
@@ -207,7 +207,7 @@ static void mlp(const struct batch *rows, int32_t layer, const struct workspace 
 }
 
 /* The logits of the rows that are wanted. */
-static void finish_rows(const struct batch *rows, const struct workspace *work) {
+SMALL static void finish_rows(const struct batch *rows, const struct workspace *work) {
   const int32_t *p = rows->program, *tensors = p + WORD_TENSORS, *head = tensors + 3 * TENSOR_HEAD;
   int32_t hidden = p[WORD_HIDDEN_SIZE], vocab = p[WORD_VOCAB_SIZE], count = rows->wanted_count;
   float cap = from_bits(p[WORD_FINAL_SOFTCAP]), *logits = rows->logits;
@@ -229,7 +229,7 @@ static void finish_rows(const struct batch *rows, const struct workspace *work) 
 }
 
 /* All layers, as one thread of those that share the batch; a thread waits at the end of each stage. */
-void run_batch(const struct batch *rows, struct member *member) {
+SMALL void run_batch(const struct batch *rows, struct member *member) {
   const int32_t *p = rows->program;
   struct workspace work = workspace_at(p, rows->cache.context, rows->scratch);
   work.member = member;
@@ -260,7 +260,7 @@ void run_batch(const struct batch *rows, struct member *member) {
  *
  * rows: tokens [count], slots [count], positions [count]; wanted: rising places of rows whose logits [wanted_count,
  * vocab_size] are computed; scratch: `decoder_scratch_bytes`, at a multiple of 64; team: its threads share the work. */
-static void run_rows(struct team *team, const int32_t *program, const uint8_t *file, struct cache cache,
+SMALL static void run_rows(struct team *team, const int32_t *program, const uint8_t *file, struct cache cache,
                      uint8_t *scratch, const int32_t *rows, int32_t count, const int32_t *wanted,
                      int32_t wanted_count, float *logits) {
   struct member member = {team, 0, 0, 0, 0, 16};
@@ -284,14 +284,14 @@ static void run_rows(struct team *team, const int32_t *program, const uint8_t *f
   }
 }
 
-EXPORT void decoder_run(const int32_t *program, const uint8_t *file, float *cache_start, uint8_t *scratch, int32_t slots,
+SMALL EXPORT void decoder_run(const int32_t *program, const uint8_t *file, float *cache_start, uint8_t *scratch, int32_t slots,
                         int32_t context, const int32_t *rows, int32_t count, const int32_t *wanted,
                         int32_t wanted_count, float *logits) {
   run_rows(0, program, file, (struct cache){cache_start, slots, context}, scratch, rows, count, wanted, wanted_count, logits);
 }
 
 #if !defined(ALONE)
-EXPORT void decoder_run_shared(struct team *team, const int32_t *program, const uint8_t *file, float *cache_start,
+SMALL EXPORT void decoder_run_shared(struct team *team, const int32_t *program, const uint8_t *file, float *cache_start,
                                uint8_t *scratch, int32_t slots, int32_t context, const int32_t *rows, int32_t count,
                                const int32_t *wanted, int32_t wanted_count, float *logits) {
   run_rows(team, program, file, (struct cache){cache_start, slots, context}, scratch, rows, count, wanted, wanted_count,

@@ -193,7 +193,7 @@ void prepare(const struct matrix *m, const float *x, int32_t index, int32_t coun
 }
 
 /* y[t] = m x[t] + bias for `count` rows that are prepared, at most CHUNK. */
-void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
+SMALL void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
               const struct workspace *work) {
   int32_t unit = is_blocks(m) ? PANEL_ROWS : 4, units = (m->rows + unit - 1) / unit;
   int32_t parts = parts_of(work->member, units);
@@ -215,7 +215,7 @@ void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t c
 }
 
 /* A row of a matrix as floats, times a factor. */
-void embed(const struct matrix *m, int32_t row, float scale, float *y) {
+SMALL void embed(const struct matrix *m, int32_t row, float scale, float *y) {
   size_t start = (size_t)row * (size_t)m->columns;
   if (m->encoding <= ENCODING_F16) {
     int is_half = m->encoding == ENCODING_F16;
@@ -247,7 +247,7 @@ INLINE uint8_t *take(uint8_t **next, double *bytes, size_t size) {
 }
 
 /* What each thread has for itself, from `start`, a multiple of 64, on; returns its size. */
-double own_parts(struct workspace *work, const int32_t *p, int32_t context, uint8_t *start) {
+SMALL double own_parts(struct workspace *work, const int32_t *p, int32_t context, uint8_t *start) {
   int32_t inner = width(most(queries(p), p[WORD_MLP_SIZE])), columns = width(most(p[WORD_HIDDEN_SIZE], inner));
   size_t blocks = (size_t)padded_blocks(columns / BLOCK + 1);
   double bytes = 0.0;
@@ -259,7 +259,7 @@ double own_parts(struct workspace *work, const int32_t *p, int32_t context, uint
 }
 
 /* The parts of a workspace that begins at `start`, a multiple of 64; its size alone where `start` is nothing. */
-struct workspace workspace_at(const int32_t *p, int32_t context, uint8_t *start) {
+SMALL struct workspace workspace_at(const int32_t *p, int32_t context, uint8_t *start) {
   int32_t hidden = width(p[WORD_HIDDEN_SIZE]), q = queries(p), mlp = p[WORD_MLP_SIZE];
   int32_t wide = width(most(q + 2 * keys(p), up_rows(p)));
   int32_t inner = width(most(q, mlp)), columns = width(most(p[WORD_HIDDEN_SIZE], inner));

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.generate import generate, generate_async
     from edge_infer.generation.generator import Generator
     from edge_infer.generation.text_stream import TextStream
+    from edge_infer.monitor.counters import Counters
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
@@ -66,6 +67,7 @@ __all__ = [
     "Chain",
     "ChainRun",
     "Completion",
+    "Counters",
     "CudaUnavailable",
     "DType",
     "DecodeStream",
@@ -117,6 +119,7 @@ _PLACES = {
     "Chain": "chains.chain",
     "ChainRun": "chains.chain",
     "Completion": "generation.completion",
+    "Counters": "monitor.counters",
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
@@ -159,7 +162,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] not in ("chains", "generation", "tasks", "vectors"):
+        if _PLACES.get(name, "").partition(".")[0] not in ("chains", "generation", "monitor", "tasks", "vectors"):
             raise
         from edge_infer.errors import UnsupportedError
 

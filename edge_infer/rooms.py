@@ -83,6 +83,8 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
     "runtime/tuning.py": (("device",), "compares variants; a slim folder has one"),
+    "tasks/tabular/batch.py": (("device",), "batches of tables, which a bare device does not read"),
+    "tasks/tabular/frames.py": (("device",), "tables of other libraries"),
     "tasks/sources/asked.py": (_EVERYWHERE, "read by converters"),
     "tasks/answers.py": (_EVERYWHERE, "writes answers for commands and the server"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
     from edge_infer.tensors.dtypes import DType
     from edge_infer.tensors.tensor import Tensor, TensorSpec
+    from edge_infer.vectors.clusters import kmeans
     from edge_infer.vectors.hit import Hit
     from edge_infer.vectors.index import Index
     from edge_infer.vectors.similarity import batch_normalize, cosine_similarity
@@ -105,6 +106,7 @@ __all__ = [
     "cosine_similarity",
     "generate",
     "generate_async",
+    "kmeans",
     "load",
     "load_async",
     "pipeline",
@@ -147,6 +149,7 @@ _PLACES = {
     "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",
     "cosine_similarity": "vectors.similarity",
+    "kmeans": "vectors.clusters",
     "load": "runtime.load",
     "load_async": "runtime.load",
     "pipeline": "tasks.pipeline",

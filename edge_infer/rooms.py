@@ -89,6 +89,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "tasks/answers.py": (_EVERYWHERE, "writes answers for commands and the server"),
     "tasks/live/camera.py": (("page",), "reads cameras of a native system; a page has its own"),
     "tasks/image/png.py": (_EVERYWHERE, "writes masks for the server"),
+    "vectors/clusters.py": (("page",), "needs numpy; the wheel has it for pages with numpy"),
     "vectors/documents.py": (("page",), "read by commands"),
     "vectors/filling.py": (("page",), "for commands only"),
     "vectors/native.py": (("page",), "native kernels"),

@@ -54,6 +54,7 @@ SIGNATURES = {
     "Counters.merge": "(self, other)",
     "Session.observe": "(self, observer)",
     "Pipeline.predict_table": "(self, table, *, scores=False)",
+    "kmeans": "(vectors, k, *, iterations=100, seed=0)",
     "cosine_similarity": "(first, second)",
     "batch_normalize": "(vectors)",
     "Padding": "(length=None, multiple_of=None, side='right', pad_id=0, pad_type_id=0)",

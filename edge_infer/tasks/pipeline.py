@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.manifest import MANIFEST_NAME
 from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError
 from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
     from typing import Any, Self
 
-    from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
     from edge_infer.tasks.definition import Definition
     from edge_infer.tasks.shared import Shared
@@ -60,6 +62,10 @@ def pipeline(
     """
     place, task = _arguments(model, source, task)
     found = described(place, task)
+    own = _own_task(found)
+    if own is not None:
+        paired: Pipeline = opener(own)(found, task, options)
+        return paired
     try:
         made = Pipeline(load(found, **_with_tensors(options)), task)
     except BackendUnavailable as error:
@@ -85,6 +91,10 @@ async def pipeline_async(
     """Load a model as `pipeline` does, without blocking; in a page it starts the engine where nobody has yet."""
     place, task = _arguments(model, source, task)
     found = described(place, task)
+    own = _own_task(found)
+    if own is not None:
+        paired: Pipeline = await opener(own, is_async=True)(found, task, options)
+        return paired
     try:
         return Pipeline(await load_async(found, **_with_tensors(options)), task)
     except BackendUnavailable as error:
@@ -93,6 +103,17 @@ async def pipeline_async(
     # No session runs it, because it generates text.
     made: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
     return made
+
+
+def _own_task(bundle: str | os.PathLike[str] | Bundle) -> str | None:
+    """Return the task of a bundle whose model is an encoder and a decoder; None for all others, and for addresses."""
+    if not isinstance(bundle, Bundle):
+        path = Path(bundle)
+        if not (path / MANIFEST_NAME).is_file() and not (path.suffix == ".zip" and path.is_file()):
+            return None
+        bundle = Bundle.open(path)
+    kind = (bundle.manifest.generate or {}).get("kind")
+    return bundle.manifest.task if isinstance(kind, str) and kind.startswith("encoder-decoder/") else None
 
 
 def _arguments(model: Any, source: Any, task: str | None) -> tuple[Any, str | None]:

@@ -41,7 +41,13 @@ class Task(NamedTuple):
 
 _TASKS: dict[str, Task] = {}
 #: Tasks of rooms above this one that make pipelines of their own: the module with `open_pipeline`, by its name.
-_OPENERS = {"text-generation": "edge_infer.generation.pipeline"}
+_OPENERS = {
+    "text-generation": "edge_infer.generation.pipeline",
+    "automatic-speech-recognition": "edge_infer.generation.sequence_pipeline",
+    **dict.fromkeys(
+        ("text2text-generation", "summarization", "translation"), "edge_infer.generation.sequence_pipeline"
+    ),
+}
 
 
 def register(task: Task) -> None:
@@ -91,6 +97,7 @@ OWN = (
     Task("keypoint-detection", "image"),
     Task("object-detection", "image"),
     Task("audio-classification", "sound"),
+    Task("automatic-speech-recognition", "sound"),
     Task("tabular-classification", "table", (), rows.rows_of, rows.answer_of),
     Task("tabular-regression", "table", (), rows.rows_of, rows.answer_of),
     Task("voice-activity-detection", "sound"),
@@ -108,5 +115,5 @@ OWN = (
     ),
     Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance),
 )
-for _task in (*OWN, *(Task(_name, "text") for _name in _OPENERS)):
+for _task in (*OWN, *(Task(_name, "text") for _name in _OPENERS if _name not in {one.name for one in OWN})):
     register(_task)

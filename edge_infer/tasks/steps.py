@@ -44,6 +44,7 @@ STEPS = {
     "audio.fit": Flow(_SOUND, "sound"),
     "audio.frame": Flow(_SOUND, "frames"),
     "audio.log_mel": Flow(_SOUND, "tensor"),
+    "audio.micro_features": Flow(_SOUND, "tensor"),
     "audio.normalize": Flow(_SOUND, "tensor"),
     "audio.resample": Flow(_SOUND, "sound"),
     "image.center_crop": Flow(_IMAGE, "image"),
@@ -55,6 +56,7 @@ STEPS = {
     "image.to_tensor": Flow(_IMAGE, "tensor"),
     "post.answer_span": Flow(_OUTPUTS, "answer"),
     "post.boxes": Flow(_OUTPUTS, "detections"),
+    "post.ctc": Flow(_TENSOR, "answer"),
     "post.depth": Flow(_TENSOR, "answer"),
     "post.detections": Flow(("detections",), "answer"),
     "post.entities": Flow(_TENSOR, "answer"),
@@ -80,7 +82,9 @@ STEPS = {
     "tabular.tensor": Flow(_TABLE, "tensor"),
     "tensor.constant": Flow(_RAW, "tensor"),
     "tensor.dequantize": Flow(_OUTPUTS, "outputs"),
+    "tensor.frames": Flow(("tensor",), "frames"),
     "tensor.quantize": Flow(("tensor",), "tensor"),
+    "tensor.reshape": Flow(("tensor",), "tensor"),
     "text.tokenize": Flow(_RAW, "tensors"),
 }
 

@@ -21,7 +21,7 @@ from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer.tasks import vectors
 from edge_infer.tasks.registry import get_task
-from edge_infer_converters import decoder_run, support
+from edge_infer_converters import decoder_run, encoder_decoder_run, support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
 from edge_infer_converters.compilation import encode_compiled, encode_table
 from edge_infer_converters.conversion import Conversion
@@ -45,6 +45,7 @@ from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.selection import choose
 from edge_infer_converters.sources import hub, pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
+from edge_infer_converters.sources.encoder_decoder.find import find_pair
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
@@ -110,12 +111,14 @@ def convert(
         name = name or checked_name(None, file.stem if file.suffix == ".gguf" else found.name.rpartition("/")[2])
         reporter.talk(step("Fetched", found.name, f"commit {found.commit}"))
     source = None if found is None else found.source
-    decoder = find_folder(model)
-    if decoder is not None:
+    pair = find_pair(model)
+    decoder = None if pair is not None else find_folder(model)
+    if pair is not None or decoder is not None:
         given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
         given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
-        return decoder_run.convert(
-            decoder,
+        convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
+        return convert_it(
+            pair or Path(decoder or ""),
             output,
             recipe,
             name=name,

@@ -14,6 +14,7 @@ from edge_infer_converters.sources.decoder.files import read_object
 from edge_infer_converters.sources.decoder.find import is_decoder
 from edge_infer_converters.sources.decoder.origin import SUFFIX
 from edge_infer_converters.sources.decoder.shards import INDEX_NAME, SINGLE_NAME
+from edge_infer_converters.sources.encoder_decoder.find import is_pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +67,10 @@ def _is_undecided(names: Sequence[str], folder: str) -> bool:
 
 
 def _has_decoder(names: Sequence[str], folder: str) -> bool:
-    return _has_weights(names) and _CONFIG in names and is_decoder(read_object(Path(folder, _CONFIG)))
+    if not _has_weights(names) or _CONFIG not in names:
+        return False
+    document = read_object(Path(folder, _CONFIG))
+    return is_decoder(document) or is_pair(document)
 
 
 def _has_weights(names: Sequence[str]) -> bool:

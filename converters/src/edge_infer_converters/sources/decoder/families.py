@@ -346,7 +346,7 @@ _KNOWN: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("lfm2", "zamba2", "falcon_h1", "bamba"), ("a model with states beside attention", "llama")),
     **dict.fromkeys(("bloom", "mpt", "falcon"), ("a model with biases of distance (ALiBi)", "llama")),
     **dict.fromkeys(("gemma3n", "gemma3n_text"), ("a model whose layers share keys and values", "gemma3_text")),
-    **dict.fromkeys(("t5", "mt5", "bart", "mbart", "pegasus", "whisper"), ("an encoder and a decoder", "gpt2")),
+    **dict.fromkeys(("bart", "mbart", "pegasus", "umt5", "marian"), ("an encoder and a decoder", "t5")),
 }
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.chains.cache import StepCache
+    from edge_infer.chains.chain import Chain, ChainRun, StepTiming
     from edge_infer.errors import (
         BackendError,
         BackendUnavailable,
@@ -34,7 +36,10 @@ if TYPE_CHECKING:
         UnsupportedError,
         UnsupportedModel,
     )
-    from edge_infer.generation.generator import Completion, Generator, TextStream, generate, generate_async
+    from edge_infer.generation.completion import Completion
+    from edge_infer.generation.generate import generate, generate_async
+    from edge_infer.generation.generator import Generator
+    from edge_infer.generation.text_stream import TextStream
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
@@ -58,6 +63,8 @@ __all__ = [
     "BackendUnavailable",
     "Bundle",
     "BundleError",
+    "Chain",
+    "ChainRun",
     "Completion",
     "CudaUnavailable",
     "DType",
@@ -81,6 +88,8 @@ __all__ = [
     "PreparedCall",
     "Report",
     "Session",
+    "StepCache",
+    "StepTiming",
     "Stream",
     "Tensor",
     "TensorSpec",
@@ -105,7 +114,9 @@ __all__ = [
 # the engine before it needs most of them.
 _PLACES = {
     "Bundle": "bundle.bundle",
-    "Completion": "generation.generator",
+    "Chain": "chains.chain",
+    "ChainRun": "chains.chain",
+    "Completion": "generation.completion",
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
@@ -120,15 +131,17 @@ _PLACES = {
     "PreparedCall": "runtime.session",
     "Report": "runtime.session",
     "Session": "runtime.session",
+    "StepCache": "chains.cache",
+    "StepTiming": "chains.chain",
     "Stream": "runtime.session",
     "Tensor": "tensors.tensor",
     "TensorSpec": "tensors.tensor",
-    "TextStream": "generation.generator",
+    "TextStream": "generation.text_stream",
     "Tokenizer": "tasks.text.tokenizer",
     "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
-    "generate": "generation.generator",
-    "generate_async": "generation.generator",
+    "generate": "generation.generate",
+    "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",
     "cosine_similarity": "vectors.similarity",
     "load": "runtime.load",
@@ -146,7 +159,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] not in ("generation", "tasks", "vectors"):
+        if _PLACES.get(name, "").partition(".")[0] not in ("chains", "generation", "tasks", "vectors"):
             raise
         from edge_infer.errors import UnsupportedError
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
         def read(self, path: str, limit: int) -> bytes: ...
 
+        def inside(self, folder: str) -> _Source: ...
+
 
 #: Model files that are loaded without a bundle, by their suffix.
 MODEL_FORMATS = {".onnx": "onnx", ".ort": "onnx", ".tflite": "tflite", ".wasm": "compiled"}
@@ -51,6 +53,11 @@ class Bundle:
         self.location = location
         self._revision = revision
         self._source = source
+
+    @classmethod
+    def of_files(cls, manifest: Manifest, files: Mapping[str, bytes]) -> Bundle:
+        """Make a bundle whose files are in memory, each under its path."""
+        return cls(manifest, manifest.name, manifest.name, _Memory(dict(files)))
 
     @classmethod
     def of_server(cls, manifest: Manifest, url: str) -> Bundle:
@@ -82,6 +89,8 @@ class Bundle:
     def open(cls, source: str | os.PathLike[str]) -> Bundle:
         """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort`, `.tflite` or `.wasm` file.
 
+        `hf:owner/name[@revision]` is fetched from the Hugging Face Hub first: its bundle, or its `onnx/model.onnx`.
+
         Raises:
             BundleError: There is nothing, or nothing that is a bundle or a model.
             ManifestError: Its manifest is wrong.
@@ -98,6 +107,11 @@ class Bundle:
                 f"`{text}` is not a model on a server: over a WebSocket models run there",
                 hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
             )
+        if text.startswith("hf:"):
+            from edge_infer.bundle.hub import bring
+
+            model = bring(text)
+            return cls.open(model.file or model.folder)
         if os.path.isdir(text):
             folder = _Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)
@@ -158,6 +172,16 @@ class Bundle:
         if isinstance(self._source, _Memory) and self.is_bare:
             return Bundle(manifest, "", self.location, self._source.with_files(files))
         raise BundleError(f"`{self.location}` has a manifest of its own", hint="change manifest.json")
+
+    def inner(self, folder: str) -> Bundle:
+        """Return the bundle that lies in a folder of this one, as in that of a chain.
+
+        Raises:
+            ManifestError: This manifest names no such bundle, or that one's is wrong.
+            IntegrityError: Its manifest is another than this one says.
+        """
+        data = self.read(f"{folder}/{MANIFEST_NAME}")
+        return self._from_manifest(data, _below(self.location, folder), self._source.inside(folder))
 
     # -- its files --
 
@@ -359,6 +383,23 @@ class _Folder:
         with open(self.path_of(path), "rb") as file:
             return file.read(limit)
 
+    def inside(self, folder: str) -> _Folder:
+        return _Folder(os.path.join(self._root, *folder.split("/")))
+
+
+class _Inside:
+    """A folder of a source that lies in no folder of this machine."""
+
+    def __init__(self, source: _Source, folder: str) -> None:
+        self._source = source
+        self._folder = folder
+
+    def read(self, path: str, limit: int) -> bytes:
+        return self._source.read(f"{self._folder}/{path}", limit)
+
+    def inside(self, folder: str) -> _Inside:
+        return _Inside(self._source, f"{self._folder}/{folder}")
+
 
 class _Archive:
     def __init__(self, data: bytes, location: str) -> None:
@@ -395,6 +436,9 @@ class _Archive:
                 f"`{path}` in `{self._location}` cannot be unpacked: {error}", hint="download it again", path=path
             ) from error
 
+    def inside(self, folder: str) -> _Inside:
+        return _Inside(self, folder)
+
 
 class _Remote:
     """A bundle at a URL; the path `""` is the URL itself.
@@ -419,6 +463,9 @@ class _Remote:
         except (FetchError, Unauthorized) as error:
             self._headers = self._key_for(error)
         return await fetch.fetch_async(self._url_of(path), limit, self._headers)
+
+    def inside(self, folder: str) -> _Remote:
+        return _Remote(_join(self._url, folder))
 
     def _url_of(self, path: str) -> str:
         return _join(self._url, path) if path else self._url
@@ -445,6 +492,9 @@ class _Memory:
         if path not in self._files:
             raise _missing(path, "the model")
         return self._files[path][:limit]
+
+    def inside(self, folder: str) -> _Inside:
+        return _Inside(self, folder)
 
 
 def _bare_manifest(entry: FileEntry, name: str) -> Manifest:
@@ -492,6 +542,10 @@ def _url_name(url: str) -> str:
         return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
     except ValueError as error:
         raise BundleError(f"`{url}` is not a URL: {error}", got=url) from error
+
+
+def _below(location: str, folder: str) -> str:
+    return _join(location, folder) if fetch.is_url(location) else os.path.join(location, *folder.split("/"))
 
 
 def _join(url: str, path: str) -> str:

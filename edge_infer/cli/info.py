@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.cli import decoder_info, options, output, pipeline_info, program_info, tflite_info
+from edge_infer.cli import chain_info, decoder_info, options, output, pipeline_info, program_info, tflite_info
 from edge_infer.errors import InputError
 from edge_infer.formats.onnx import read_contents
 from edge_infer.runtime.load import load
@@ -31,7 +31,8 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     steps before and after the model are those of its manifest, or what its metadata and the files beside it say. Of a
     .onnx file it shows the opsets and the operators, of a .tflite file also what the weights are stored in, and an
     estimate of the memory that it needs beside them; of a compiled model, .wasm, the kernels that it calls; of a model
-    that generates text its family, its sizes and the tokens that end an answer.
+    that generates text its family, its sizes and the tokens that end an answer; of a chain its steps, what each reads
+    and what it gives.
     """
     if source.endswith(".wasm") and Path(source).is_file():
         program_info.show(Path(source), with_calls=with_calls, as_json=as_json)
@@ -46,6 +47,9 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
         return
     bundle = pipeline_info.described_bundle(source) or Bundle.open(source)
     manifest = bundle.manifest
+    if manifest.chain is not None:
+        chain_info.show(bundle, as_json=as_json)
+        return
     inputs, outputs = manifest.inputs, manifest.outputs
     if not inputs:
         with load(bundle) as session:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.manifest import MANIFEST_NAME
 from edge_infer.cli import options, output
+from edge_infer.cli.run_chain import answer_chain
 from edge_infer.cli.run_pipeline import Live, answer, answer_live
 from edge_infer.errors import InputError
 from edge_infer.formats import safetensors
 from edge_infer.formats.input_files import read_inputs
 from edge_infer.platform.atomic_write import write_file
+from edge_infer.platform.fetch import is_url
 from edge_infer.runtime.load import load
 from edge_infer.tensors.dtypes import DType
 
@@ -61,7 +65,7 @@ def run(
 
     SOURCE is a bundle (folder, .zip or URL), or a .onnx or .tflite file. RAW are images, sounds, folders of them, or
     texts, for a bundle with a pipeline: each is answered, with --json a line for each. `-` reads 16-bit samples of a
-    pipe.
+    pipe. A chain answers in JSON; where it takes several inputs, RAW are NAME=VALUE.
 
     \b
     edge-infer run faces.bundle photo.jpg --save found.png
@@ -70,10 +74,19 @@ def run(
     edge-infer run digits.bundle --example 0
     edge-infer run digits.bundle --input image=seven.npy -o logits.npz
     edge-infer run digits.bundle --input seven.png
+    edge-infer run faces-and-moods.bundle photo.jpg
     """  # noqa: D301  click reads the \b
     if target is not None and Path(target).suffix not in (".npz", ".json", ".safetensors"):
         raise click.UsageError(f"`{target}` has no known suffix; write to {_WRITABLE}")
     choice = {"device": device, "backend": backend, "variant": variant}
+    chained = _chain_of(source)
+    if chained is not None:
+        given = {"--input": inputs, "--example": example is not None, "--output": target, "--argument": arguments}
+        given |= {"--save": save, "--camera": camera is not None, "--microphone": microphone, "--task": task}
+        given["--variant"] = variant
+        refused = [flag for flag, value in given.items() if value]
+        answer_chain(chained, raw, refused, as_json_lines=as_json, device=device, backend=backend)
+        return
     if camera is not None or microphone or raw == ("-",):
         if inputs or example is not None or target or save or (camera is not None) + microphone + bool(raw) > 1:
             raise click.UsageError("--camera, --microphone and `-` stand alone: edge-infer run BUNDLE --camera 0")
@@ -97,6 +110,16 @@ def run(
             for name, value in results.items():
                 _show(name, value, session.bundle.labels())
         output.talk(f"Ran {session!r}" + (f", wrote {target}" if target is not None else ""))
+
+
+def _chain_of(source: str) -> Bundle | None:
+    """Return the bundle of a chain; None of any other source."""
+    if not (is_url(source) or source.endswith(".zip") or Path(source, MANIFEST_NAME).is_file()):
+        return None
+    if "/v2/models/" in source or source.startswith("edge+"):
+        return None
+    bundle = Bundle.open(source)
+    return bundle if bundle.manifest.chain is not None else None
 
 
 def _feeds(session: Session, inputs: tuple[str, ...], example: int | None) -> dict[str, Any]:

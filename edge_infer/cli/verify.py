@@ -14,6 +14,7 @@ from edge_infer.backends.registry import backend_names, get_backend
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
 from edge_infer.cli.bisect import bisect, judged_way, other_way, show
+from edge_infer.cli.verify_chain import verify_chain
 from edge_infer.cli.verify_generation import verify_generation
 from edge_infer.errors import BackendError, EdgeInferError, InputError, UnsupportedModel, listed
 from edge_infer.formats.input_files import read_inputs
@@ -135,6 +136,8 @@ def verify(
     A model that generates text is asked the prompts of its vectors: the chat template must render the same text, the
     tokenizer give the same tokens, and the same new tokens must come out, the most likely ones and sampled ones.
 
+    A chain runs the proofs of its steps' bundles, then its own answers must come out again.
+
     --bisect gives the inner values out and names the first node whose output differs: from native ONNX Runtime for
     another engine, else from the fp32 variant of the format. TFLite variants are bisected on native LiteRT.
 
@@ -156,6 +159,11 @@ def verify(
     bundle = Bundle.open(source)
     if any(file.size >= allocator.LARGE_BYTES for file in bundle.manifest.files.values()):
         allocator.return_large_blocks()
+    if bundle.manifest.chain is not None:
+        given = {"--variant": variants, "--input": inputs, "--bisect": is_bisected}
+        given |= {"--atol, --rtol, --min-sqnr, --min-cosine or --min-top1": limits.is_set}
+        refused = [flag for flag, value in given.items() if value]
+        sys.exit(verify_chain(bundle, device, backends, refused, as_json=as_json))
     wanted = [bundle.manifest.variant(name) for name in variants] or list(bundle.manifest.variants)
     if all(variant.format == "decoder" for variant in wanted):
         given = {"--backend": backends, "--input": inputs, "--bisect": is_bisected, "--device": device != "auto"}

@@ -8,7 +8,7 @@ the model was measured on this machine, the fastest way that keeps its quality c
 from __future__ import annotations
 
 from edge_infer.backends.registry import backend_names, get_backend, may_read
-from edge_infer.errors import BackendUnavailable, InputError, did_you_mean, listed
+from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError, did_you_mean, listed
 from edge_infer.platform import host
 from edge_infer.platform.records import Record
 from edge_infer.runtime.options import DEFAULTS
@@ -89,6 +89,8 @@ def choices(
         BackendUnavailable: No engine here can run it, or the wanted one reads none of its
             formats; the message says why.
     """
+    if manifest.chain is not None:
+        raise UnsupportedError(f"`{manifest.name}` is a chain of several models", hint="edge_infer.Chain.open(...)")
     device, backend, variant = check_device(asked.device), asked.backend, asked.variant
     budget_ms = asked.latency_budget_ms
     kind = device.partition(":")[0]

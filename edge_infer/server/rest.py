@@ -17,7 +17,7 @@ from edge_infer.server.ingestion.api_keys import ApiKeys
 from edge_infer.server.ingestion.bodies import read_body
 from edge_infer.server.ingestion.origins import check_origin
 from edge_infer.server.metrics.prometheus import CONTENT_TYPE, Metrics
-from edge_infer.server.response.describe import configuration, metadata, statistics
+from edge_infer.server.response.describe import configuration, format_of, metadata, statistics
 from edge_infer.server.responses import NO_STORE, json_answer
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class InferenceRoutes:
         manifest = (await readers.call(served.bundle)).manifest
         specs: Any = manifest if manifest.inputs or manifest.outputs else await self._model(request)
         versions = await readers.call(self._versions, name)
-        return json_answer(metadata(name, manifest.variants[0].format, versions, specs), NO_STORE)
+        return json_answer(metadata(name, format_of(manifest), versions, specs), NO_STORE)
 
     def _versions(self, name: str) -> list[str]:
         return [version for _, version, _ in self._states(name)]

@@ -9,6 +9,7 @@ from edge_infer.tasks.definition import ALL_INPUTS
 from edge_infer.tasks.item import Item
 from edge_infer.tasks.place import Place
 from edge_infer.tasks.registry import get_task
+from edge_infer.tasks.shared import beginnings
 from edge_infer.tasks.values import flat
 from edge_infer.tensors import elements
 from edge_infer.tensors.dtypes import DType
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.tasks.definition import Definition
+    from edge_infer.tasks.shared import Beginning, Shared
     from edge_infer.tasks.steps import Apply
     from edge_infer.tensors.tensor import TensorSpec
 
@@ -63,6 +65,10 @@ class Ready(NamedTuple):
 
 #: The most tokens of a batch, those that only fill it up included: more of them are slower on a CPU, not faster.
 _TOKENS = 512
+#: The most rows of a table that run together.
+_ROWS = 16_384
+#: The most inputs of a batch that are no texts.
+_ALIKE = 16
 
 
 class Chains:
@@ -86,27 +92,41 @@ class Chains:
             return Place(bundle.read, bundle.labels(), session.inputs, session.outputs, name)
 
         self._chains: list[tuple[str, list[Apply]]] = []
+        #: What the steps before the model are up to each of them, for `Shared`; empty where several inputs have some.
+        self.beginnings: list[Beginning] = []
         #: What fills shorter texts up, by input.
         self._pads: dict[str, int] = {}
         for name, steps in definition.inputs.items():
             if name != ALL_INPUTS and name not in self._specs:
                 known = listed(list(self._specs))
                 raise ManifestError(f"pipeline: the model has no input `{name}`; its inputs are {known}", field=name)
-            self._chains.append((name, [step.prepare(place("" if name == ALL_INPUTS else name)) for step in steps]))
+            here = place("" if name == ALL_INPUTS else name)
+            self._chains.append((name, [step.prepare(here) for step in steps]))
+            self.beginnings = beginnings(steps, here, bundle.manifest)
             for step in steps:
                 if step.name == "text.tokenize":
                     self._pads[step.parameters["tensors"]["ids"]] = step.parameters["pad_id"]
         missing = [name for name in self._specs if name not in definition.inputs and name not in state]
         if missing and ALL_INPUTS not in definition.inputs:
             raise ManifestError(f"pipeline: nothing makes the model's input {listed(missing)}", field=missing[0])
+        if len(self._chains) > 1:
+            self.beginnings = []
         self.place = place("")
         self._after = [step.prepare(self.place) for step in definition.outputs]
-        self.can_batch = _can_batch(session.inputs, session.outputs)
+        self.can_batch = can_batch(session.inputs, session.outputs)
         #: The first state of a streamed model: zeros, one sound at a time.
         self.first_state = {name: _zeros(self._specs[name]) for name in sorted(state) if name in self._specs}
 
-    def before(self, value: Any, arguments: Mapping[str, Any], item: Item | None = None) -> Ready:
-        """Do the steps before the model on one raw input; `item` is what is known of it already.
+    def before(
+        self, value: Any, arguments: Mapping[str, Any], item: Item | None = None, shared: Shared | None = None
+    ) -> Ready:
+        """Do the steps before the model on one raw input.
+
+        Args:
+            value: The raw input.
+            arguments: What the caller asked for.
+            item: What is known of the input already.
+            shared: What other pipelines' first steps made of the same input.
 
         Raises:
             InputError: It is not what the task takes.
@@ -114,8 +134,11 @@ class Chains:
         item, tensors, frames = item or Item(arguments), dict[str, Tensor](), dict[str, list[Tensor]]()
         for name, steps in self._chains:
             made = value
-            for step in steps:
-                made = step(made, item)
+            if shared is not None and self.beginnings:
+                made, item = shared.through(value, steps, self.beginnings, item)
+            else:
+                for step in steps:
+                    made = step(made, item)
             if name == ALL_INPUTS:
                 tensors.update(made)
             elif isinstance(made, list):
@@ -124,13 +147,22 @@ class Chains:
                 tensors[name] = made
         return Ready(item, tensors, frames)
 
-    def batches(self, ready: Sequence[Ready], most: int = 0) -> Iterator[list[int]]:
+    def batches(self, ready: Sequence[Ready], most: int = 0, *, is_alike: bool = False) -> Iterator[list[int]]:
         """Group what can run together, by its place: texts of about one length, up to so many tokens in all.
 
         Args:
             ready: The raw inputs after the first steps.
             most: The most of a batch; 0 for any number.
+            is_alike: Whether inputs that are no texts run together too where their tensors have the same shapes, 16 at
+                once: those of a chain, which are there at the same time.
         """
+        if self.can_batch and self._takes == "table":
+            each = range(len(ready))
+            yield from ([*each[at : at + (most or _ROWS)]] for at in each[:: most or _ROWS])
+            return
+        if self.can_batch and self._takes != "text" and is_alike:
+            yield from _alike(ready)
+            return
         if not self.can_batch or self._takes != "text":
             yield from ([i] for i in range(len(ready)))
             return
@@ -146,16 +178,16 @@ class Chains:
     def feeds(self, batch: Sequence[Ready]) -> dict[str, Tensor]:
         """Return the model's inputs for some raw inputs: shorter texts are filled up to the longest."""
         return {
-            name: _joined([ready.tensors[name] for ready in batch], self._specs[name], self._pads.get(name, 0))
+            name: joined([ready.tensors[name] for ready in batch], self._specs[name], self._pads.get(name, 0))
             for name in batch[0].tensors
         }
 
     def framed(self, ready: Ready) -> list[dict[str, Tensor]]:
         """Return the model's inputs for each step of a stream."""
-        fixed = {name: _joined([tensor], self._specs[name], 0) for name, tensor in ready.tensors.items()}
+        fixed = {name: joined([tensor], self._specs[name], 0) for name, tensor in ready.tensors.items()}
         counts = {len(frames) for frames in ready.frames.values()}
         return [
-            {**fixed, **{name: _joined([frames[i]], self._specs[name], 0) for name, frames in ready.frames.items()}}
+            {**fixed, **{name: joined([frames[i]], self._specs[name], 0) for name, frames in ready.frames.items()}}
             for i in range(min(counts))
         ]
 
@@ -164,8 +196,15 @@ class Chains:
         found = {}
         for name, tensor in outputs.items():
             is_batched = bool(tensor.shape) and tensor.shape[0] == count
-            found[name] = _row(tensor, index) if is_batched else tensor
+            found[name] = row_of(tensor, index) if is_batched else tensor
         return found
+
+    def before_last(self, outputs: Any, item: Item) -> Any:
+        """Do the steps after the model but the last one."""
+        value = outputs
+        for step in self._after[:-1]:
+            value = step(value, item)
+        return value
 
     def after(self, outputs: Any, item: Item) -> Any:
         """Do the steps after the model, and return the answer."""
@@ -185,7 +224,17 @@ class Chains:
         return made
 
 
-def _can_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
+def _alike(ready: Sequence[Ready]) -> Iterator[list[int]]:
+    """Group inputs whose tensors have the same shapes, in the order of their first ones."""
+    groups: dict[Any, list[int]] = {}
+    for i, one in enumerate(ready):
+        shapes = tuple((name, tensor.shape) for name, tensor in one.tensors.items())
+        groups.setdefault(i if one.frames else shapes, []).append(i)
+    for group in groups.values():
+        yield from (group[at : at + _ALIKE] for at in range(0, len(group), _ALIKE))
+
+
+def can_batch(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> bool:
     """Tell whether several inputs can go through the model at once: all lead with a free dimension, alike."""
     leads = [spec.shape[0] if spec.shape else 1 for spec in inputs]
     free = all(isinstance(lead, str) for lead in leads) and len(set(leads)) == 1
@@ -197,7 +246,8 @@ def _zeros(spec: TensorSpec) -> Tensor:
     return Tensor(bytes(spec.dtype.nbytes(shape)), spec.dtype, shape)
 
 
-def _row(tensor: Tensor, index: int) -> Tensor:
+def row_of(tensor: Tensor, index: int) -> Tensor:
+    """Return a row of a tensor without its first dimension."""
     shape = tensor.shape[1:]
     if tensor.dtype is DType.STRING:
         return Tensor(
@@ -214,7 +264,7 @@ def _size(shape: Sequence[int]) -> int:
     return made
 
 
-def _joined(tensors: Sequence[Tensor], spec: TensorSpec, pad: int) -> Tensor:
+def joined(tensors: Sequence[Tensor], spec: TensorSpec, pad: int) -> Tensor:
     """Return the tensors of several raw inputs as the model takes them.
 
     Raises:

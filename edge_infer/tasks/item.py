@@ -60,6 +60,15 @@ class Item:
         self.before: array[float] | None = None
         self.frame = 0
 
+    def copy(self, arguments: Mapping[str, Any]) -> Item:
+        """Return what is known of the same raw input, asked for with other arguments."""
+        made = Item(arguments)
+        for name in self.__slots__:
+            if name != "arguments":
+                setattr(made, name, getattr(self, name))
+        made.geometry = [*self.geometry]
+        return made
+
     def argument(self, name: str, default: Any) -> Any:
         """Return what the caller asked for, else the definition's own value."""
         found = self.arguments.get(name)

@@ -174,7 +174,7 @@ LIES = [
     ("pipeline", [], "a list, expected an object"),
     ("generate", "decoder", "text, expected an object"),
     ("task", 3, "`task` is a number, expected text"),
-    ("chain", [], "reserved for a later version"),
+    ("chain", [], "`chain` is a list, expected an object"),
     ("inputs.0.dtype", "complex64", "choose from `float32`"),
     ("inputs.0.shape", [-1], "neither a number nor a symbol"),
     ("inputs.0.shape", [True], "neither a number nor a symbol"),

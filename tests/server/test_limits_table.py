@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edge_infer.server.config import parse_settings
 from edge_infer.server.http.limits import DoorLimits
-from edge_infer.server.ingestion.predict import MAX_CHARACTERS, MAX_INPUTS, MAX_PIXELS
+from edge_infer.server.ingestion.raw_inputs import MAX_CHARACTERS, MAX_INPUTS, MAX_PIXELS
 from edge_infer.server.ingestion.text_fields import MAX_CHARACTERS as MAX_TEXT
 from edge_infer.server.ingestion.text_fields import MAX_CHOICES
 from edge_infer.server.options import declared

@@ -22,6 +22,7 @@ from edge_infer.errors import (
 )
 from edge_infer.platform import host
 from edge_infer.server.errors import PathNotFound
+from edge_infer.server.execution.chain_model import load_chain_model
 from edge_infer.server.execution.loaded_model import LoadedModel, load_model
 from edge_infer.server.execution.routing import DEFAULT_POOL
 from edge_infer.server.execution.text_model import TextLimits, load_text_model
@@ -147,7 +148,9 @@ class ServedModel:
             model = self._loaded.get(pool)
             if model is None or model.session.bundle is not bundle:
                 # Requests that are under way keep the old one, which is closed when they end.
-                if bundle.manifest.generate is not None:
+                if bundle.manifest.chain is not None:
+                    model = load_chain_model(self.name, bundle, device or self._device, self._limits)
+                elif bundle.manifest.generate is not None:
                     model = load_text_model(self.name, bundle, self._limits, self._text, variant=self._variant)
                 else:
                     model = load_model(

@@ -9,23 +9,22 @@ after it run in a thread. The form is that of the Hub's inference API: the bytes
 from __future__ import annotations
 
 import asyncio
-import binascii
 import json
 import logging
-from base64 import b64decode
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 from weakref import WeakKeyDictionary
 
-from starlette.requests import ClientDisconnect
-
 from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge, UnsupportedError
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
+from edge_infer.server.execution.chain_model import ChainModel
 from edge_infer.server.execution.text_request import no_tensors
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
-from edge_infer.server.ingestion.embeddings import parsed, read_embeddings, write_embeddings
+from edge_infer.server.ingestion.chains import predict_chain
+from edge_infer.server.ingestion.embeddings import read_embeddings, write_embeddings
+from edge_infer.server.ingestion.raw_inputs import MAX_INPUTS, json_of, raw_input
 from edge_infer.server.ingestion.submit import ask
 from edge_infer.server.protocol.head import JSON
 from edge_infer.server.protocol.requests import InferRequest
@@ -33,7 +32,6 @@ from edge_infer.server.response.completions import openai_error
 from edge_infer.tasks.answers import as_json
 from edge_infer.tasks.chains import Chains
 from edge_infer.tasks.definition import check_arguments, definition_of
-from edge_infer.tasks.image.decode import pixels_of
 from edge_infer.tasks.registry import Task, get_task
 from edge_infer.tensors.arrays import present
 from edge_infer.tensors.tensor import Tensor
@@ -45,15 +43,12 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.ingestion.admission import Reply
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
 
 log = logging.getLogger(__name__)
-#: An image of more pixels is refused before it is decoded: 25 million take 75 MB.
-MAX_PIXELS = 25_000_000
-#: The most raw inputs of a request, and the most characters of a text.
-MAX_INPUTS, MAX_CHARACTERS = 256, 200_000
 #: How many requests are decoded or answered at once; each holds an image or a sound.
 _THREADS = 2
 #: How many frames of a sound run before other requests have their turn.
@@ -147,23 +142,17 @@ class PredictEndpoint:
         problem: Callable[[EdgeInferError], tuple[int, bytes, list[tuple[bytes, bytes]]]] = problem_parts,
     ) -> None:
         """Send what the work gives, or its error in the form of `problem`."""
-        call, status = HttpCall(self._context, scope), 200
-        headers: list[tuple[bytes, bytes]]
-        try:
-            body, headers = await work(call), [(b"content-type", JSON.encode())]
-        except ClientDisconnect:
-            call.left()
-            return
-        except Exception as error:
-            status, body, headers = problem(call.failed(error))
-        finally:
-            call.close()
-        await call.reply(send, status, [*headers, *self._headers], body)
+        call = HttpCall(self._context, scope)
+
+        async def answer() -> Reply:
+            return await work(call), [(b"content-type", JSON.encode())]
+
+        await call.answer(send, answer(), self._headers, problem=problem)
 
     async def _predict(
         self, model: LoadedModel, head: RequestHead, query: bytes, receive: Receive, call: HttpCall
     ) -> bytes:
-        known = await self._of(model)
+        known = None if isinstance(model, ChainModel) else await self._of(model)
         is_json = head.media_type == JSON or head.media_type.endswith("+json")
         if head.has_origin and head.media_type in _SIMPLE:
             raise UnsupportedMediaType(
@@ -171,6 +160,9 @@ class PredictEndpoint:
             )
         most = self._context.parsers.most(head, self._max_body_bytes) if is_json else self._max_body_bytes
         body = await call.body(receive, most)
+        if isinstance(model, ChainModel):
+            return await predict_chain(model, body, head.media_type, call)
+        assert known is not None
         async with self._room:
             values, arguments, is_list = await asyncio.to_thread(_read, body, known, head.media_type, query)
             groups = [[one] if known.task.expand is None else known.task.expand(one, arguments) for one in values]
@@ -234,6 +226,8 @@ def _open(model: LoadedModel) -> _Known:
     manifest = model.session.bundle.manifest
     if manifest.generate is not None:
         raise no_tensors(model.name)
+    if manifest.chain is not None:
+        raise InputError(f"`{model.name}` is a chain", hint=f"POST /v2/models/{model.name}/predict")
     if manifest.task is None or manifest.pipeline is None:
         raise InputError(
             f"`{model.name}` has no pipeline: it takes tensors, not raw data",
@@ -255,7 +249,7 @@ def _read(body: bytes, known: _Known, media_type: str, query: bytes) -> tuple[li
     arguments = dict(map(_argument, parse_qsl(query.decode("latin-1"))))
     is_json = media_type == JSON or media_type.endswith("+json") or (media_type in _SIMPLE and body[:1] == b"{")
     if is_json:
-        document = _json(body)
+        document = json_of(body)
         value, more = document["inputs"], document.get("parameters", {})
         if not isinstance(more, dict):
             raise InputError("`parameters` is not an object", hint='{"inputs": ..., "parameters": {"top_k": 3}}')
@@ -267,15 +261,7 @@ def _read(body: bytes, known: _Known, media_type: str, query: bytes) -> tuple[li
     if not 1 <= len(values) <= MAX_INPUTS:
         raise InputError(f"A request has {len(values)} inputs, expected 1 to {MAX_INPUTS}", hint="send fewer at once")
     check_arguments(known.definition, arguments)
-    return [_raw(one, takes) for one in values], arguments, is_list
-
-
-def _json(body: bytes) -> dict[str, Any]:
-    hint = '{"inputs": "a text, or the base64 text of a file", "parameters": {"top_k": 3}}'
-    document = parsed(body, hint)
-    if not isinstance(document, dict) or "inputs" not in document:
-        raise InputError("The body has no `inputs`", hint=hint)
-    return document
+    return [raw_input(one, takes) for one in values], arguments, is_list
 
 
 def _argument(pair: tuple[str, str]) -> tuple[str, Any]:
@@ -284,37 +270,6 @@ def _argument(pair: tuple[str, str]) -> tuple[str, Any]:
         return pair[0], json.loads(pair[1])
     except (ValueError, RecursionError):
         return pair
-
-
-def _raw(value: Any, takes: str) -> Any:
-    """Return a raw input that names no file of this server.
-
-    Raises:
-        InputError: It is not what the task takes.
-    """
-    if takes == "text":
-        if sum(map(len, _texts(value))) > MAX_CHARACTERS:
-            raise InputError(f"A text has more than {MAX_CHARACTERS} characters", hint="send it in parts")
-        return value
-    if isinstance(value, str):
-        try:
-            value = b64decode(value.partition("base64,")[2] if value.startswith("data:") else value, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InputError(f"An input is not the base64 text of a file: {error}", hint="base64 -w0 FILE") from error
-    if takes == "image":
-        if not isinstance(value, bytes):
-            raise InputError("An image is not the base64 text of a file", hint="base64 -w0 cat.jpg")
-        if pixels_of(value) > MAX_PIXELS:
-            raise InputError(f"An image has more than {MAX_PIXELS} pixels", hint="send a smaller one")
-    return value
-
-
-def _texts(value: Any) -> list[str]:
-    """Return all texts inside a JSON value."""
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for one in inner for text in _texts(one)]
 
 
 def _before(chains: Chains, values: list[Any], arguments: Mapping[str, Any]) -> list[Ready]:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _PRIORITY_LEVELS = 255
 
 
+def format_of(manifest: Manifest) -> str:
+    """Return the format of a model's first variant; `chain` of a chain, which has none of its own."""
+    return manifest.variants[0].format if manifest.variants else "chain"
+
+
 def metadata(name: str, format_: str, versions: list[str], specs: Manifest | LoadedModel) -> dict[str, Any]:
     """Describe a model's tensors: https://github.com/kserve/open-inference-protocol, Model Metadata."""
     return {
@@ -46,7 +51,7 @@ def configuration(model: LoadedModel) -> dict[str, Any]:
 
     document: dict[str, Any] = {
         "name": model.name,
-        "platform": f"edge-infer_{model.session.bundle.manifest.variants[0].format}",
+        "platform": f"edge-infer_{format_of(model.session.bundle.manifest)}",
         "backend": report.engine,
         "version_policy": {"specific": {"versions": [model.version]}},
         "max_batch_size": size if size > 1 else 0,

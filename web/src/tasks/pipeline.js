@@ -12,23 +12,34 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("./chains.js").Model} Model */
 /** @typedef {import("./chains.js").Ready} Ready */
+/** @typedef {import("./shared.js").Shared} Shared */
 /** @typedef {Record<string, any>} Arguments */
 /** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
+/** @typedef {(inputs: Record<string, Tensor>, outputs: Record<string, Tensor>) => void} Observer Such as counters of drift. */
 /** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts & AsyncDisposable} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
  * @property {string} task What it is for, such as `object-detection`.
  * @property {readonly string[]} labels The names of the classes; empty where there are none.
+ * @property {(observer: Observer) => void} observe Shows the inputs and outputs of each later run of the model, streams apart.
+ * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read Gives a file of the bundle.
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
+ * @property {(values: any[], args: Record<string, any>, shared: Shared) => Promise<any[]>} answer Answers raw inputs that are there at the
+ *   same time, as a chain has them.
+ * @property {import("./shared.js").Beginning[]} beginnings What it begins with, for chains.
  */
 
+/** The most inputs of a batch that are no texts. */
+const ALIKE = 16;
 /** How many raw inputs are read ahead, so that texts of one length can run together. */
 const AHEAD = 256;
 /** The most tokens of a batch, those that only fill it up included: more of them are slower on a processor, not faster. */
 const TOKENS = 512;
+/** The most rows of a table that run together. */
+const ROWS = 16384;
 
 /**
  * Make a pipeline of a session, as its bundle's manifest says.
@@ -52,10 +63,18 @@ export async function pipelineOf(session, task) {
   const variants = manifest.variants;
   const state = variants.find(({ id }) => id === session.report().variant)?.state ?? [];
   const states = new Set(variants.flatMap((one) => one.state ?? []).flatMap((one) => (one.kind === "pair" ? [/** @type {string} */ (one.in)] : [])));
-  const work = new Work(session, definition, await Chains.prepared(definition, session, states), state);
+  const work = new Work(session, definition, await Chains.prepared(definition, session, states, manifest), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
-  return Object.assign(call, { task: definition.task, labels: session.labels, dispose, [Symbol.asyncDispose ?? "dispose"]: dispose });
+  const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
+  const read = (/** @type {string} */ path) => session.read(path);
+  const answer = (/** @type {any[]} */ values, /** @type {Arguments} */ args, /** @type {Shared} */ shared) => {
+    work.check(args);
+    return work.answers(values, args, shared);
+  };
+  const { beginnings } = work.chains;
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, beginnings };
+  return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
 /** @param {string} task @throws {InferError} `input_error`: there is none of this name. */
@@ -75,6 +94,8 @@ class Work {
     this.session = session;
     this.definition = definition;
     this.chains = chains;
+    /** @type {Observer[]} */
+    this.observers = [];
     /** By input of the state the output that is fed back. */
     this.pairs = new Map(state.flatMap((one) => (one.kind === "pair" ? [[one.in, /** @type {string} */ (one.out)]] : [])));
     this.hasHiddenState = state.some(({ kind }) => kind === "hidden");
@@ -90,7 +111,7 @@ class Work {
     const asked = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined));
     this.check(asked);
     if (!isList(inputs)) return (await this.answers([inputs], asked))[0];
-    const ahead = this.chains.canBatch && this.task.takes === "text" ? AHEAD : 1;
+    const ahead = this.chains.canBatch && ["text", "table"].includes(this.task.takes) ? AHEAD : 1;
     const found = [];
     for (let at = 0; at < inputs.length; at += ahead) found.push(...(await this.answers(inputs.slice(at, at + ahead), asked)));
     return found;
@@ -112,22 +133,29 @@ class Work {
     }
   }
 
-  /** @param {any[]} values @param {Arguments} args @returns {Promise<any[]>} */
-  async answers(values, args) {
+  /**
+   * @param {any[]} values
+   * @param {Arguments} args
+   * @param {Shared} [shared] What other pipelines' first steps made of the same inputs.
+   * @returns {Promise<any[]>}
+   */
+  async answers(values, args, shared) {
     const { expand, combine } = this.task;
     const groups = values.map((value) => (expand ? expand(value, args) : [value]));
     /** @type {Ready[]} */
     const ready = [];
-    for (const one of groups.flat()) ready.push(await this.chains.before(one, args));
+    for (const one of groups.flat()) ready.push(await this.chains.before(one, args, shared));
     const answers = new Array(ready.length);
-    for (const batch of this.batches(ready)) {
+    for (const batch of this.batches(ready, shared !== undefined)) {
       const [first] = batch;
       if (Object.keys(ready[first].frames).length) {
         const steps = await this.stream(this.chains.framed(ready[first]));
         answers[first] = await this.chains.after(this.chains.ofStream(steps), ready[first].item);
         continue;
       }
-      const outputs = await this.session.run(this.chains.feeds(batch.map((i) => ready[i])));
+      const feeds = this.chains.feeds(batch.map((i) => ready[i]));
+      const outputs = await this.session.run(feeds);
+      for (const observer of this.observers) observer(feeds, outputs);
       for (const [row, i] of batch.entries()) {
         answers[i] = await this.chains.after(this.chains.ofOne(outputs, row, batch.length), ready[i].item);
       }
@@ -177,10 +205,13 @@ class Work {
    * Group what can run together: texts of about one length, up to so many tokens in all.
    *
    * @param {Ready[]} ready
+   * @param {boolean} isAlike Whether inputs that are no texts run together too where their tensors have the same shapes.
    * @returns {number[][]}
    */
-  batches(ready) {
+  batches(ready, isAlike) {
     const each = ready.map((_, i) => i);
+    if (this.chains.canBatch && this.task.takes === "table") return chunks(each, ROWS);
+    if (this.chains.canBatch && this.task.takes !== "text" && isAlike) return alike(ready);
     if (!this.chains.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
     const sizes = ready.map(({ tensors }) => Math.max(0, ...Object.values(tensors).map(({ shape }) => sizeOf(shape))));
     /** @type {number[][]} */
@@ -198,9 +229,25 @@ class Work {
   }
 }
 
+/** @param {Ready[]} ready @returns {number[][]} Inputs whose tensors have the same shapes, in the order of their first ones. */
+function alike(ready) {
+  /** @type {Map<string, number[]>} */
+  const groups = new Map();
+  ready.forEach(({ tensors, frames }, i) => {
+    const key = Object.keys(frames).length ? `frames ${i}` : JSON.stringify(Object.entries(tensors).map(([name, { shape }]) => [name, shape]));
+    groups.set(key, [...(groups.get(key) ?? []), i]);
+  });
+  return [...groups.values()].flatMap((group) => Array.from({ length: Math.ceil(group.length / ALIKE) }, (_, at) => group.slice(at * ALIKE, (at + 1) * ALIKE)));
+}
+
 /** @param {any} inputs @returns {boolean} Whether these are several raw inputs; a list of numbers is the samples of one sound. */
 function isList(inputs) {
   return Array.isArray(inputs) && typeof inputs[0] !== "number";
+}
+
+/** @param {number[]} all @param {number} most @returns {number[][]} Parts of at most so many. */
+function chunks(all, most) {
+  return Array.from({ length: Math.ceil(all.length / most) }, (_, i) => all.slice(i * most, (i + 1) * most));
 }
 
 /**

@@ -1,0 +1,1 @@
+"""Chains: bundles that feed one another, run and swapped as one."""

@@ -30,7 +30,8 @@ def sound() -> np.ndarray[Any, Any]:
     voice = sum(np.sin(2 * np.pi * 120 * k * time) * np.exp(-(((120 * k - 700) / 500) ** 2)) for k in range(1, 30))
     is_on = (time > 0.5) & (time < 1.5)
     mixed = 0.1 * voice * is_on * np.abs(np.sin(9 * time)) + rng.normal(0, 0.002, count)
-    return np.clip(np.rint(mixed * 32_768), -32_768, 32_767).astype(np.int16)
+    samples: np.ndarray[Any, Any] = np.clip(np.rint(mixed * 32_768), -32_768, 32_767).astype(np.int16)
+    return samples
 
 
 def converted(name: str, document: dict[str, Any], folder: Path) -> Path:

@@ -7,7 +7,7 @@ DIST := dist
 export UV_CONSTRAINT := $(CURDIR)/tests/constraints.txt
 export PIP_CONSTRAINT := $(UV_CONSTRAINT)
 
-.PHONY: help setup demo test suite-page suite-run suite-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
+.PHONY: help setup demo test suite-page suite-stored suite-run suite-rest check-all cpus lint format types browser web pi bench zoo soak kernels docs pictures build constraints clean
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -28,14 +28,18 @@ demo: setup ## Convert the digits model, verify it, serve the page
 
 test: setup ## The suite without its long tests, in ten minutes; installs what only tests need
 	tests/setup.sh
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=target suite-page suite-rest suite-run lint types web
+	$(MAKE) --no-print-directory --jobs=5 --output-sync=target suite-run suite-rest suite-page suite-stored types lint web
 
-# Three processes for two processors: the page's tests wait for Chromium, those of the server and of sync for sockets and
-# timeouts; while one waits, the others compute. They share nothing, and take about as long as each other.
+# Five processes for two processors: tests of pages wait for Chromium, those of the server and of sync for sockets and
+# timeouts; while one waits, the others compute. They share nothing. The pages are in two halves that take about as long
+# as each other: those that keep something, ask for a GPU or stand beside other tests, and the rest.
 RUN_TESTS := tests/hostile tests/runtime tests/server tests/sync
-suite-page: PAGE_TESTS = $(shell grep -rl --include='test_*.py' 'pytest\.mark\.browser' tests)
+STORED_TESTS := $(addprefix tests/browser/test_,npm.py offline.py store.py sync.py webgpu.py)
 suite-page: setup
-	$(BIN)/python -m pytest -m 'browser and not long' $(or $(TESTS),tests/browser $(PAGE_TESTS))
+	$(BIN)/python -m pytest -m 'browser and not long' $(or $(TESTS),tests/browser $(addprefix --ignore=,$(STORED_TESTS)))
+suite-stored: OTHER_PAGES = $(shell grep -rl --include='test_*.py' --exclude-dir=browser 'pytest\.mark\.browser' tests)
+suite-stored: setup
+	$(BIN)/python -m pytest -m 'browser and not long' $(STORED_TESTS) $(OTHER_PAGES)
 suite-run: setup
 	$(BIN)/python -m pytest -m 'not browser and not long' $(RUN_TESTS)
 suite-rest: setup

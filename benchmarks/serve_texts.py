@@ -27,7 +27,7 @@ from serve_servers import ours, started
 from serve_table import row
 from table import publish
 
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 from edge_infer.generation.options import GenerationOptions
 from edge_infer.generation.slots import Slots
 from tests.support.generation import bundles

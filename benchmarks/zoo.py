@@ -1,6 +1,6 @@
 """What `convert` and `verify` make of real models by other people: one row for each model, and the sums.
 
-    python benchmarks/zoo.py [FOLDER] [--only NAME]... [--quick] [--json] [--write FILE]
+    python benchmarks/zoo.py [FOLDER] [--only NAME]... [--quick] [--once] [--json] [--write FILE]
 
 FOLDER holds `.onnx`, `.tflite` and `.ort` files; without it `EDGE_INFER_ZOO` names one. Each command runs in a process
 of its own, within four minutes and 8 GB. `--quick` takes six small models. `--write` also writes the table of all
@@ -123,13 +123,14 @@ class Row:
         return (self.beside_bytes or 0) <= max(most, share * sum(self.variants.values()))
 
 
-def measure(path: Path, place: Path, *, is_quick: bool) -> Row:
+def measure(path: Path, place: Path, *, repeats: bool = True, peers: bool = True) -> Row:
     """Take one model through the commands.
 
     Args:
         path: The model.
         place: An empty folder to work in.
-        is_quick: Whether to leave out the repeated conversions and the peers.
+        repeats: Whether to convert it three times, to compare the bytes.
+        peers: Whether to ask what onnxruntime's quantizers make of it.
     """
     row = Row(path.name, path.stat().st_size)
     bundle = place / "model.bundle"
@@ -145,10 +146,10 @@ def measure(path: Path, place: Path, *, is_quick: bool) -> Row:
         _calibrated(row, path, place, samples)
     if bundle.exists():
         _sizes(row, path, bundle)
-        if not is_quick:
+        if repeats:
             row.same = _is_same(path, bundle, place)
-            if samples is not None and path.suffix == ".onnx" and (row.smallest or 1) > SMALLER:
-                row.peer = _peer(path, bundle, place, samples)
+        if peers and samples is not None and path.suffix == ".onnx" and (row.smallest or 1) > SMALLER:
+            row.peer = _peer(path, bundle, place, samples)
     row.reads = _reads(path, bundle)
     return row
 
@@ -398,6 +399,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="default: what EDGE_INFER_ZOO names")
     parser.add_argument("--only", action="append", metavar="NAME", help="only the models whose name holds this")
     parser.add_argument("--quick", action="store_true", help="six small models, each converted twice")
+    parser.add_argument("--once", action="store_true", help="convert once: the bytes of conversions are not compared")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write the table of all models as a page")
     asked = parser.parse_args()
@@ -412,12 +414,13 @@ def main() -> None:
             continue
         began = time.perf_counter()
         with tempfile.TemporaryDirectory() as place:
-            rows.append(measure(path, Path(place), is_quick=asked.quick))
+            repeats = not (asked.quick or asked.once)
+            rows.append(measure(path, Path(place), repeats=repeats, peers=not asked.quick))
         sys.stderr.write(f"{path.name}: {rows[-1].outcome} ({time.perf_counter() - began:.0f} s)\n")
         sys.stderr.flush()
+        if asked.write:  # after each: a run that is ended early leaves what it has seen
+            asked.write.write_text(page(rows, sums(rows)))
     found = sums(rows)
-    if asked.write:
-        asked.write.write_text(page(rows, found))
     if not asked.json:
         print("\n".join(table(rows)) + "\n")
     publish(found, PACKAGES, as_json=asked.json, beside={"models": [asdict(row) for row in rows]})

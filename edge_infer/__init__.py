@@ -36,7 +36,10 @@ if TYPE_CHECKING:
         UnsupportedError,
         UnsupportedModel,
     )
-    from edge_infer.generation.generator import Completion, Generator, TextStream, generate, generate_async
+    from edge_infer.generation.completion import Completion
+    from edge_infer.generation.generate import generate, generate_async
+    from edge_infer.generation.generator import Generator
+    from edge_infer.generation.text_stream import TextStream
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
@@ -115,7 +118,7 @@ _PLACES = {
     "Bundle": "bundle.bundle",
     "Chain": "chains.chain",
     "ChainRun": "chains.chain",
-    "Completion": "generation.generator",
+    "Completion": "generation.completion",
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
@@ -136,12 +139,12 @@ _PLACES = {
     "Stream": "runtime.session",
     "Tensor": "tensors.tensor",
     "TensorSpec": "tensors.tensor",
-    "TextStream": "generation.generator",
+    "TextStream": "generation.text_stream",
     "Tokenizer": "tasks.text.tokenizer",
     "Truncation": "tasks.text.length",
     "Variant": "bundle.manifest",
-    "generate": "generation.generator",
-    "generate_async": "generation.generator",
+    "generate": "generation.generate",
+    "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",
     "cosine_similarity": "vectors.similarity",
     "load": "runtime.load",

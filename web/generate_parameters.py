@@ -25,7 +25,7 @@ _HEADER = """\
  * that the caller of a pipeline may give.
  */
 
-/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names" | "texts" | "lists"} Kind */
 /**
  * @typedef {object} Declared
  * @property {Kind} kind

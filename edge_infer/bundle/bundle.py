@@ -55,6 +55,11 @@ class Bundle:
         self._source = source
 
     @classmethod
+    def of_files(cls, manifest: Manifest, files: Mapping[str, bytes]) -> Bundle:
+        """Make a bundle whose files are in memory, each under its path."""
+        return cls(manifest, manifest.name, manifest.name, _Memory(dict(files)))
+
+    @classmethod
     def of_server(cls, manifest: Manifest, url: str) -> Bundle:
         """Make the bundle of a model whose files stay on a server."""
         return cls(manifest, sha256(manifest.to_bytes()), url, _Remote(url))
@@ -84,6 +89,8 @@ class Bundle:
     def open(cls, source: str | os.PathLike[str]) -> Bundle:
         """Open a bundle (folder, `.zip` or URL) or a bare `.onnx`, `.ort`, `.tflite` or `.wasm` file.
 
+        `hf:owner/name[@revision]` is fetched from the Hugging Face Hub first: its bundle, or its `onnx/model.onnx`.
+
         Raises:
             BundleError: There is nothing, or nothing that is a bundle or a model.
             ManifestError: Its manifest is wrong.
@@ -100,6 +107,11 @@ class Bundle:
                 f"`{text}` is not a model on a server: over a WebSocket models run there",
                 hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
             )
+        if text.startswith("hf:"):
+            from edge_infer.bundle.hub import bring
+
+            model = bring(text)
+            return cls.open(model.file or model.folder)
         if os.path.isdir(text):
             folder = _Folder(text)
             return cls._from_manifest(folder.read(MANIFEST_NAME, MAX_MANIFEST_BYTES + 1), text, folder)

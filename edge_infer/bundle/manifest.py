@@ -7,7 +7,7 @@ wrong answers. The classes are plain slotted ones: each dataclass would cost a d
 
 from __future__ import annotations
 
-from edge_infer.errors import InputError, ManifestError, listed
+from edge_infer.errors import InputError, ManifestError, did_you_mean, listed
 from edge_infer.tensors.dtypes import DType
 from edge_infer.tensors.tensor import TensorSpec
 
@@ -171,13 +171,15 @@ class Manifest:
         task: What the model is for, such as `image-classification`; None where nobody says.
         pipeline: The steps before and after the model, as JSON (see `edge_infer.tasks.definition`), or None.
         generate: What the generation of text needs beside the weights, as JSON (docs/concepts/bundle.md), or None.
+        source: Where the model came from: `hub` and `revision` of the Hugging Face Hub, a commit; or None.
         chain: How the bundles inside feed one another, as JSON (see `edge_infer.chains.definition`), or None. Such a
             bundle has no variants of its own.
+        monitor: What drift is compared with: `{"reference": PATH}` (docs/concepts/bundle.md), or None.
     """
 
     __slots__ = (
-        *("chain", "examples", "files", "generate", "inputs", "labels", "name", "outputs"),
-        *("pipeline", "task", "variants", "version"),
+        *("chain", "examples", "files", "generate", "inputs", "labels", "monitor", "name", "outputs"),
+        *("pipeline", "source", "task", "variants", "version"),
     )
 
     def __init__(
@@ -194,7 +196,9 @@ class Manifest:
         task: str | None = None,
         pipeline: Mapping[str, Any] | None = None,
         generate: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
         chain: Mapping[str, Any] | None = None,
+        monitor: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -207,7 +211,9 @@ class Manifest:
         self.task = task
         self.pipeline = None if pipeline is None else dict(pipeline)
         self.generate = None if generate is None else dict(generate)
+        self.source = None if source is None else dict(source)
         self.chain = None if chain is None else dict(chain)
+        self.monitor = None if monitor is None else dict(monitor)
 
     def variant(self, id: str) -> Variant:  # noqa: A002
         """Return the variant of this id.
@@ -219,7 +225,11 @@ class Manifest:
             if variant.id == id:
                 return variant
         known = [variant.id for variant in self.variants]
-        raise InputError(f"Bundle `{self.name}` has no variant `{id}`; choose from {listed(known)}", allowed=known)
+        raise InputError(
+            f"Bundle `{self.name}` has no variant `{id}`; choose from {listed(known)}",
+            hint=did_you_mean(id, known) or f"ask for `{known[0]}`",
+            allowed=known,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Describe this manifest as the JSON object of `manifest.json`."""
@@ -242,8 +252,12 @@ class Manifest:
             document["pipeline"] = self.pipeline
         if self.generate is not None:
             document["generate"] = self.generate
+        if self.source is not None:
+            document["source"] = self.source
         if self.chain is not None:
             document["chain"] = self.chain
+        if self.monitor is not None:
+            document["monitor"] = self.monitor
         return document
 
     def to_bytes(self) -> bytes:
@@ -319,8 +333,16 @@ def _parse(document: Any) -> Manifest:
         task=_text(document, "task", "manifest") if "task" in document else None,
         pipeline=_object(document["pipeline"], "manifest: `pipeline`") if "pipeline" in document else None,
         generate=_parse_generate(document["generate"], files) if "generate" in document else None,
+        source=_parse_source(document["source"]) if "source" in document else None,
         chain=_object(document["chain"], "manifest: `chain`") if "chain" in document else None,
+        monitor=_parse_monitor(document["monitor"], files) if "monitor" in document else None,
     )
+
+
+def _parse_source(entry: Any) -> dict[str, str]:
+    """Check where a model came from; unknown fields are left out."""
+    found = _object(entry, "manifest: `source`")
+    return {field: _text(found, field, "source") for field in ("hub", "revision")}
 
 
 def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:
@@ -330,6 +352,12 @@ def _parse_generate(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any
     _text(found, "kind", where)
     for field in ("tokenizer", "chat_template", "vectors"):
         _named_file(found, field, where, files, optional=True)
+    return found
+
+
+def _parse_monitor(entry: Any, files: Mapping[str, FileEntry]) -> dict[str, Any]:
+    found = _object(entry, "manifest: `monitor`")
+    _named_file(found, "reference", "monitor", files)
     return found
 
 

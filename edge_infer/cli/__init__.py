@@ -18,17 +18,31 @@ if TYPE_CHECKING:
 # The sections of the help. A command `name` is `name` in the module `edge_infer.cli.name`, unless `_ELSEWHERE` has it.
 _SECTIONS = {
     "Convert": ("convert", "compile", "chain", "info", "slim"),
-    "Run": ("run", "chat", "generate", "tune", "bench", "device"),
+    "Run": ("run", "predict", "chat", "generate", "tune", "bench", "device"),
     "Search": ("embed", "index"),
     "Serve": ("serve",),
     "Sync": ("publish", "store", "pull", "watch"),
-    "Check": ("verify", "backends", "doctor"),
+    "Check": ("verify", "monitor", "backends", "doctor"),
 }
 _NAMES = {name for names in _SECTIONS.values() for name in names}
 _ELSEWHERE = {"watch": "edge_infer.cli.pull"}
 _FROM_DISTRIBUTIONS = dict.fromkeys(("convert", "compile"), "edge-infer-converters")
 # The commands that load models of which nobody knows whether an engine can stand them.
-_GUARDED = ("bench", "chain", "compile", "convert", "embed", "index", "info", "run", "slim", "tune", "verify")
+_GUARDED = (
+    "bench",
+    "chain",
+    "compile",
+    "convert",
+    "embed",
+    "index",
+    "info",
+    "monitor",
+    "predict",
+    "run",
+    "slim",
+    "tune",
+    "verify",
+)
 
 
 class Commands(click.Group):

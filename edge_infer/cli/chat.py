@@ -12,7 +12,8 @@ from edge_infer.cli.sampling import Speed, sampling, split
 from edge_infer.errors import EdgeInferError, InputError
 
 if TYPE_CHECKING:
-    from edge_infer.generation.generator import Generator, TextStream
+    from edge_infer.generation.generator import Generator
+    from edge_infer.generation.text_stream import TextStream
 
 _COMMANDS = "/clear begins anew, /exit or Ctrl-D ends, Ctrl-C ends an answer"
 

@@ -15,7 +15,7 @@ from edge_infer.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge_infer.generation.generator import TextStream
+    from edge_infer.generation.text_stream import TextStream
 
 _SCHEMA = "Let the answer be JSON that a JSON Schema in FILE describes; `any` for any object."
 _OPTIONS = (
@@ -31,9 +31,10 @@ _OPTIONS = (
     click.option("--presence-penalty", type=float, metavar="X", help="Against tokens that the answer has."),
     click.option("--schema", metavar="FILE", help=_SCHEMA),
     click.option("--context", type=int, metavar="N", help="Tokens of prompt and answer together."),
+    click.option("--threads", type=int, metavar="N", help="Threads that compute; as many as are faster unless given."),
     click.option("--variant", metavar="ID", help="The weights, such as decoder/int8; the smallest unless given."),
 )
-_LOAD = ("context", "variant")
+_LOAD = ("context", "threads", "variant")
 
 
 def sampling(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -192,6 +192,7 @@ def limits_of(options: ServeOptions) -> Limits:
             options.refuse_nan,
             options.max_rows,
             options.max_answer_mb * 2**20,
+            options.drift,
         ),
         options.max_body_mb * 2**20,
         options.max_json_mb * 2**20,

@@ -32,7 +32,9 @@ _MAX_TEXT_BYTES = 2**22
 _MAX_RANK = 8
 _WORD = 4
 #: The arguments that a kernel writes.
-_WRITTEN = ("output", "scratch", "hidden", "cell")
+_WRITTEN = ("output", "scratch", "hidden", "cell", "state")
+#: By kernel others, which it reads elsewhere.
+_ALSO_WRITTEN = {"quantize_rows": ("parameters",)}
 #: By kernel the integers that name one of several operations, and how many there are.
 _ENUMERATED = {"unary_float": ("operation", len(UNARY)), "binary_float": ("operation", len(BINARY))}
 
@@ -322,7 +324,7 @@ def _check_call(program: Program, constants: memoryview, kernel: str, place: int
         if start % alignment(kernel, name):
             raise ValueError(f"the {name} of `{kernel}` lies between elements")
         places[name] = (start + low, start + high)
-        least = len(constants) if name in _WRITTEN else 0
+        least = len(constants) if name in _WRITTEN or name in _ALSO_WRITTEN.get(kernel, ()) else 0
         if start + low < least or start + high > program.image_bytes:
             raise ValueError(f"the {name} of `{kernel}` lies outside of its memory")
     if not are_apart(kernel, places):

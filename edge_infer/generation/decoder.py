@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Slots of one cache.
 MAX_SLOTS = 4096
+#: Threads of one decoder.
+MAX_THREADS = 256
 
 
 class Engine(Protocol):
@@ -28,6 +30,11 @@ class Engine(Protocol):
 
     config: DecoderConfig
     context: int
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute the next token."""
+        ...
 
     def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch, and give what is wrong with it; nothing where it was computed."""
@@ -70,7 +77,7 @@ class Decoder:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], *, slots: int = 1, context: int | None = None, threads: int = 1
+        cls, path: str | os.PathLike[str], *, slots: int = 1, context: int | None = None, threads: int | None = 1
     ) -> Self:
         """Open a weight file; natively it is mapped, not read.
 
@@ -78,36 +85,39 @@ class Decoder:
             path: A file of `write_weight_file`.
             slots: Sequences that the cache holds at once.
             context: Positions kept for each; the model's own context unless given, and never more.
-            threads: Threads that compute. The kernels have one.
+            threads: Threads that compute; None for as many as are faster, up to the processors that this process may
+                use. The number changes no result. A page has one.
 
         Raises:
             BundleError: It is not a weight file, or is damaged.
             InputError: `slots` or `context` is out of range.
             OutOfMemory: There is no memory for the cache.
             BackendUnavailable: There are no kernels for this system or CPU.
-            UnsupportedError: `threads` is not 1; or, in a page that cannot wait, the kernels have not started.
+            UnsupportedError: In a page: `threads` is more than 1; or it cannot wait, and the kernels have not started.
         """
-        if threads != 1:
-            raise UnsupportedError(f"The kernels of text generation have one thread, not {threads}", hint="threads=1")
         # The kernels take both as 32-bit integers.
         if type(slots) is not int or not 1 <= slots <= MAX_SLOTS:
             raise InputError(f"slots is {slots!r}, expected 1 to {MAX_SLOTS}")
         if context is not None and (type(context) is not int or context < 1):
             raise InputError(f"context is {context!r}, expected 1 or more")
+        if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
+            raise InputError(f"threads is {threads!r}, expected 1 to {MAX_THREADS}")
         engine: Engine
         if sys.platform == "emscripten":
+            if threads not in (None, 1):
+                raise UnsupportedError(f"The decoder of a page has one thread, not {threads}", hint="threads=1")
             from edge_infer.generation.page import PageEngine
 
             engine = PageEngine(Path(path), slots, context)
         else:
             from edge_infer.generation.native import NativeEngine
 
-            engine = NativeEngine(Path(path), slots, context)
+            engine = NativeEngine(Path(path), slots, context, threads=threads)
         return cls(engine, slots, engine.context)
 
     @classmethod
     async def open_async(
-        cls, path: str | os.PathLike[str], *, slots: int = 1, context: int | None = None, threads: int = 1
+        cls, path: str | os.PathLike[str], *, slots: int = 1, context: int | None = None, threads: int | None = 1
     ) -> Self:
         """Do as `open`, in every place: in a page it waits for the kernels."""
         if sys.platform == "emscripten":
@@ -115,6 +125,11 @@ class Decoder:
 
             await start()
         return cls.open(path, slots=slots, context=context, threads=threads)
+
+    @property
+    def threads(self) -> int:
+        """How many threads compute the next token; where the number was left open, it changes with the load."""
+        return 1 if self._engine is None else self._engine.threads
 
     def run(self, tokens: Sequence[int], slots: Sequence[int], positions: Sequence[int], wanted: Sequence[int]) -> None:
         """Compute one flat batch of rows: row i is `tokens[i]` at `positions[i]` of `slots[i]`.

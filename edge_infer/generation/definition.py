@@ -59,9 +59,10 @@ def definition_of(manifest: Manifest) -> GenerateDefinition:
             f"`{manifest.name}` generates no text: its manifest has no `generate`", hint="edge_infer.load(...)"
         )
     if entry.get("kind") != _KIND:
+        is_pair = str(entry.get("kind")).startswith("encoder-decoder/")
         raise UnsupportedError(
             f"`{manifest.name}` generates by `{entry.get('kind')}`, this version knows `{_KIND}`",
-            hint="pip install --upgrade edge-infer",
+            hint=f'pipeline("{manifest.task}", ...)' if is_pair else "pip install --upgrade edge-infer",
         )
     eos = entry.get("eos", [])
     eos = [eos] if isinstance(eos, int) else eos

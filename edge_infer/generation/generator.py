@@ -1,92 +1,28 @@
-"""Public `generate` and `generate_async`: text from a bundle."""
+"""Generator: a model that generates text, for texts and conversations."""
 
 from __future__ import annotations
 
-import tempfile
-import weakref
-from collections import deque
-from dataclasses import dataclass
-from pathlib import Path
-from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from edge_infer.bundle.bundle import Bundle
-from edge_infer.errors import BundleError, ExecutionError, InputError, UnsupportedError
+from edge_infer.errors import InputError, UnsupportedError
 from edge_infer.generation.answer import Answer
-from edge_infer.generation.decoder import MAX_SLOTS, Decoder
-from edge_infer.generation.definition import definition_of
 from edge_infer.generation.options import GenerationOptions
-from edge_infer.generation.slots import Event, Slots
-from edge_infer.generation.template import ChatTemplate, checked_values
+from edge_infer.generation.shared_slots import SharedSlots
+from edge_infer.generation.template import checked_values, open_template
+from edge_infer.generation.text_stream import TextStream
 from edge_infer.generation.vocabulary import Vocabulary
-from edge_infer.platform.host import at_once, in_browser, run_in_thread
-from edge_infer.tasks.text.tokenizer import Tokenizer
+from edge_infer.platform.host import run_in_thread
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from edge_infer.bundle.manifest import Manifest, Variant
+    from edge_infer.generation.completion import Completion
     from edge_infer.generation.definition import GenerateDefinition
-    from edge_infer.generation.slots import Job, SlotDecoder
+    from edge_infer.generation.slots import SlotDecoder
+    from edge_infer.generation.template import Template
+    from edge_infer.tasks.text.tokenizer import Tokenizer
 
     Messages = Sequence[Mapping[str, Any]]
-
-#: Positions of a slot where nobody says: a model's own context may need gigabytes.
-DEFAULT_CONTEXT = 4096
-_SMALLEST_FIRST = ("int4", "mixed", "int8", "fp16", "fp32")
-
-
-class Usage(NamedTuple):
-    """What an answer took.
-
-    Attributes:
-        prompt_tokens: Tokens of the prompt.
-        completion_tokens: Tokens of the answer.
-        cached_tokens: Tokens of the prompt that were in the cache already.
-    """
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-
-
-class TokenLogprob(NamedTuple):
-    """How likely a token was by the model alone.
-
-    Attributes:
-        token: Its id.
-        text: Its text.
-        logprob: The natural logarithm of its probability.
-        top: The best tokens: id, text, logarithm.
-    """
-
-    token: int
-    text: str
-    logprob: float
-    top: tuple[tuple[int, str, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """An answer.
-
-    Args:
-        text: What was generated.
-        finish_reason: `stop` at the end of the answer or a stop string, `length` at `max_tokens` or the end of the
-            context, `cancelled` where the caller ended it.
-        usage: Its tokens.
-        logprobs: Of each token, where they were asked for; else None.
-        seed: With it the same options give the same answer again.
-        tokens: The new tokens.
-    """
-
-    text: str
-    finish_reason: str
-    usage: Usage
-    logprobs: tuple[TokenLogprob, ...] | None
-    seed: int
-    tokens: tuple[int, ...]
 
 
 class GenerationReport(NamedTuple):
@@ -99,6 +35,7 @@ class GenerationReport(NamedTuple):
         architecture: The family.
         context: Positions of each slot.
         slots: Sequences at once.
+        threads: How many compute the next token; where the number was left open, it changes with the load.
         running: Slots in use.
         waiting: Generations without a slot.
         prompt_tokens: Tokens of all prompts.
@@ -112,154 +49,12 @@ class GenerationReport(NamedTuple):
     architecture: str
     context: int
     slots: int
+    threads: int
     running: int
     waiting: int
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
-
-
-def generate(
-    bundle: str | os.PathLike[str] | Bundle,
-    *,
-    variant: str | None = None,
-    slots: int = 1,
-    context: int | None = None,
-    threads: int | None = None,
-) -> Generator:
-    """Load a model that generates text.
-
-    Args:
-        bundle: A bundle with `generate` in its manifest: a folder, a `.zip` or a URL.
-        variant: The weights to use, such as `decoder/int8`; None for the smallest.
-        slots: How many generations run at once; further ones wait.
-        context: Tokens of prompt and answer together; None for the model's own, at most 4096. Each slot's cache takes
-            memory for all of them.
-        threads: Threads that compute; the kernels have one.
-
-    Raises:
-        BundleError: There is no bundle, or a file of it is damaged.
-        UnsupportedError: The bundle generates no text.
-        InputError: A number is out of range.
-
-    >>> generator = generate("smol.bundle")
-    >>> for piece in generator.stream("Hello", seed=1, max_tokens=8):
-    ...     print(piece, end="")
-    """
-    return at_once(_opened(bundle, variant, slots, context, threads))
-
-
-async def generate_async(
-    bundle: str | os.PathLike[str] | Bundle,
-    *,
-    variant: str | None = None,
-    slots: int = 1,
-    context: int | None = None,
-    threads: int | None = None,
-) -> Generator:
-    """Load a model that generates text as `generate` does, without blocking; in a page it starts the kernels first."""
-    if not in_browser():
-        return await run_in_thread(
-            lambda: generate(bundle, variant=variant, slots=slots, context=context, threads=threads)
-        )
-    from edge_infer.backends.web.decoder import start
-
-    await start()
-    return await _opened(bundle, variant, slots, context, threads, may_wait=True)
-
-
-async def _opened(
-    bundle: str | os.PathLike[str] | Bundle,
-    variant: str | None,
-    slots: int,
-    context: int | None,
-    threads: int | None,
-    *,
-    may_wait: bool = False,
-) -> Generator:
-    """Load a model; nothing is awaited unless this may wait."""
-    if isinstance(bundle, Bundle):
-        made = bundle
-    else:
-        made = await Bundle.open_async(bundle) if may_wait else Bundle.open(bundle)
-
-    async def read(path: str) -> bytes:
-        return await made.read_async(path) if may_wait else made.read(path)
-
-    definition = definition_of(made.manifest)
-    chosen = _variant(made.manifest, variant)
-    longest = context if context is not None else min(definition.context, DEFAULT_CONTEXT)
-    workers = 1 if threads is None else threads
-    numbers: tuple[tuple[str, object, int], ...] = (
-        ("slots", slots, MAX_SLOTS),
-        ("context", longest, definition.context),
-        ("threads", workers, 1024),
-    )
-    for name, value, most in numbers:
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise InputError(f"`{name}` is {value!r}, expected 1 to {most}", option=name)
-    tokenizer = Tokenizer.from_bytes(await read(definition.tokenizer))
-    template = None
-    if definition.chat_template is not None:
-        template = _text(await read(definition.chat_template), definition.chat_template)
-    data = await read(chosen.file) if may_wait and made.file_path(chosen.file) is None else None
-    decoder = open_decoder(made, chosen, slots=slots, context=longest, threads=workers, data=data)
-    if decoder.config.vocab_size != definition.vocab_size:
-        decoder.close()
-        raise BundleError(
-            f"`{chosen.file}` has {decoder.config.vocab_size} tokens, the manifest says {definition.vocab_size}",
-            hint="convert the model again",
-        )
-    return Generator(decoder, tokenizer, definition, template=template, label=made.label, variant=chosen.id)
-
-
-def _variant(manifest: Manifest, wanted: str | None) -> Variant:
-    if wanted is not None:
-        chosen = manifest.variant(wanted)
-        if chosen.format != "decoder":
-            raise UnsupportedError(
-                f"variant `{wanted}` is {chosen.format}, which generates no text",
-                hint=f"edge-infer info {manifest.name}",
-            )
-        return chosen
-    known = [one for one in manifest.variants if one.format == "decoder"]
-    if not known:
-        raise UnsupportedError(f"`{manifest.name}` has no variant that generates text", hint="edge_infer.load(...)")
-    return min(known, key=lambda one: _SMALLEST_FIRST.index(one.precision))
-
-
-def _text(data: bytes, path: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise BundleError(f"`{path}` is not UTF-8 at byte {error.start}") from error
-
-
-def open_decoder(
-    bundle: Bundle, variant: Variant, *, slots: int, context: int, threads: int = 1, data: bytes | None = None
-) -> Decoder:
-    """Open the weights of a variant, checked against the manifest.
-
-    Args:
-        bundle: Where they are.
-        variant: Which.
-        slots: Sequences that the cache holds.
-        context: Positions kept for each.
-        threads: Threads that compute.
-        data: The weight file, where it was read already.
-
-    Raises:
-        BundleError: They are damaged.
-        BackendError: They cannot run here.
-    """
-    path = bundle.file_path(variant.file) if data is None else None
-    if path is not None:
-        return Decoder.open(path, slots=slots, context=context, threads=threads)
-    # The kernels map a file: the bytes of a zip or a URL become one, which goes away with its mapping.
-    with tempfile.TemporaryDirectory(prefix="edge-infer-") as folder:
-        file = Path(folder) / "weights.safetensors"
-        file.write_bytes(bundle.read(variant.file) if data is None else data)
-        return Decoder.open(file, slots=slots, context=context, threads=threads)
 
 
 class Generator:
@@ -290,13 +85,8 @@ class Generator:
         self._decoder = decoder
         self._label, self._variant = label, variant
         self._source = template
-        self._template: ChatTemplate | None = None
-        # A stream may end inside a step, where its last reference goes away: the lock lets its thread in again.
-        self._lock = RLock()
-        self._slots = Slots(decoder, definition.eos)
-        self._streams: weakref.WeakValueDictionary[int, TextStream] = weakref.WeakValueDictionary()
-        self._is_closed = False
-        self._totals = Usage(0, 0, 0)
+        self._template: Template | None = None
+        self._slots = SharedSlots(decoder, definition.eos)
 
     @property
     def decoder(self) -> SlotDecoder:
@@ -342,13 +132,7 @@ class Generator:
 
             grammar = grammar_of(chosen.response_format, self.vocabulary, self.definition.eos)
         answer = Answer(self.vocabulary, chosen.stop, is_chat=is_chat)
-        with self._lock:
-            if self._is_closed:
-                raise UnsupportedError("the generator is closed", hint="edge_infer.generate(...) opens another")
-            job = self._slots.submit(ids, chosen, grammar)
-            stream = TextStream(self, job, answer)
-            self._streams[id(job)] = stream
-        return stream
+        return TextStream(self._slots, self._slots.submit(ids, chosen, grammar), answer, self.token_text)
 
     def complete(self, prompt: str, **options: Any) -> Completion:
         """Go on from a text; the options are those of `stream`."""
@@ -402,7 +186,17 @@ class Generator:
         return ids
 
     def detokenize(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens."""
+        """Return the text of tokens.
+
+        Raises:
+            InputError: The model does not have one of them.
+        """
+        size = self.vocabulary.size
+        unknown = next((token for token in tokens if not 0 <= token < size), None)
+        if unknown is not None:
+            raise InputError(
+                f"the model has no token {unknown}", hint=f"its tokens are 0 to {size - 1}", expected=size, got=unknown
+            )
         return self.tokenizer.decode(tokens)
 
     def token_text(self, token: int) -> str:
@@ -419,7 +213,7 @@ class Generator:
             values: More that the template reads.
 
         Raises:
-            UnsupportedError: The model has no chat template, or jinja2 is not installed.
+            UnsupportedError: The model has no chat template, or jinja2 is not installed (a page needs none).
             InputError: The messages are not what the template takes.
         """
         if self._source is None:
@@ -432,35 +226,28 @@ class Generator:
                 hint='[{"role": "user", "content": "Hello"}]',
             )
         if self._template is None:
-            self._template = ChatTemplate(self._source, self.definition.special_tokens)
+            self._template = open_template(self._source, self.definition.special_tokens)
         return self._template.render([_message(one) for one in messages], tools=tools, **values)
 
     def report(self) -> GenerationReport:
         """Tell what runs, and what was done so far."""
-        with self._lock:
-            return GenerationReport(
-                self._label,
-                self._variant,
-                "exact",
-                self.definition.architecture,
-                self._decoder.context,
-                self._decoder.slots,
-                self._slots.running,
-                self._slots.waiting,
-                *self._totals,
-            )
+        running, waiting, totals = self._slots.counts()
+        return GenerationReport(
+            self._label,
+            self._variant,
+            "exact",
+            self.definition.architecture,
+            self._decoder.context,
+            self._decoder.slots,
+            self._decoder.threads,
+            running,
+            waiting,
+            *totals,
+        )
 
     def close(self) -> None:
         """End all generations and give the memory back."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            for stream in list(self._streams.values()):
-                self._slots.cancel(stream.job)
-            close = getattr(self._decoder, "close", None)
-            if close is not None:
-                close()
+        self._slots.close()
 
     def __enter__(self) -> Self:
         return self
@@ -479,139 +266,6 @@ class Generator:
         rendered = self.render(prompt, tools, **values)
         # The template writes the tokens at the beginning itself, as it does for transformers.
         return self.tokenizer.encode(rendered, add_special_tokens=False, truncation=None, padding=None).ids
-
-    def _advance(self, stream: TextStream) -> None:
-        """Compute until a stream has an event: whoever waits computes for all."""
-        with self._lock:
-            if stream.events or stream.job.finish_reason is not None:
-                return
-            for event in self._slots.step():
-                other = self._streams.get(id(event.job))
-                if other is not None:
-                    other.events.append(event)
-
-    def _end(self, stream: TextStream, tokens: int) -> None:
-        """Free the slot of a stream, and count what it took."""
-        with self._lock:
-            job = stream.job
-            self._slots.cancel(job)
-            if self._streams.pop(id(job), None) is not None:
-                taken = (len(job.prompt), tokens, job.cached_tokens)
-                self._totals = Usage(*(one + more for one, more in zip(self._totals, taken, strict=True)))
-
-
-class TextStream:
-    """Pieces of one answer as they are generated; an iterator that belongs to one thread.
-
-    Attributes:
-        job: Its generation.
-        events: What was computed and not read yet.
-    """
-
-    def __init__(self, generator: Generator, job: Job, answer: Answer) -> None:
-        self.job = job
-        self.events: deque[Event] = deque()
-        self._generator = generator
-        self._answer = answer
-        self._parts: list[str] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._tokens: list[int] = []
-        self._reason: str | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        piece = self.next_piece()
-        if piece is None:
-            raise StopIteration
-        return piece
-
-    def next_piece(self) -> str | None:
-        """Return the next piece of text, which is never empty; None at the end.
-
-        Raises:
-            ExecutionError: The generation failed.
-        """
-        while self._reason is None:
-            if not self.events:
-                if self.job.finish_reason is not None:
-                    self._finish("cancelled")
-                    break
-                self._generator._advance(self)
-                continue
-            piece = self._read(self.events.popleft())
-            if piece:
-                self._parts.append(piece)
-                return piece
-        return None
-
-    def _read(self, event: Event) -> str:
-        if event.finish_reason == "error":
-            self._finish("error")
-            raise event.error or ExecutionError("the generation failed")
-        text = ""
-        if event.choice is not None:
-            self._tokens.append(event.choice.token)
-            if event.choice.logprob is not None:
-                self._logprobs.append(self._logprob(event))
-            found = self._answer.add(event.choice.token)
-            text = found.text
-            if found.is_stopped:
-                self._finish("stop")
-                return text
-        if event.finish_reason is not None:
-            rest = self._answer.end()
-            self._finish("stop" if rest.is_stopped else event.finish_reason)
-            text += rest.text
-        return text
-
-    def _finish(self, reason: str) -> None:
-        self._reason = reason
-        self._generator._end(self, len(self._tokens))
-
-    def _logprob(self, event: Event) -> TokenLogprob:
-        assert event.choice is not None
-        token, logprob, top = event.choice
-        assert logprob is not None
-        text = self._generator.token_text
-        return TokenLogprob(token, text(token), logprob, tuple((one, text(one), value) for one, value in top))
-
-    def result(self) -> Completion:
-        """Generate to the end, and return the answer."""
-        with self:
-            for _ in self:
-                pass
-        return self.completion
-
-    @property
-    def completion(self) -> Completion:
-        """The answer as far as it was read; `finish_reason` is `cancelled` before its end."""
-        job = self.job
-        return Completion(
-            "".join(self._parts),
-            self._reason or "cancelled",
-            Usage(len(job.prompt), len(self._tokens), job.cached_tokens),
-            tuple(self._logprobs) if job.options.logprobs is not None else None,
-            job.options.seed or 0,
-            tuple(self._tokens),
-        )
-
-    def close(self) -> None:
-        """End the generation where it goes on still."""
-        if self._reason is None:
-            self._finish("cancelled")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # A stream that nobody reads any more would keep its slot.
-        if getattr(self, "_reason", "") is None:
-            self.close()
 
 
 def _message(message: Any) -> Mapping[str, Any]:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import OutOfMemory
 from edge_infer.generation.checks import batch_fault, check_fields, checked_context, damaged
+from edge_infer.generation.team import Team
 from edge_infer.generation.weight_file import WeightFile
 from edge_infer.kernels.generation import GenerationLibrary, generation_library
+from edge_infer.platform.cpu import usable_cpus
 
 if TYPE_CHECKING:
     from array import array
@@ -24,6 +26,7 @@ class NativeEngine:
         slots: Sequences that the cache holds.
         context: Positions kept for each; the model's own unless given.
         library: The kernels; those of this CPU unless given.
+        threads: Threads that compute; None for as many as are faster, up to the processors that this process may use.
 
     Raises:
         BundleError: It is not a weight file, or is damaged.
@@ -32,10 +35,19 @@ class NativeEngine:
         BackendUnavailable: There are no kernels for this system or CPU.
     """
 
-    def __init__(self, path: Path, slots: int, context: int | None, library: GenerationLibrary | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        slots: int,
+        context: int | None,
+        library: GenerationLibrary | None = None,
+        *,
+        threads: int | None = 1,
+    ) -> None:
         self._kernels = library or generation_library()
         self._file = WeightFile(path)
         self._memory: list[tuple[mmap.mmap, object]] = []
+        self._team: Team | None = None
         self._program = ctypes.create_string_buffer(self._file.program)
         self.config = self._file.config
         try:
@@ -47,24 +59,37 @@ class NativeEngine:
             self._weights = self._address(self._file.data)
             self._cache = self._reserve(self._kernels.cache_bytes(self._program, slots, self.context))
             self._scratch = self._reserve(self._kernels.scratch_bytes(self._program, self.context))
+            count = usable_cpus() if threads is None else threads
+            if count > 1:
+                self._team = Team(self._kernels, self._program, self.context, count, is_fixed=threads is not None)
         except BaseException:
             self.close()
             raise
         self._logits = ctypes.create_string_buffer(4 * self.config.vocab_size)
         self._best = (ctypes.c_int32 * 1)(), (ctypes.c_float * 1)()
 
+    @property
+    def threads(self) -> int:
+        """How many threads compute the next token."""
+        return 1 if self._team is None else self._team.threads
+
     def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch; see `decoder.Engine.run`."""
+        self._file.check_whole()
         place, asked = rows.buffer_info()[0], wanted.buffer_info()[0]
         wrong = self._kernels.check_rows(self._program, self.slots, self.context, place, count, asked, len(wanted))
         if wrong:
             return batch_fault(wrong, rows, count, wanted, (self.config.vocab_size, self.slots, self.context))
         if len(self._logits) < 4 * self.config.vocab_size * len(wanted):
             self._logits = ctypes.create_string_buffer(4 * self.config.vocab_size * len(wanted))
-        self._kernels.run(
+        arguments = (
             *(self._program, self._weights, self._cache, self._scratch, self.slots, self.context),
             *(place, count, asked, len(wanted), self._logits),
         )
+        if self._team is None or not count:
+            self._kernels.run(*arguments)
+        else:
+            self._team.run(count, arguments)
         return ""
 
     def logits(self, index: int) -> memoryview[float]:
@@ -87,6 +112,9 @@ class NativeEngine:
 
     def close(self) -> None:
         """Unmap the weights and give the cache back. A second call does nothing."""
+        if self._team is not None:
+            self._team.close()
+            self._team = None
         while self._memory:
             memory, _ = self._memory.pop()
             del _

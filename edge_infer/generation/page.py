@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from os import SEEK_END
 from typing import TYPE_CHECKING
 
 from edge_infer.backends.web.decoder import PageDecoder
 from edge_infer.errors import BundleError
 from edge_infer.generation.checks import check_fields, checked_context
-from edge_infer.generation.weight_file import read_header
+from edge_infer.generation.weight_file import MAX_HEADER_BYTES, read_header
 
 if TYPE_CHECKING:
     from array import array
     from pathlib import Path
+
+#: Bytes of the file that Python holds at once.
+_PIECE_BYTES = 2**20
 
 
 class PageEngine:
@@ -31,14 +35,26 @@ class PageEngine:
 
     def __init__(self, path: Path, slots: int, context: int | None) -> None:
         try:
-            content = path.read_bytes()
+            with path.open("rb") as file:
+                size = file.seek(0, SEEK_END)
+                file.seek(0)
+                head = file.read(8)
+                head += file.read(min(int.from_bytes(head, "little"), MAX_HEADER_BYTES))
+                self.config, tensors = read_header(head, size)
+                place = tensors["program"]
+                file.seek(place.start)
+                check_fields(file.read(place.end - place.start), self.config, path.name)
+                self.context = checked_context(self.config, context)
+                file.seek(0)
+                pieces = iter(lambda: file.read(_PIECE_BYTES), b"")
+                self._decoder = PageDecoder(size, pieces, slots, self.context, self.config.vocab_size)
         except OSError as error:
             raise BundleError(f"The weight file `{path}` cannot be read: {error}") from error
-        self.config, tensors = read_header(content, len(content))
-        place = tensors["program"]
-        check_fields(content[place.start : place.end], self.config, path.name)
-        self.context = checked_context(self.config, context)
-        self._decoder = PageDecoder(content, slots, self.context, self.config.vocab_size)
+
+    @property
+    def threads(self) -> int:
+        """A page has one."""
+        return 1
 
     def run(self, rows: array[int], count: int, wanted: array[int]) -> str:
         """Compute a batch; see `decoder.Engine.run`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, UnsupportedError
-from edge_infer.generation.generator import generate, generate_async
+from edge_infer.generation.generate import generate, generate_async
 from edge_infer.platform.host import run_in_thread
 from edge_infer.tasks.pipeline import Pipeline
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import datetime
+from importlib.util import find_spec
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from edge_infer.errors import BundleError, EdgeInferError, InputError, UnsupportedError
 
@@ -18,6 +20,35 @@ MAX_SOURCE = 256 * 1024
 #: Names in a template that callers cannot give: what it is told in any case, and the arguments of `render`.
 _TAKEN = frozenset({"documents", "messages", "now", "self", "strftime_now", "tools"})
 _TIME_FORMAT = re.compile(r"(?:[^%]|%[-_]?[A-Za-z%]){0,200}")
+
+
+class Template(Protocol):
+    """What renders conversations: `ChatTemplate`, or in a page without jinja2 `backends.web.template.PageTemplate`."""
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None, **values: Any
+    ) -> str:
+        """Write the prompt of a conversation."""
+        ...
+
+
+def is_of_page() -> bool:
+    """Whether the page's JavaScript renders templates, as Python here has no jinja2."""
+    return sys.platform == "emscripten" and find_spec("jinja2") is None
+
+
+def open_template(source: str, special_tokens: Mapping[str, str]) -> Template:
+    """Open a chat template with what is here: jinja2, or the page's JavaScript.
+
+    Raises:
+        UnsupportedError: The package jinja2 is not installed.
+        BundleError: It is no template, or longer than 256 KiB.
+    """
+    if is_of_page():
+        from edge_infer.backends.web.template import PageTemplate
+
+        return PageTemplate(source, special_tokens)
+    return ChatTemplate(source, special_tokens)
 
 
 class ChatTemplate:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edge_infer.bundle.bundle import Bundle
-    from edge_infer.generation.generator import Completion, Generator
+    from edge_infer.generation.completion import Completion
+    from edge_infer.generation.generator import Generator
 
 #: The file's name inside a bundle.
 NAME = "generation_vectors.json"

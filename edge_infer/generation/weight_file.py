@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Encoding = Literal["f32", "f16", "int8", "int4"]
 _BITS: dict[str, int] = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}
 _DTYPES: dict[str, str] = {"f32": "F32", "f16": "F16", "int8": "I8", "int4": "U8"}
-_MAX_HEADER_BYTES = 16 * 2**20
+#: Of a header.
+MAX_HEADER_BYTES = 16 * 2**20
 _NOT_OURS = "write it with `edge-infer convert`"
 
 
@@ -90,6 +91,19 @@ class WeightFile:
         #: The words that the kernels read, little-endian int32.
         self.program = self.data[place.start : place.end]
 
+    def check_whole(self) -> None:
+        """Check that the file is as long as when it was mapped: reading what was cut off would end the process.
+
+        Raises:
+            BundleError: It was cut.
+        """
+        size = self.data.size()
+        if size < len(self.data):
+            raise BundleError(
+                f"The weight file `{self.path}` was cut to {size} of {len(self.data)} bytes while it was in use",
+                hint="replace a file that is in use by renaming another one over it; then load the model again",
+            )
+
     def close(self) -> None:
         """Unmap the file. A second call does nothing."""
         self.data.close()
@@ -112,7 +126,7 @@ def read_header(data: Any, size: int) -> tuple[DecoderConfig, dict[str, StoredTe
         BundleError: The header is damaged, or names places that the file does not have.
     """
     length = int.from_bytes(bytes(data[:8]), "little")
-    if length > min(_MAX_HEADER_BYTES, size - 8):
+    if length > min(MAX_HEADER_BYTES, size - 8):
         raise BundleError(f"Not a weight file: {size} bytes, header of {length}", hint=_NOT_OURS)
     try:
         header = json.loads(str(bytes(data[8 : 8 + length]), "utf-8"))

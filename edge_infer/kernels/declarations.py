@@ -14,6 +14,7 @@ Layouts, with `round_up(n, m)` for the next multiple of `m`:
   input_channels + 1) // 2`; its float weights are `[padded/8, kernel_height * kernel_width * input_channels, 8]`.
 - A depthwise convolution's int8 weights are `[padded/8, (taps + 1) // 2, 8, 2]` with `taps = kernel_height *
   kernel_width`; its float weights are `[taps, channels]`. Its output has as many channels as its input.
+- `weights_zero` is the zero point of int8 weights. A depthwise convolution's odd last tap is filled with it.
 - A fully connected layer is a convolution of 1x1 over an image of `rows` by 1.
 
 `scratch` is memory that only the kernel uses, `scratch_bytes` says how much.
@@ -51,7 +52,10 @@ _GATES = ("input", "forget", "cell", "output")
 _GATE_SCALES = " ".join(f"{g}_multiplier {g}_shift {g}_recurrent_multiplier {g}_recurrent_shift" for g in _GATES)
 
 #: Operations of `unary_float`, by their number.
-UNARY = ("clamp", "logistic", "tanh", "exp", "hard_swish", "leaky_relu", "abs", "neg", "sqrt", "rsqrt", "square", "elu")
+UNARY = (
+    *("clamp", "logistic", "tanh", "exp", "hard_swish", "leaky_relu", "abs", "neg", "sqrt", "rsqrt", "square", "elu"),
+    "log",
+)
 #: Operations of `binary_float`, by their number.
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "prelu", "squared_difference")
 
@@ -59,17 +63,20 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "prelu"
 #: TFLite's fixed point: twice rounded, or once where `single` is 1 (LiteRT's reference FULLY_CONNECTED).
 KERNELS: dict[str, Kernel] = {
     "convolution_int8": _kernel(
-        "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high"
+        "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high weights_zero"
     ),
     "convolution_int8_fixed": _kernel(
-        "input weights bias multipliers shifts output scratch", _WINDOW + "input_zero output_zero low high single"
+        "input weights bias multipliers shifts output scratch",
+        _WINDOW + "input_zero output_zero low high weights_zero single",
     ),
     "depthwise_int8": _kernel(
-        "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high"
+        "input weights bias multipliers output scratch", _WINDOW + "input_zero output_zero low high weights_zero"
     ),
     "depthwise_int8_fixed": _kernel(
-        "input weights bias multipliers shifts output scratch", _WINDOW + "input_zero output_zero low high"
+        "input weights bias multipliers shifts output scratch", _WINDOW + "input_zero output_zero low high weights_zero"
     ),
+    # Of int8 that `quantize_rows` made of floats: `parameters` are a scale and a zero point for each sample.
+    "convolution_hybrid": _kernel("input weights bias multipliers parameters output scratch", _WINDOW, "low high"),
     "convolution_float": _kernel("input weights bias output scratch", _WINDOW, "low high"),
     "depthwise_float": _kernel("input weights bias output", _WINDOW, "low high"),
     "average_pool_int8": _kernel("input output", _WINDOW + "low high"),
@@ -99,8 +106,9 @@ KERNELS: dict[str, Kernel] = {
     "binary_float": _kernel("first second output", _BROADCAST + "operation", "low high"),
     "unary_float": _kernel("input output", "count operation", "alpha low high"),
     "table_int8": _kernel("input output table", "count"),
-    "softmax_int8": _kernel("input output table", "rows columns output_zero", "output_scale"),
-    "softmax_float": _kernel("input output", "rows columns", "beta"),
+    "softmax_int8": _kernel("input output table", "rows columns output_zero output_bytes", "output_scale"),
+    "softmax_int8_fixed": _kernel("input output table", "rows columns output_bytes"),
+    "softmax_float": _kernel("input output", "rows columns is_log", "beta"),
     "copy": _kernel(
         "input output",
         """size_0 size_1 size_2 size_3 size_4 input_0 input_1 input_2 input_3 input_4
@@ -110,6 +118,11 @@ KERNELS: dict[str, Kernel] = {
     "flip_sign": _kernel("input output", "count"),
     "quantize_float": _kernel("input output", "count zero low high", "scale"),
     "quantize_float_fixed": _kernel("input output", "count zero low high", "scale"),
+    "requantize": _kernel(
+        "input output", "count input_bytes output_bytes input_zero output_zero multiplier shift low high"
+    ),
+    # Kind 0 as XNNPACK does, 1 and 2 as TFLite: symmetric, and with a zero point. 1 byte is int8, 4 are floats.
+    "quantize_rows": _kernel("input output parameters", "rows columns kind output_bytes"),
     "dequantize_int8": _kernel("input output", "count zero", "scale"),
     "resize_nearest": _kernel("input output", _RESIZE + " element_bytes"),
     "resize_bilinear_float": _kernel("input output", _RESIZE),
@@ -124,11 +137,24 @@ KERNELS: dict[str, Kernel] = {
     "lstm_float": _kernel(
         "input output hidden cell weights recurrent bias scratch", "batch steps inputs cells", "clip"
     ),
+    # `state` [batch, filters, memory] is kept from run to run, and of as many bytes as `times` [filters, memory].
+    "svdf_int8": _kernel(
+        "input output state features times bias",
+        """batch inputs filters rank memory input_zero output_zero state_zero state_bytes
+        feature_multiplier feature_shift time_multiplier time_shift""",
+    ),
+    # `nodes` are three words each, `votes` two, as trees.c says; `roots` are the first nodes of the trees.
+    "trees": _kernel("input output nodes votes roots base scratch", "rows columns targets node_count vote_count trees"),
+    "arg_max": _kernel("input output", "rows columns is_lowest"),
+    # Kind 0 by the sum of sizes, 1 by the length, 2 by the largest size.
+    "normalize_rows": _kernel("input output", "rows columns kind"),
+    "distances": _kernel("input points output", "rows columns count"),
+    "pair_votes": _kernel("input sigmoids output scratch", "rows classes has_probabilities"),
     "gather": _kernel("input positions output", "outer rows count block"),
 }
 
 #: Raised where a kernel's arguments or layouts change: a program and a library of other numbers do not fit.
-ABI = 2
+ABI = 3
 
 
 def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
@@ -142,6 +168,10 @@ def scratch_bytes(kernel: str, arguments: dict[str, int]) -> int:
         return 0
     if kernel.startswith("lstm"):
         return 4 * arguments["cells"] * (4 if kernel == "lstm_float" else 2)  # the gates of a step
+    if kernel == "pair_votes":
+        return 8 * arguments["classes"] * (arguments["classes"] + 2)
+    if kernel == "trees":
+        return 8 * arguments["targets"]  # a double for each sum
     height, width = arguments["kernel_height"], arguments["kernel_width"]
     padded = -(-arguments["output_channels"] // 8) * 8
     taps = height * width * arguments["input_channels"]

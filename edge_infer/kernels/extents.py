@@ -11,7 +11,7 @@ from edge_infer.kernels.declarations import KERNELS, scratch_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 #: Kernels, strides, dilations and pads: no product of one with a place leaves 32 bits.
 _MAX_STEP = 2**12
@@ -20,11 +20,18 @@ _MAX_SIDE = 2**18
 _MAX_BYTES = 2**31
 _TABLE = 256
 #: Tensors of 32-bit elements, in every kernel and in one.
-_WORDS = ("bias", "multipliers", "shifts", "scratch", "positions", "recurrent_bias")
+_WORDS = (
+    *("bias", "multipliers", "shifts", "scratch", "positions", "recurrent_bias", "parameters"),
+    *("nodes", "votes", "roots", "base", "points", "sigmoids"),
+)
 _FLOATS = (
+    *(("convolution_hybrid", "output"), ("quantize_rows", "input")),
+    *(("requantize", "input"), ("requantize", "output"), ("quantize_rows", "output")),
+    *(("softmax_int8_fixed", "table"), ("svdf_int8", "state"), ("svdf_int8", "times")),
     *(("quantize_float", "input"), ("quantize_float_fixed", "input")),
     *(("dequantize_int8", "output"), ("softmax_int8", "table")),
 )
+_OF_WORDS = ("trees", "arg_max", "normalize_rows", "distances", "pair_votes")
 _MIN_CELL_BITS, _MAX_CELL_BITS = 11, 15
 
 
@@ -60,11 +67,12 @@ def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
         if integers["columns"] < 1:
             raise ValueError("a softmax of no columns")
         count = _size(integers["rows"]) * integers["columns"] * _element(kernel)
-        return {"input": (0, count), "output": (0, count), "table": (0, 4 * _TABLE)}
+        made = count * _width(integers, "output_bytes", (1, 2)) if "output_bytes" in integers else count
+        return {"input": (0, count), "output": (0, made), "table": (0, 4 * _TABLE)}
     if kernel.startswith("lstm"):
         return _lstm(kernel, integers)
-    if kernel == "gather":
-        return _gather(integers)
+    if kernel in _OWN:
+        return _OWN[kernel](integers)
     count = _size(integers["count"])
     if kernel == "fill":
         return {"output": (0, count * (4 if integers["bytes"] == 4 else 1))}
@@ -75,7 +83,7 @@ def extents(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
 
 def alignment(kernel: str, tensor: str) -> int:
     """Return what the place of a tensor of a kernel is a multiple of, in bytes: some CPUs stop at other addresses."""
-    if tensor in _WORDS or (kernel, tensor) in _FLOATS:
+    if tensor in _WORDS or (kernel, tensor) in _FLOATS or kernel in _OF_WORDS:
         return 4
     if kernel == "lstm_int8" and tensor == "cell":
         return 2
@@ -92,7 +100,7 @@ def are_apart(kernel: str, places: Mapping[str, tuple[int, int]]) -> bool:
         kernel: The kernel's name.
         places: By tensor that is not empty its first byte in the image, and the byte behind its last.
     """
-    if kernel == "softmax_int8" and "input" in places and places["input"] != places["output"]:
+    if kernel.startswith("softmax_int8") and "input" in places and places["input"] != places["output"]:
         return not _do_overlap(places["input"], places["output"])
     others = [place for name, place in places.items() if name != "scratch"]
     return "scratch" not in places or not any(_do_overlap(places["scratch"], other) for other in others)
@@ -153,6 +161,9 @@ def _window(kernel: str, integers: Mapping[str, int]) -> dict[str, tuple[int, in
     weights = padded * (taps if size == 4 else 2 * -(-taps // 2)) * size
     if kernel == "depthwise_float":
         padded, weights = outputs, outputs * taps * size
+    if kernel == "convolution_hybrid":
+        found["output"] = (0, found["output"][1] * 4)
+        found["parameters"] = (0, batch * 8)
     scratch = scratch_bytes(kernel, dict(integers))
     return {
         **found,
@@ -226,3 +237,122 @@ def _gather(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     if not rows and outer * count * block:
         raise ValueError("a gather from no rows")
     return {"input": (0, outer * rows * block), "positions": (0, 4 * count), "output": (0, outer * count * block)}
+
+
+def _requantize(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    count = _size(integers["count"])
+    _check_shifts(integers, "shift")
+    ends = ("input", "output")
+    return {end: (0, count * _width(integers, f"{end}_bytes", (1, 2, 4))) for end in ends}
+
+
+def _quantize_rows(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _size(integers["rows"]), _size(integers["columns"])
+    _check_loops(rows, columns)
+    if not 0 <= integers["kind"] < _KINDS:
+        raise ValueError(f"a quantization of kind {integers['kind']}")
+    made = rows * columns * _width(integers, "output_bytes", (1, 4))
+    return {"input": (0, rows * columns * 4), "output": (0, made), "parameters": (0, rows * 8)}
+
+
+def _svdf(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    batch, inputs, filters, rank, memory = (
+        _count(integers[name], _MAX_SIDE) for name in ("batch", "inputs", "filters", "rank", "memory")
+    )
+    _check_loops(batch, filters, inputs + memory)
+    _check_shifts(integers, "feature_shift", "time_shift")
+    if filters % rank:
+        raise ValueError(f"{filters} filters of a rank of {rank}")
+    size, units = _width(integers, "state_bytes", (1, 2)), filters // rank
+    return {
+        "input": (0, batch * inputs),
+        "output": (0, batch * units),
+        "state": (0, batch * filters * memory * size),
+        "features": (0, filters * inputs),
+        "times": (0, filters * memory * size),
+        "bias": (0, 4 * units),
+    }
+
+
+def _trees(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The kernel itself leaves a tree whose nodes lead out of it: each step goes forward."""
+    names = ("rows", "columns", "targets", "node_count", "vote_count", "trees")
+    rows, columns, targets, nodes, votes, trees = (_size(integers[name]) for name in names)
+    _check_loops(rows, targets)
+    # A tree may pass each node, and a leaf all votes.
+    _check_loops(rows, trees, max(nodes + votes, 1))
+    return {
+        "input": (0, rows * columns * 4),
+        "output": (0, rows * targets * 4),
+        "nodes": (0, nodes * 12),
+        "votes": (0, votes * 8),
+        "roots": (0, trees * 4),
+        "base": (0, targets * 4),
+        "scratch": (0, scratch_bytes("trees", dict(integers))),
+    }
+
+
+def _rows(integers: Mapping[str, int], least: int = 0) -> tuple[int, int]:
+    rows, columns = _size(integers["rows"]), _count(integers["columns"]) if least else _size(integers["columns"])
+    _check_loops(rows, columns)
+    return rows, columns
+
+
+def _arg_max(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _rows(integers, 1)
+    return {"input": (0, rows * columns * 4), "output": (0, rows * 4)}
+
+
+def _normalize_rows(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _rows(integers)
+    if not 0 <= integers["kind"] < _NORMS:
+        raise ValueError(f"a norm of kind {integers['kind']}")
+    return dict.fromkeys(("input", "output"), (0, rows * columns * 4))
+
+
+def _distances(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, columns = _rows(integers)
+    count = _size(integers["count"])
+    _check_loops(rows, columns, count)
+    return {"input": (0, rows * columns * 4), "points": (0, count * columns * 4), "output": (0, rows * count * 4)}
+
+
+def _pair_votes(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    rows, classes = _size(integers["rows"]), _count(integers["classes"], _MAX_CLASSES)
+    pairs = classes * (classes - 1) // 2
+    _check_loops(rows, classes, classes)
+    return {
+        "input": (0, rows * pairs * 4),
+        "sigmoids": (0, 2 * pairs * 4 if integers["has_probabilities"] else 0),
+        "output": (0, rows * classes * 4),
+        "scratch": (0, scratch_bytes("pair_votes", dict(integers))),
+    }
+
+
+def _width(integers: Mapping[str, int], name: str, allowed: tuple[int, ...]) -> int:
+    if integers[name] not in allowed:
+        raise ValueError(f"{name} of {integers[name]}, expected one of {list(allowed)}")
+    return integers[name]
+
+
+def _check_shifts(integers: Mapping[str, int], *names: str) -> None:
+    if not all(-31 <= integers[name] <= 30 for name in names):
+        raise ValueError("a shift is out of its range")
+
+
+#: How rows can be quantized.
+_KINDS = 3
+#: The norms of rows.
+_NORMS = 3
+_MAX_CLASSES = 2**12
+_OWN: dict[str, Callable[[Mapping[str, int]], dict[str, tuple[int, int]]]] = {
+    "gather": _gather,
+    "requantize": _requantize,
+    "quantize_rows": _quantize_rows,
+    "svdf_int8": _svdf,
+    "trees": _trees,
+    "arg_max": _arg_max,
+    "normalize_rows": _normalize_rows,
+    "distances": _distances,
+    "pair_votes": _pair_votes,
+}

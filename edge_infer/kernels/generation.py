@@ -21,6 +21,11 @@ _FUNCTIONS = {
     "decoder_cache_bytes": (_SIZE, (_ADDRESS, _WORD, _WORD)),
     "decoder_scratch_bytes": (_SIZE, (_ADDRESS, _WORD)),
     "decoder_run": (None, (*(4 * (_ADDRESS,)), _WORD, _WORD, _ADDRESS, _WORD, _ADDRESS, _WORD, _ADDRESS)),
+    "decoder_run_shared": (None, (*(5 * (_ADDRESS,)), _WORD, _WORD, _ADDRESS, _WORD, _ADDRESS, _WORD, _ADDRESS)),
+    "decoder_team_bytes": (_SIZE, (_ADDRESS, _WORD, _WORD)),
+    "decoder_team_begin": (None, (_ADDRESS, _WORD)),
+    "decoder_team_end": (None, (_ADDRESS,)),
+    "decoder_join": (None, (_ADDRESS, _WORD)),
     "decoder_copy": (None, (_ADDRESS, _ADDRESS, _WORD, _WORD, _WORD, _WORD, _WORD)),
     "decoder_top": (None, (_ADDRESS, _WORD, _WORD, _ADDRESS, _ADDRESS)),
 }
@@ -55,6 +60,11 @@ class GenerationLibrary:
         self.cache_bytes = library.decoder_cache_bytes
         self.scratch_bytes = library.decoder_scratch_bytes
         self.run = library.decoder_run
+        self.run_shared = library.decoder_run_shared
+        self.team_bytes = library.decoder_team_bytes
+        self.team_begin = library.decoder_team_begin
+        self.team_end = library.decoder_team_end
+        self.join = library.decoder_join
         self.copy = library.decoder_copy
         self.top = library.decoder_top
 

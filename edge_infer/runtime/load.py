@@ -37,9 +37,9 @@ def load(
     """Load a model.
 
     Args:
-        source: A bundle (folder, `.zip` or URL), a bare `.onnx`, `.ort` or `.tflite` file or URL, a model that
-            `edge-infer compile` wrote (`.wasm`), the URL of a model
-            on a server, `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
+        source: A bundle (folder, `.zip` or URL), `hf:owner/name` of the Hugging Face Hub, a bare `.onnx`, `.ort` or
+            `.tflite` file or URL, a model that `edge-infer compile` wrote (`.wasm`), the URL of a model on a server,
+            `http://HOST/v2/models/NAME`, which then runs there (`ws://…` keeps one WebSocket open), or a
             model of a signed store, `edge+https://HOST/STORE/NAME`, whose newest version is brought here first.
         device: `auto`, `cpu`, `cuda` (or `cuda:1`), `wasm` or `webgpu`. In a page `cpu` is `wasm`. `auto` is what the
             environment's `EDGE_INFER_DEVICE` names, where it is set.

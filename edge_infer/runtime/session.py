@@ -14,7 +14,7 @@ from edge_infer.tensors.tensor import Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Any, Self
 
     from edge_infer.backends.base import Call, Runnable
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from edge_infer.runtime.options import LoadOptions
     from edge_infer.runtime.selection import Choice
     from edge_infer.tensors.tensor import Array, TensorSpec
+
+    #: Called with the inputs and the outputs of a run by name.
+    Observer = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+
+
+def _on_host(outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs that do not lie in an engine."""
+    return {name: one for name, one in outputs.items() if getattr(one, "location", "host") == "host"}
 
 
 class Report(Record):
@@ -83,6 +91,7 @@ class Session:
         self._arrays = ("numpy" if has_numpy() else "tensor") if asked.arrays == "auto" else asked.arrays
         self._options = asked
         self._fallbacks = tuple(fallbacks)
+        self._observers: tuple[Observer, ...] = ()
         #: Whether the model keeps values of its own that no output shows: `run` starts from their first values each
         #: time, and `stream` keeps them.
         self.has_hidden_state = runnable.has_hidden_state
@@ -144,7 +153,25 @@ class Session:
         else:
             with self._lock:
                 results = (self._runnable or self._closed()).run(feeds, names, into or {}, keep)
-        return present(results, self._arrays)
+        found = present(results, self._arrays)
+        for observer in self._observers:
+            observer(feeds, _on_host(found))
+        return found
+
+    def observe(self, observer: Observer) -> None:
+        """Show the inputs and outputs of each later `run` and `run_async` to a function, such as counters of drift.
+
+        Streams and prepared calls are not shown, nor are outputs that stay in the engine.
+
+        Args:
+            observer: Called with the inputs and the outputs by name after each run; what it raises, `run` raises.
+
+        >>> session = load("examples/digits/digits.onnx")
+        >>> session.observe(lambda inputs, outputs: print(sorted(outputs)))
+        >>> _ = session.run({"image": [[[[0.5] * 8] * 8]]})
+        ['logits']
+        """
+        self._observers = (*self._observers, observer)
 
     async def run_async(
         self,
@@ -160,7 +187,10 @@ class Session:
             feeds = self._check(inputs)
             names = self._output_names if outputs is None else self._known(outputs, self._output_names)
             keep = self._check_places(names, into or {}, keep)
-            return present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
+            found = present(await runnable.run_async(feeds, names, into or {}, keep) if names else {}, self._arrays)
+            for observer in self._observers if names else ():
+                observer(feeds, _on_host(found))
+            return found
         return await host.run_in_thread(lambda: self.run(inputs, outputs, into=into, keep=keep))
 
     def _check_places(self, names: list[str], into: Mapping[str, Array], keep: Collection[str]) -> frozenset[str]:

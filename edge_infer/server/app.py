@@ -23,6 +23,7 @@ from edge_infer.server.execution.text_model import TextLimits
 from edge_infer.server.headers import ResponseHeaders, standard_headers
 from edge_infer.server.http.fast_path import DirectEndpoint
 from edge_infer.server.http.limits import DoorLimits
+from edge_infer.server.http.turns import Turns
 from edge_infer.server.ingestion.admission import ServerContext
 from edge_infer.server.ingestion.api_keys import ApiKeys, KeyGuard
 from edge_infer.server.ingestion.generate import GenerateEndpoint
@@ -117,6 +118,7 @@ class Application:
         refusals: Counts by code the requests that no model was given.
         direct: Answers common requests without ASGI, where `edge_infer.server.http` serves the application.
         asgi: Answers the others.
+        turns: Decides whose requests begin now; None where there are no tenants.
         lifespan: Starts and ends what the application needs.
     """
 
@@ -139,9 +141,12 @@ class Application:
         self.max_body_bytes = limits.max_body_bytes
         self._endpoint = endpoint
         self._infer_targets = Targets("/infer")
+        keys = endpoint.context.keys
+        self.turns = None if keys.is_open else Turns(keys)
         self.direct = DirectEndpoint(
             endpoint,
             self._infer_targets,
+            self.turns,
             is_cached=limits.cache_bytes > 0,
             checks_origin=bool(cors_origins),
         )

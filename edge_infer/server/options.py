@@ -98,6 +98,9 @@ class ServeOptions:
         1.0, "How many seconds a stopping server still answers new connections, with 503, before it closes.", 0
     )
     otel: bool = _option(False, "Send a span of each request to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.")
+    drift: bool = _option(
+        False, "Count what models are given where their bundles have a reference of `edge-infer monitor`; see /metrics."
+    )
     triton_metric_names: bool = _option(False, "Give /metrics the names of Triton too.")
     cache_mb: int = _option(
         0, "MiB of answers to keep for each model; identical requests then run once. 0 keeps none.", 0

@@ -16,6 +16,8 @@ SCORE, OVERLAP = 0.02, 0.9
 #: A class that is not more likely than this for a token may be another one elsewhere.
 _UNSURE = 0.55
 _MAX_VALUES = 64
+#: What rounding may leave of a number that is zero.
+_TINY = 1e-5
 _GRID = 16
 _BOX = ("xmin", "ymin", "xmax", "ymax")
 #: What names one of several answers: a class, a word of the vocabulary, or a document.
@@ -62,6 +64,9 @@ def _difference(expected: Any, got: Any, least: float) -> str:
         return _of_classes(pairs[0], pairs[1], "label")
     if isinstance(expected, dict) and "answer" in expected:
         return _of_spans(expected, got)
+    if _is_number(expected) and _is_number(got):
+        is_off = abs(got - expected) > SCORE * max(abs(expected), abs(got)) + _TINY
+        return f"{got:.6g}, expected {expected:.6g}" if is_off else ""
     if not isinstance(expected, list):
         return "" if expected == got else f"{_shown(got)}, expected {_shown(expected)}"
     kinds = [one for one in (*expected, *got) if isinstance(one, dict)]
@@ -71,10 +76,16 @@ def _difference(expected: Any, got: Any, least: float) -> str:
         return _of_masks(expected, got)
     if any("entity" in one or "entity_group" in one for one in kinds):
         return _of_entities(expected, got) or _of_entities(got, expected)
+    if kinds and all("label" in one and "score" not in one for one in kinds):
+        return _of_anything(expected, got)
     for name in _NAMES:
         if kinds and all(name in one for one in kinds):
             return _of_classes(expected, got, name)
     return _of_anything(expected, got)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _of_tensors(expected: Mapping[str, Any], got: Mapping[str, Any]) -> str:

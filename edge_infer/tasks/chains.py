@@ -65,6 +65,8 @@ class Ready(NamedTuple):
 
 #: The most tokens of a batch, those that only fill it up included: more of them are slower on a CPU, not faster.
 _TOKENS = 512
+#: The most rows of a table that run together.
+_ROWS = 16_384
 #: The most inputs of a batch that are no texts.
 _ALIKE = 16
 
@@ -154,6 +156,10 @@ class Chains:
             is_alike: Whether inputs that are no texts run together too where their tensors have the same shapes, 16 at
                 once: those of a chain, which are there at the same time.
         """
+        if self.can_batch and self._takes == "table":
+            each = range(len(ready))
+            yield from ([*each[at : at + (most or _ROWS)]] for at in each[:: most or _ROWS])
+            return
         if self.can_batch and self._takes != "text" and is_alike:
             yield from _alike(ready)
             return
@@ -192,6 +198,13 @@ class Chains:
             is_batched = bool(tensor.shape) and tensor.shape[0] == count
             found[name] = row_of(tensor, index) if is_batched else tensor
         return found
+
+    def before_last(self, outputs: Any, item: Item) -> Any:
+        """Do the steps after the model but the last one."""
+        value = outputs
+        for step in self._after[:-1]:
+            value = step(value, item)
+        return value
 
     def after(self, outputs: Any, item: Item) -> Any:
         """Do the steps after the model, and return the answer."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Literal
 
-    Kind = Literal["whole", "real", "choice", "flag", "text", "numbers", "names"]
+    Kind = Literal["whole", "real", "choice", "flag", "text", "numbers", "names", "texts", "lists"]
 
 #: The default of a parameter that a step must be given.
 REQUIRED: Any = object()
@@ -25,6 +25,8 @@ _WORDS = {
     "text": "text",
     "numbers": "a list of numbers",
     "names": "an object of texts",
+    "texts": "a list of texts",
+    "lists": "an object of lists of texts or numbers",
 }
 
 
@@ -32,8 +34,9 @@ class Parameter:
     """One parameter of a step.
 
     Args:
-        kind: `whole`, `real`, `choice` (one of `choices`), `flag`, `text`, `numbers` (a list of them) or `names` (an
-            object whose values are texts or whole numbers, such as the tensors that a step reads).
+        kind: `whole`, `real`, `choice` (one of `choices`), `flag`, `text`, `numbers` (a list of them), `names` (an
+            object whose values are texts, such as the tensors that a step reads), `texts` (a list of them) or `lists`
+            (an object whose values are lists of texts or numbers, such as the categories of columns).
         default: What it is where it is not given; `REQUIRED` for what must be given; None for "none".
         low: The lowest number that is allowed.
         high: The highest.
@@ -94,6 +97,10 @@ class Parameter:
             return isinstance(value, str) and bool(value)
         if self.kind == "names":
             return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+        if self.kind == "texts":
+            return _is_list(value, str) and self.length in (None, len(value))
+        if self.kind == "lists":
+            return isinstance(value, dict) and all(_is_list(one, (str, int, float)) for one in value.values())
         if self.kind == "numbers":
             is_long = not isinstance(value, list) or len(value) > MAX_LIST
             return not is_long and self.length in (None, len(value)) and all(map(self._is_in_range, value))
@@ -141,6 +148,12 @@ def checked(given: Mapping[str, Any], declared: Mapping[str, Parameter], where: 
         else:
             found[name] = parameter.default
     return found
+
+
+def _is_list(value: Any, of: type | tuple[type, ...]) -> bool:
+    if not isinstance(value, list) or len(value) > MAX_LIST:
+        return False
+    return all(isinstance(one, of) and not isinstance(one, bool) for one in value)
 
 
 def _shown(value: Any) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.manifest import MANIFEST_NAME
 from edge_infer.errors import BackendUnavailable, InputError, UnsupportedError
 from edge_infer.runtime.load import load, load_async
 from edge_infer.tasks.chains import Chains
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
     from typing import Any, Self
 
-    from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
     from edge_infer.tasks.definition import Definition
     from edge_infer.tasks.shared import Shared
@@ -60,6 +62,10 @@ def pipeline(
     """
     place, task = _arguments(model, source, task)
     found = described(place, task)
+    own = _own_task(found)
+    if own is not None:
+        paired: Pipeline = opener(own)(found, task, options)
+        return paired
     try:
         made = Pipeline(load(found, **_with_tensors(options)), task)
     except BackendUnavailable as error:
@@ -85,6 +91,10 @@ async def pipeline_async(
     """Load a model as `pipeline` does, without blocking; in a page it starts the engine where nobody has yet."""
     place, task = _arguments(model, source, task)
     found = described(place, task)
+    own = _own_task(found)
+    if own is not None:
+        paired: Pipeline = await opener(own, is_async=True)(found, task, options)
+        return paired
     try:
         return Pipeline(await load_async(found, **_with_tensors(options)), task)
     except BackendUnavailable as error:
@@ -93,6 +103,17 @@ async def pipeline_async(
     # No session runs it, because it generates text.
     made: Pipeline = await opener("text-generation", is_async=True)(found, task, options)
     return made
+
+
+def _own_task(bundle: str | os.PathLike[str] | Bundle) -> str | None:
+    """Return the task of a bundle whose model is an encoder and a decoder; None for all others, and for addresses."""
+    if not isinstance(bundle, Bundle):
+        path = Path(bundle)
+        if not (path / MANIFEST_NAME).is_file() and not (path.suffix == ".zip" and path.is_file()):
+            return None
+        bundle = Bundle.open(path)
+    kind = (bundle.manifest.generate or {}).get("kind")
+    return bundle.manifest.task if isinstance(kind, str) and kind.startswith("encoder-decoder/") else None
 
 
 def _arguments(model: Any, source: Any, task: str | None) -> tuple[Any, str | None]:
@@ -141,7 +162,7 @@ class Pipeline:
             )
         self._task = get_task(self.task)
         self.chains = Chains(self.definition, session)
-        self._ahead = _AHEAD if self.chains.can_batch and self._task.takes == "text" else 1
+        self._ahead = _AHEAD if self.chains.can_batch and self._task.takes in ("text", "table") else 1
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.session!r})"
@@ -223,6 +244,29 @@ class Pipeline:
             except StopIteration as end:
                 answers += end.value
         return answers
+
+    def predict_table(self, table: Any, *, scores: bool = False) -> Any:
+        """Answer the rows of a table, whole columns at once.
+
+        Args:
+            table: Columns by name (a dict of lists or arrays), a table of pandas, polars or pyarrow, or what exports
+                the Arrow C stream interface, such as a result of duckdb; its buffers are shared. Further columns are
+                ignored. A table of one column of float32 lists, as long as the model has columns, is its input
+                without a copy.
+            scores: Whether the score of each class becomes a column `score_NAME` too.
+
+        Returns:
+            A table of the same library with the columns `label` and `score`, or `prediction` for a regression; one of
+            pyarrow for others.
+
+        Raises:
+            InputError: A column is missing or of another type, or a row has a value that the model does not take; the
+                message names both.
+            UnsupportedError: The task takes no table, or neither pyarrow nor polars is installed to read this one.
+        """
+        from edge_infer.tasks.tabular.frames import predict_table
+
+        return predict_table(self, table, scores=scores)
 
     def close(self) -> None:
         """Give the engine's memory back."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import InputError, UnsupportedError, did_you_mean, listed
 from edge_infer.tasks import several_runs
+from edge_infer.tasks.tabular import rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +41,13 @@ class Task(NamedTuple):
 
 _TASKS: dict[str, Task] = {}
 #: Tasks of rooms above this one that make pipelines of their own: the module with `open_pipeline`, by its name.
-_OPENERS = {"text-generation": "edge_infer.generation.pipeline"}
+_OPENERS = {
+    "text-generation": "edge_infer.generation.pipeline",
+    "automatic-speech-recognition": "edge_infer.generation.sequence_pipeline",
+    **dict.fromkeys(
+        ("text2text-generation", "summarization", "translation"), "edge_infer.generation.sequence_pipeline"
+    ),
+}
 
 
 def register(task: Task) -> None:
@@ -90,6 +97,9 @@ OWN = (
     Task("keypoint-detection", "image"),
     Task("object-detection", "image"),
     Task("audio-classification", "sound"),
+    Task("automatic-speech-recognition", "sound"),
+    Task("tabular-classification", "table", (), rows.rows_of, rows.answer_of),
+    Task("tabular-regression", "table", (), rows.rows_of, rows.answer_of),
     Task("voice-activity-detection", "sound"),
     Task("feature-extraction", "text"),
     Task("fill-mask", "text"),
@@ -105,5 +115,5 @@ OWN = (
     ),
     Task("text-ranking", "text", ("top_k",), several_runs.query_and_documents, several_runs.by_relevance),
 )
-for _task in (*OWN, *(Task(_name, "text") for _name in _OPENERS)):
+for _task in (*OWN, *(Task(_name, "text") for _name in _OPENERS if _name not in {one.name for one in OWN})):
     register(_task)

@@ -36,6 +36,7 @@ class Flow(NamedTuple):
 
 
 _RAW, _IMAGE, _SOUND, _OUTPUTS, _TENSOR = ("raw",), ("image",), ("sound",), ("outputs",), ("outputs", "tensor")
+_TABLE = ("table",)
 
 #: Every step there is. To add one: a line here, a module in Python and one in JavaScript.
 STEPS = {
@@ -43,6 +44,7 @@ STEPS = {
     "audio.fit": Flow(_SOUND, "sound"),
     "audio.frame": Flow(_SOUND, "frames"),
     "audio.log_mel": Flow(_SOUND, "tensor"),
+    "audio.micro_features": Flow(_SOUND, "tensor"),
     "audio.normalize": Flow(_SOUND, "tensor"),
     "audio.resample": Flow(_SOUND, "sound"),
     "image.center_crop": Flow(_IMAGE, "image"),
@@ -54,10 +56,15 @@ STEPS = {
     "image.to_tensor": Flow(_IMAGE, "tensor"),
     "post.answer_span": Flow(_OUTPUTS, "answer"),
     "post.boxes": Flow(_OUTPUTS, "detections"),
+    "post.ctc": Flow(_TENSOR, "answer"),
+    "post.depth": Flow(_TENSOR, "answer"),
     "post.detections": Flow(("detections",), "answer"),
     "post.entities": Flow(_TENSOR, "answer"),
     "post.fill_mask": Flow(_TENSOR, "answer"),
+    "post.image": Flow(_TENSOR, "answer"),
+    "post.label": Flow(_TENSOR, "answer"),
     "post.mask": Flow(_TENSOR, "answer"),
+    "post.nearest": Flow(_TENSOR, "tensor"),
     "post.nms": Flow(("detections",), "detections"),
     "post.normalize": Flow(_TENSOR, "tensor"),
     "post.pool": Flow(_TENSOR, "tensor"),
@@ -66,9 +73,18 @@ STEPS = {
     "post.speech_segments": Flow(_TENSOR, "answer"),
     "post.tensor": Flow(_TENSOR, "tensor"),
     "post.top_k": Flow(_TENSOR, "answer"),
+    "post.value": Flow(_TENSOR, "answer"),
+    "tabular.categories": Flow(_TABLE, "table"),
+    "tabular.clip": Flow(_TABLE, "table"),
+    "tabular.columns": Flow(_RAW, "table"),
+    "tabular.impute": Flow(_TABLE, "table"),
+    "tabular.scale": Flow(_TABLE, "table"),
+    "tabular.tensor": Flow(_TABLE, "tensor"),
     "tensor.constant": Flow(_RAW, "tensor"),
     "tensor.dequantize": Flow(_OUTPUTS, "outputs"),
+    "tensor.frames": Flow(("tensor",), "frames"),
     "tensor.quantize": Flow(("tensor",), "tensor"),
+    "tensor.reshape": Flow(("tensor",), "tensor"),
     "text.tokenize": Flow(_RAW, "tensors"),
 }
 

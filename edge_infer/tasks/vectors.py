@@ -59,6 +59,7 @@ _TEXTS = (
     "\u6771\u4eac\u306f\u9996\u90fd\u3067\u3059\u3002 \u041c\u043e\u0441\u043a\u0432\u0430, \U0001f600 ok",
 )
 _CONTEXT = "Ada Lovelace wrote the first program in 1843. She lived in London and worked with Charles Babbage."
+_TABLE_ROWS = 5
 _QUESTIONS = ("Who wrote the first program?", "Where did she live?")
 #: So many values are kept of a tensor that cannot be compared by its sha256.
 _MAX_VALUES = 256
@@ -127,6 +128,8 @@ def cases_for(definition: Definition, texts: Sequence[str] = _TEXTS) -> list[Cas
         return [Case({"image": {"seed": s, "width": w, "height": h}}, {}) for s, w, h in _IMAGES]
     if task.takes == "sound":
         return [Case({"sound": {"rate": rate, "samples": samples}}, {}) for rate, samples in _SOUNDS]
+    if task.takes == "table":
+        return [Case({"value": row}, {}) for row in _rows(definition)]
     if task.takes != "text":
         return []
     if task.name == "question-answering":
@@ -143,6 +146,29 @@ def cases_for(definition: Definition, texts: Sequence[str] = _TEXTS) -> list[Cas
             Case({"value": one}, {}) for one in (f"London is the {masks[0]} of England.", *_masked(asked, masks[0]))
         ]
     return [Case({"value": one}, {}) for one in texts]
+
+
+def _rows(definition: Definition) -> list[dict[str, Any]]:
+    """Return rows for a table's columns: numbers of a lattice, and the categories one after the other."""
+    steps = {step.name: step.parameters for chain in definition.inputs.values() for step in chain}
+    columns, categories = steps.get("tabular.columns"), steps.get("tabular.categories", {}).get("values", {})
+    if columns is None:
+        return []
+    made = []
+    for row in range(_TABLE_ROWS):
+        values: dict[str, Any] = {}
+        for place, (name, kind) in enumerate(zip(columns["names"], columns["types"], strict=True)):
+            number = (5 * place + 7 * row) % 11 - 5
+            if known := categories.get(name):
+                values[name] = known[(place + row) % len(known)]
+            elif kind == "string":
+                values[name] = f"text {row}"
+            elif kind == "bool":
+                values[name] = number > 0
+            else:
+                values[name] = number if kind == "int64" else number * 0.375
+        made.append(values)
+    return made
 
 
 def _masked(texts: Sequence[str], mask: str) -> list[str]:

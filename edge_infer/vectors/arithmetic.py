@@ -142,6 +142,18 @@ if TYPE_CHECKING:
             ...
 
 
+class OneThread:
+    """The part of an `Arithmetic` that computes on one thread."""
+
+    def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002
+        """Do tasks one after the other, as `Arithmetic` says."""
+        return [task() for task in tasks]
+
+    def spans(self, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:  # noqa: ARG002
+        """Leave the rows of a segment in one span, as `Arithmetic` says."""
+        return [(0, count)]
+
+
 class Query(NamedTuple):
     """A query, encoded.
 

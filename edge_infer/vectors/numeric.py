@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge_infer.vectors.arithmetic import no_direction, not_finite, too_large, wrong_length
+from edge_infer.vectors.arithmetic import OneThread, no_direction, not_finite, too_large, wrong_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from edge_infer.vectors.arithmetic import Codes, Query, Scored
@@ -26,7 +26,7 @@ _MAX_F16 = 65504.0
 _CODES = 8192
 
 
-class Numeric:
+class Numeric(OneThread):
     """Computes with numpy."""
 
     name = "numpy"
@@ -100,12 +100,6 @@ class Numeric:
             return rows.reshape(-1, dimension).astype(np.float32)
         whole = np.frombuffer(codes, np.int8).reshape(-1, dimension).astype(np.float32)
         return whole * np.frombuffer(scales, np.float32)[:, None]
-
-    def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002, D102
-        return [task() for task in tasks]
-
-    def spans(self, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:  # noqa: ARG002, D102
-        return [(0, count)]
 
     def scan(  # noqa: D102
         self,

@@ -9,10 +9,10 @@ from operator import mul
 from struct import pack, unpack_from
 from typing import TYPE_CHECKING
 
-from edge_infer.vectors.arithmetic import no_direction, not_finite, too_large, wrong_length
+from edge_infer.vectors.arithmetic import OneThread, no_direction, not_finite, too_large, wrong_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from edge_infer.vectors.arithmetic import Codes, Query, Scored
@@ -24,7 +24,7 @@ _MOST = 127
 _LEAST_NORMAL = 2.0**-126
 
 
-class Plain:
+class Plain(OneThread):
     """Computes with whole numbers and floats of Python."""
 
     name = "plain"
@@ -98,12 +98,6 @@ class Plain:
             array("f", [value * scale for value in data[row * dimension : (row + 1) * dimension]])
             for row, scale in enumerate(memoryview(scales).cast("f"))
         ]
-
-    def each(self, tasks: Sequence[Callable[[], list[Any]]], work: int) -> list[list[Any]]:  # noqa: ARG002, D102
-        return [task() for task in tasks]
-
-    def spans(self, count: int, row_bytes: int, work: int) -> list[tuple[int, int]]:  # noqa: ARG002, D102
-        return [(0, count)]
 
     def scan(  # noqa: D102
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import EdgeInferError
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 from edge_infer.generation.vectors import difference, read_vectors
 
 if TYPE_CHECKING:

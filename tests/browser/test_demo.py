@@ -66,7 +66,7 @@ def draw_a_one(page: Page) -> None:
     page.mouse.up()
 
 
-@pytest.mark.parametrize("mode", ["javascript", "python"])
+@pytest.mark.parametrize("mode", ["javascript", pytest.param("python", marks=pytest.mark.long)])
 def test_a_drawing_is_recognised(open_page: Callable[..., BrowserPage], server: str, mode: str) -> None:
     page = open_page(f"{server}/demo/?mode={mode}")
     page.do(lambda page: page.wait_for_selector(_READY))

@@ -107,6 +107,51 @@ found
     assert found == expected
 
 
+_TOOLS = [
+    {"type": "function", "function": {"name": "rain", "parameters": {"limit": 1.0, "most": 10**17, "of": [1, 2.5]}}}
+]
+
+
+def test_python_in_the_page_renders_chat_templates_without_jinja2(
+    open_page: Callable[..., BrowserPage], tmp_path: Path
+) -> None:
+    source = (
+        "{% if tools %}{{ tools | tojson }}{% endif %}"
+        "{% for one in messages %}{{ bos_token }}{{ one.role }}: {{ one.content }}|{% endfor %}"
+    )
+    bundle = write_bundle(tmp_path / "talk.bundle", template=source)
+    talks: list[list[dict[str, Any]]] = [
+        [{"role": "user", "content": "Wör\u2028ld <&> 😀"}],
+        [{"role": "system", "content": [{"type": "text", "text": "Be kind."}]}, {"role": "user", "content": ""}],
+    ]
+    with edge_infer.generate(bundle) as generator:
+        expected = [generator.render(talk, tools) for talk in talks for tools in (None, _TOOLS)]
+        tokens = list(generator.chat(talks[0], seed=1, max_tokens=5).tokens)
+    with ServerThread(create_app({"talk": bundle}, find_web_root())) as running:
+        python = PagePython(open_page(f"{running.url}/blank.html"))
+
+        found = python.run(
+            """
+import edge_infer
+with await edge_infer.generate_async(url) as generator:
+    texts = [generator.render(talk, given) for talk in talks for given in (None, tools)]
+    tokens = list(generator.chat(talks[0], seed=1, max_tokens=5).tokens)
+    wrong = []
+    for values in ({"thing": object()}, {"thing": float("nan")}):
+        try:
+            generator.render(talks[0], **values)
+        except edge_infer.InputError as error:
+            wrong.append(str(error)[:28])
+[texts, tokens, wrong]
+""",
+            url=f"{running.url}/models/talk",
+            talks=talks,
+            tools=_TOOLS,
+        )
+
+    assert found == [expected, tokens, ["the conversation is not JSON"] * 2]
+
+
 def test_the_page_stays_alive_and_a_loop_that_is_left_ends_the_generation(
     open_page: Callable[..., BrowserPage], address: str
 ) -> None:

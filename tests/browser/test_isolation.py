@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from edge_infer.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from playwright.sync_api import Route
 
     from tests.support.browser.pages import BrowserPage
 
@@ -21,6 +24,16 @@ _RUN = """async (threads) => {
     const { threads: used, isolated } = session.report();
     await session.dispose();
     return { used, isolated, logits: [...logits.data] };
+}"""
+
+
+_RUN_WITH = """async (options) => {
+    const { load } = await import("/src/index.js");
+    const session = await load("/models/digits", { variant: "onnx/int8", ...options });
+    const { logits } = await session.run({ image: new Float32Array(64) });
+    const { threads: used } = session.report();
+    await session.dispose();
+    return { used, logits: [...logits.data] };
 }"""
 
 
@@ -37,8 +50,10 @@ def test_two_threads_give_the_same_numbers(open_page: Callable[..., BrowserPage]
     assert one["logits"] == two["logits"]
 
 
-_START = """async ({ module, starter, base, cpus, isShared }) => {
-    Object.defineProperty(navigator, "hardwareConcurrency", { value: cpus });
+_START = """async ({ module, starter, base, cpus, isShared, policy }) => {
+    Object.defineProperty(navigator, "hardwareConcurrency", { value: cpus, configurable: true });
+    const meta = `<meta http-equiv=Content-Security-Policy content="${policy}">`;
+    if (policy) document.head.insertAdjacentHTML("beforeend", meta);
     if (!isShared) delete globalThis.SharedArrayBuffer;
     const warnings = [];
     console.warn = (text) => warnings.push(text);
@@ -49,7 +64,7 @@ _ENGINES = [("ort.js", "startOrtEngine", "onnxruntime-web"), ("litert.js", "star
 
 
 @pytest.mark.parametrize(("module", "starter", "folder"), _ENGINES, ids=["ort", "litert"])
-def test_an_engine_of_another_origin_starts_with_one_thread_on_many_processors(
+def test_an_engine_of_another_origin_has_threads_on_many_processors(
     open_page: Callable[..., BrowserPage], server: str, elsewhere: str, module: str, starter: str, folder: str
 ) -> None:
     base = f"{elsewhere}/vendor/{folder}/"
@@ -57,8 +72,56 @@ def test_an_engine_of_another_origin_starts_with_one_thread_on_many_processors(
 
     found = open_page(f"{server}/blank.html").evaluate(_START, wish)
 
+    assert found == {"threads": 4, "warnings": []}
+
+
+_POLICIES = {
+    # A worker of a copy of the engine's script is refused.
+    "worker-src 'self'": "worker-src 'self' blob:",
+    # The engine starts its own threads by plain addresses.
+    "require-trusted-types-for 'script'": "trusted-types edge-infer default",
+}
+
+
+@pytest.mark.parametrize("policy", list(_POLICIES), ids=["workers", "trusted types"])
+def test_an_engine_whose_threads_the_policy_of_the_page_refuses_has_one(
+    open_page: Callable[..., BrowserPage], server: str, elsewhere: str, policy: str
+) -> None:
+    base = f"{elsewhere if 'self' in policy else server}/vendor/onnxruntime-web/"
+    wish = {"module": "ort.js", "starter": "startOrtEngine", "base": base, "cpus": 8, "isShared": True}
+
+    found = open_page(f"{server}/blank.html").evaluate(_START, wish | {"policy": policy})
+
     assert found["threads"] == 1
-    assert elsewhere in found["warnings"][0]
+    assert _POLICIES[policy] in found["warnings"][0]
+
+
+def test_threads_run_where_the_page_asks_for_trusted_types(open_page: Callable[..., BrowserPage], server: str) -> None:
+    policy = "require-trusted-types-for 'script'; trusted-types edge-infer default"
+
+    found = run_under(open_page, server, policy, {"threads": 2})
+
+    assert (found["used"], len(found["logits"])) == (2, 10)
+
+
+def run_under(
+    open_page: Callable[..., BrowserPage], server: str, policy: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Run a model in a page, on what it takes for eight processors, all of whose scripts come with a policy."""
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.text()
+        if route.request.url.endswith("/page/worker.js"):
+            body = "Object.defineProperty(navigator, 'hardwareConcurrency', { value: 8 });" + body
+        headers = response.headers | {"content-security-policy": policy}
+        route.fulfill(response=response, headers=headers, body=body)
+
+    page = open_page("about:blank")
+    page.do(lambda page: page.context.route(re.compile(rf"{server}/(blank.html|src/page/worker.js)"), answer))
+    page.do(lambda page: page.goto(f"{server}/blank.html"))
+    found: dict[str, Any] = page.evaluate(_RUN_WITH, options)
+    return found | {"console": page.console}
 
 
 @pytest.mark.parametrize(("module", "starter", "folder"), _ENGINES, ids=["ort", "litert"])

@@ -74,7 +74,9 @@ def images(bundle: Path) -> tuple[list[Any], list[list[float]]]:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"threads": 1}, {"threads": 2}], ids=["of the machine", "one thread", "two threads"]
+    "options",
+    [pytest.param({}, marks=pytest.mark.long), {"threads": 1}, {"threads": 2}],
+    ids=["of the machine", "one thread", "two threads"],
 )
 def test_the_page_gives_the_numbers_of_native_litert(
     open_page: Callable[..., BrowserPage], server: str, digits_bundle: Path, options: dict[str, int]

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import tarfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.browser.npm_project import ROOT, WEB, run, unpack_package
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from playwright.sync_api import Route
 
     from tests.support.browser.pages import BrowserPage
 
-_ROOT = Path(__file__).parents[2]
-_WEB = _ROOT / "web"
-_USER = _ROOT / "tests/npm"
+_USER = ROOT / "tests/npm"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".wasm": "application/wasm"}
 
 
@@ -33,25 +31,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in _USER.iterdir():
         if file.is_file():
             shutil.copy(file, folder)
-    run("npm", "pack", "--silent", f"--pack-destination={folder}", str(_WEB), cwd=folder)
-    modules = folder / "node_modules"
-    for installed in (_USER / "node_modules", _WEB / "node_modules"):
-        for package in installed.iterdir():
-            target = modules / package.name
-            if not package.name.startswith(".") and not target.exists():
-                target.parent.mkdir(exist_ok=True)
-                target.symlink_to(package)
-    (packed,) = folder.glob("edge-infer-*.tgz")
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder, filter="data")
-    (folder / "package").rename(modules / "edge-infer")
+    unpack_package(folder, _USER)
     return folder
-
-
-def run(*command: str, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
 
 
 def test_a_page_built_by_vite_runs_a_model(
@@ -72,7 +53,7 @@ def test_a_page_built_by_vite_runs_a_model(
 
     assert "MB" in said
     modules = project / "public/edge-infer/src"
-    assert (modules / "page/worker.js").read_bytes() == (_WEB / "src/page/worker.js").read_bytes()
+    assert (modules / "page/worker.js").read_bytes() == (WEB / "src/page/worker.js").read_bytes()
     assert json.loads(page.evaluate("() => document.querySelector('#said').textContent")) == {
         "engine": "ort-web",
         "variant": "onnx/int8",
@@ -82,12 +63,12 @@ def test_a_page_built_by_vite_runs_a_model(
 
 def test_typescript_knows_the_package(project: Path) -> None:
     """`typed.ts` has right calls, and wrong ones that must not compile."""
-    run("node", str(_WEB / "node_modules/typescript/bin/tsc"), "-p", "tsconfig.json", cwd=project)
+    run("node", str(WEB / "node_modules/typescript/bin/tsc"), "-p", "tsconfig.json", cwd=project)
 
 
 def test_the_package_has_what_a_page_imports_and_no_engine(project: Path) -> None:
     package = project / "node_modules/edge-infer"
-    sources = {path.relative_to(_WEB / "src") for path in (_WEB / "src").rglob("*.js")}
+    sources = {path.relative_to(WEB / "src") for path in (WEB / "src").rglob("*.js")}
 
     assert {path.relative_to(package / "src") for path in (package / "src").rglob("*.js")} == sources
     assert sorted(path.name for path in package.rglob("*.wasm")) == ["generation.wasm", "vectors.wasm"]

@@ -14,7 +14,8 @@ from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.static.pages import find_web_root
 from tests.support.browser.digits import make_digits_bundle
-from tests.support.browser.other_browsers import firefox, webkit
+from tests.support.browser.fault_server import WEB, FaultServer, make_model
+from tests.support.browser.other_browsers import chromium, firefox, webkit
 from tests.support.generation.bundles import write_bundle
 from tests.support.wait import wait_until
 
@@ -43,6 +44,18 @@ _RUN = """async ({ image, model, options }) => {
 def other(request: pytest.FixtureRequest) -> Iterator[Driven]:
     with _STARTS[request.param]() as browser:
         yield browser
+
+
+@pytest.fixture(scope="module", params=[*_STARTS, "chromium"])
+def every(request: pytest.FixtureRequest) -> Iterator[Driven]:
+    with (_STARTS | {"chromium": chromium})[request.param]() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def faults() -> Iterator[FaultServer]:
+    with FaultServer({"large": make_model(8, seed=1)}) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +198,83 @@ def test_a_kept_page_answers_without_its_server(other: Driven, digits: Path) -> 
     other.go(f"{url}/blank.html")
 
     assert other.call(_RUN, ask)["logits"] == first["logits"]
+
+
+_LOAD = """async () => {
+    const { load } = await import("/src/index.js");
+    const session = await load("/models/large", { variant: "onnx/fp32", threads: 1 });
+    const { y } = await session.run({ x: Float32Array.of(0) });
+    await session.dispose();
+    return y.data[0];
+}"""
+
+
+@pytest.mark.parametrize("has_ranges", [True, False], ids=["ranges", "whole"])
+def test_a_model_and_an_engine_that_are_cut_go_on_where_they_were(
+    every: Driven, faults: FaultServer, has_ranges: bool
+) -> None:
+    """Cut at their half, as a train enters a tunnel; with ranges at least 45 % of the bytes are not fetched again."""
+    faults.reset()
+    faults.has_ranges = has_ranges
+    model = 8 * 2**20
+    engine = (WEB / "vendor/onnxruntime-web/ort-wasm-simd-threaded.wasm").stat().st_size
+    every.go(f"{faults.url}/blank.html")
+    every.call('async () => (await import("/src/index.js")).clearModels()')
+    faults.cuts.append(model // 2)
+    faults.engine_cuts.append(engine // 2)
+
+    total = every.call(_LOAD)
+
+    assert total > 0
+    assert [len(faults.asked), len(faults.engine_asked)] == [2, 2]
+    assert faults.asked[1] >= 0.45 * model
+    assert faults.engine_asked[1] >= 0.45 * engine
+
+
+def test_a_page_with_threads_is_kept_at_once(every: Driven, isolated: str) -> None:
+    """`keepOffline` gives up after ten seconds: threads that live held Firefox up for a minute once."""
+    every.go(f"{isolated}/blank.html")
+
+    kept = every.call("""async () => {
+        const { keepOffline, load } = await import("/src/index.js");
+        const session = await load("/models/digits", { variant: "onnx/fp32" });
+        const kept = await keepOffline();
+        await session.dispose();
+        return kept;
+    }""")
+
+    assert kept["isKept"], kept["why"]
+
+
+@pytest.mark.parametrize("way", ["module worker", "another origin with two threads"])
+def test_a_worker_of_the_page_and_a_page_of_another_origin_load_models(
+    every: Driven, isolated: str, elsewhere: str, way: str
+) -> None:
+    every.go(f"{isolated}/blank.html")
+    if way == "module worker":
+        found = every.call(_IN_WORKER)
+    elif every.call("async () => typeof SharedArrayBuffer") == "undefined":
+        pytest.skip("this build of WebKitGTK has no SharedArrayBuffer, and so no threads")
+    else:
+        options = {"variant": "onnx/fp32", "root": f"{elsewhere}/", "threads": 2}
+        found = every.call(_RUN, {"image": _IMAGE, "model": "/models/digits", "options": options})
+        assert found["threads"] == 2
+
+    assert len(found["logits"]) == 10
+
+
+_IN_WORKER = """async () => {
+    const code = `
+        import { load } from "${location.origin}/src/index.js";
+        const session = await load("${location.origin}/models/digits", { variant: "onnx/fp32" });
+        const { logits } = await session.run({ image: new Float32Array(64) });
+        postMessage({ logits: [...logits.data] });`;
+    const worker = new Worker(URL.createObjectURL(new Blob([code], { type: "text/javascript" })), { type: "module" });
+    return new Promise((resolve, reject) => {
+        worker.onmessage = ({ data }) => resolve(data);
+        worker.onerror = ({ message }) => reject(new Error(message));
+    });
+}"""
 
 
 def test_the_studio_recognises_its_drawing(other: Driven, address: str) -> None:

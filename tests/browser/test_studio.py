@@ -179,6 +179,7 @@ def test_each_variant_is_measured_and_proven_here(open_page: Callable[..., Brows
     assert "no golden examples" in page.do(lambda page: page.inner_text("main"))
 
 
+@pytest.mark.long
 def test_every_variant_gives_its_golden_outputs_in_the_page(open_page: Callable[..., BrowserPage], server: str) -> None:
     page = open_page(server, reduced_motion="reduce")
     page.do(lambda page: page.wait_for_selector(".bars .best"))

@@ -75,6 +75,7 @@ def test_javascript_remembers_the_fastest_way_for_the_next_visit(
     assert forgetful["why"].startswith("rule"), "a session that leaves no trace reads none"
 
 
+@pytest.mark.long
 def test_a_session_that_is_to_be_tuned_measures_once(open_page: Callable[..., BrowserPage], server: str) -> None:
     page = open_page(f"{server}/blank.html")
     workers: list[str] = []
@@ -128,6 +129,7 @@ def test_a_variant_that_misses_its_golden_outputs_is_not_taken(
         page.evaluate(_TUNE, {"maxTimeMs": 50, "threads": [1], "variant": "onnx/int8"})
 
 
+@pytest.mark.long
 def test_a_variant_that_misses_them_is_not_taken_though_nothing_else_was_measured(
     open_page: Callable[..., BrowserPage], server: str
 ) -> None:

@@ -41,13 +41,15 @@ def read(document: Any) -> dict[str, Any]:
 def test_both_languages_do_the_same(tmp_path: Path) -> None:
     rng = random.Random(7)
     documents = [document for document, _ in DOCUMENTS]
-    crops = []
+    crops: list[list[Any]] = []
     for _ in range(60):
         xs, ys = sorted(rng.uniform(-5, 25) for _ in range(2)), sorted(rng.uniform(-5, 20) for _ in range(2))
         box = {"xmin": xs[0], "ymin": ys[0], "xmax": xs[1], "ymax": ys[1]}
         crops.append([rng.randint(1, 20), rng.randint(1, 15), box, rng.choice([0, 0.1, 0.5])])
-    stretches = [[rng.randint(1, 60), a := rng.uniform(0, 5), a + rng.uniform(0, 3), 0.1] for _ in range(40)]
-    hits = [
+    stretches: list[list[Any]] = [
+        [rng.randint(1, 60), a := rng.uniform(0, 5), a + rng.uniform(0, 3), 0.1] for _ in range(40)
+    ]
+    hits: list[dict[str, Any]] = [
         {"id": i, "score": 1.0, "text": text, "metadata": {}} for i, text in enumerate(["ab", None, "\U0001f600" * 9])
     ]
     texts: list[list[Any]] = [

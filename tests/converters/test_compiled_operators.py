@@ -22,9 +22,11 @@ from edge_infer_converters.writers.tflite.graph import Graph, Quantization, Tens
 from tests.support import zoo
 
 FLOAT, INT8, INT32 = np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.int32)
+#: The roundings that LiteRT has; that of TFLite Micro is compared in the long tests, where its package is.
+LITERT = ("litert", "reference")
 
 
-@pytest.mark.parametrize("rounding", writer.ROUNDINGS)
+@pytest.mark.parametrize("rounding", LITERT)
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     scales=st.tuples(st.sampled_from([0.008, 0.02, 0.11, 0.9]), st.sampled_from([0.01, 0.047, 0.2])),
@@ -37,7 +39,7 @@ def test_leaky_relu_of_int8(rounding: str, scales: tuple[float, float], zeros: t
     check("LEAKY_RELU", quantized("x", (1, 300), scales[0], zeros[0]), (1, 300), scales[1], zeros[1], options, rounding)
 
 
-@pytest.mark.parametrize("rounding", writer.ROUNDINGS)
+@pytest.mark.parametrize("rounding", LITERT)
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     scales=st.tuples(st.sampled_from([0.008, 0.02, 0.047, 0.11]), st.sampled_from([0.01, 0.047, 0.2])),
@@ -48,7 +50,7 @@ def test_hard_swish_of_int8(rounding: str, scales: tuple[float, float], zeros: t
     check("HARD_SWISH", quantized("x", (1, 300), scales[0], zeros[0]), (1, 300), scales[1], zeros[1], options, rounding)
 
 
-@pytest.mark.parametrize("rounding", writer.ROUNDINGS)
+@pytest.mark.parametrize("rounding", LITERT)
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     sizes=st.tuples(*[st.integers(1, 9)] * 4),
@@ -66,7 +68,7 @@ def test_bilinear_resize_of_int8(
     check("RESIZE_BILINEAR", [x, size], (1, output_height, output_width, channels), 0.05, 3, options, rounding)
 
 
-@pytest.mark.parametrize("rounding", writer.ROUNDINGS)
+@pytest.mark.parametrize("rounding", LITERT)
 @pytest.mark.parametrize("is_float", [True, False])
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
@@ -202,6 +204,140 @@ def test_an_lstm_of_int8_is_near_that_of_floats() -> None:
         h = o * np.tanh(c)
         want.append(h)
     assert np.abs(got[0] - np.array(want)).max() < 0.03
+
+
+@pytest.mark.parametrize("rounding", LITERT)
+@pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D"])
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_uint8_weights_have_zero_points(rounding: str, code: str, data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    kernel, inputs, size = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9)), data.draw(st.integers(4, 7))
+    options: Any = schema.Conv2DOptionsT() if code == "CONV_2D" else schema.DepthwiseConv2DOptionsT()
+    options.strideH = options.strideW = data.draw(st.integers(1, 2))
+    options.padding = data.draw(st.sampled_from([0, 1]))
+    outputs = data.draw(st.integers(1, 9)) if code == "CONV_2D" else inputs
+    if code != "CONV_2D":
+        options.depthMultiplier = 1
+    span = size if options.padding == 0 else size - kernel + 1
+    made = (1, *[-(-span // options.strideH)] * 2, outputs)
+    shape = (outputs, kernel, kernel, inputs) if code == "CONV_2D" else (1, kernel, kernel, inputs)
+    zero = data.draw(st.sampled_from([0, 1, 100, 128, 254, 255]))
+    weights = constant(
+        "w", rng.integers(0, 256, shape).astype(np.uint8), Quantization(np.array([0.02], np.float32), zero)
+    )
+    bias = constant(
+        "b", rng.integers(-3000, 3000, outputs).astype(np.int32), Quantization(np.array([6e-4], np.float32))
+    )
+    x, y = (
+        Tensor(name, dims, dims, np.dtype(np.uint8), None, Quantization(np.array([step], np.float32), point))
+        for name, dims, step, point in (
+            ("x", (1, size, size, inputs), 0.03, data.draw(st.integers(0, 255))),
+            ("y", made, 0.4, data.draw(st.integers(0, 255))),
+        )
+    )
+    graph = Graph([x], [y])
+    graph.add(code, [x, weights, bias], [y], options, 1)
+
+    assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
+
+
+@pytest.mark.parametrize("rounding", LITERT)
+@pytest.mark.parametrize("code", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_weights_of_int8_beside_floats(rounding: str, code: str, data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    kernel, inputs, size = (
+        data.draw(st.sampled_from([1, 3])),
+        data.draw(st.integers(1, 17)),
+        data.draw(st.integers(3, 6)),
+    )
+    outputs = inputs if code == "DEPTHWISE_CONV_2D" else data.draw(st.integers(1, 17))
+    is_each = code != "FULLY_CONNECTED" and data.draw(st.booleans())
+    options: Any
+    given_shape: tuple[int, ...]
+    made: tuple[int, ...]
+    shape: tuple[int, ...]
+    given_shape, made, shape, axis = (
+        (1, size, size, inputs),
+        (1, size, size, outputs),
+        (outputs, kernel, kernel, inputs),
+        0,
+    )
+    if code == "CONV_2D":
+        options = schema.Conv2DOptionsT()
+    elif code == "DEPTHWISE_CONV_2D":
+        options, shape, axis = schema.DepthwiseConv2DOptionsT(), (1, kernel, kernel, inputs), 3
+        options.depthMultiplier, is_each = 1, True  # TFLite takes no others
+    else:
+        options, shape = schema.FullyConnectedOptionsT(), (outputs, inputs)
+        given_shape, made = (size, inputs), (size, outputs)
+    if code != "FULLY_CONNECTED":
+        options.strideH = options.strideW = 1
+        options.padding = 0
+    options.fusedActivationFunction = data.draw(st.sampled_from([0, 1, 3]))
+    steps = rng.uniform(1e-3, 0.05, outputs if is_each else 1).astype(np.float32)
+    weights = constant("w", rng.integers(-127, 128, shape).astype(np.int8), Quantization(steps, 0, axis))
+    bias = constant("b", rng.normal(size=outputs).astype(np.float32))
+    x, y = Tensor("x", given_shape, given_shape, FLOAT), Tensor("y", made, made, FLOAT)
+    graph = Graph([x], [y])
+    graph.add(code, [x, weights, bias], [y], options, 5 if code == "CONV_2D" else 6)
+
+    assert "equal" in compiled_check.check(writer.write(graph, rounding), flatbuffer.write(graph, "one"))
+
+
+def test_the_logarithm_of_a_softmax() -> None:
+    x, y = Tensor("x", (3, 11), (3, 11), FLOAT), Tensor("y", (3, 11), (3, 11), FLOAT)
+    graph = Graph([x], [y])
+    graph.add("LOG_SOFTMAX", [x], [y], schema.LogSoftmaxOptionsT(), 1)
+    compiled = writer.write(graph)
+
+    assert "equal" in compiled_check.check(compiled, flatbuffer.write(graph, "one"))
+    far = compiled_check.run(compiled, {"x": np.full((3, 11), -80, np.float32) + np.eye(3, 11, dtype=np.float32) * 200})
+    assert np.isfinite(far["y"]).all()
+    np.testing.assert_allclose(np.exp(far["y"]).sum(1), 1, rtol=1e-6)
+
+
+def test_logarithms() -> None:
+    x, y = Tensor("x", (400,), (400,), FLOAT), Tensor("y", (400,), (400,), FLOAT)
+    graph = Graph([x], [y])
+    graph.add("LOG", [x], [y], None, 1)
+    values = np.concatenate([np.logspace(-44, 38, 396), [0, 1, np.inf, -1]]).astype(np.float32)
+
+    got = compiled_check.run(writer.write(graph), {"x": values})["y"]
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.testing.assert_allclose(got, np.log(values.astype(np.float64)), rtol=3e-7, atol=1e-7)
+
+
+def test_extents_of_new_arguments_are_checked() -> None:
+    rows = {"rows": 2, "columns": 5, "kind": 0, "output_bytes": 1}
+    assert extents("quantize_rows", rows)["parameters"] == (0, 16)
+    sizes = {"batch": 1, "inputs": 4, "filters": 6, "rank": 2, "memory": 3, "state_bytes": 2}
+    filtered = sizes | {"feature_shift": 0, "time_shift": 0}
+    assert extents("svdf_int8", filtered)["state"] == (0, 36)
+    assert extents("svdf_int8", filtered)["output"] == (0, 3)
+    whole = {"count": 3, "input_bytes": 2, "output_bytes": 4, "shift": 0}
+    assert extents("requantize", whole) == {"input": (0, 6), "output": (0, 12)}
+    forest = {"rows": 1, "columns": 4, "targets": 3, "node_count": 7, "vote_count": 4, "trees": 2}
+    assert extents("trees", forest)["nodes"] == (0, 84)
+    for kernel, wrong in (
+        ("quantize_rows", rows | {"kind": 3}),
+        ("quantize_rows", rows | {"output_bytes": 2}),
+        ("svdf_int8", filtered | {"rank": 4}),
+        ("svdf_int8", filtered | {"rank": 0}),
+        ("svdf_int8", filtered | {"memory": 0}),
+        ("svdf_int8", filtered | {"state_bytes": 4}),
+        ("svdf_int8", filtered | {"time_shift": 31}),
+        ("requantize", whole | {"input_bytes": 3}),
+        ("requantize", whole | {"shift": -32}),
+        ("trees", forest | {"columns": -1}),
+        ("trees", forest | {"rows": 2**30}),
+        ("softmax_int8_fixed", {"rows": 1, "columns": 2, "output_bytes": 4}),
+    ):
+        with pytest.raises(ValueError, match=r"shift|size|rank|kind|bytes"):
+            extents(kernel, wrong)
 
 
 def test_extents_of_recurrent_kernels_are_checked() -> None:

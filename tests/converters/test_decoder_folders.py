@@ -294,20 +294,6 @@ def test_options_that_do_not_apply_are_refused(tmp_path: Path, options: dict[str
         convert(folder, tmp_path / "out.bundle", **options)
 
 
-@pytest.mark.parametrize(
-    ("source", "hint"),
-    [
-        ("hf:owner/name", "hf download owner/name --local-dir name"),
-        ("model.gguf", "convert the folder that it was made from"),
-    ],
-)
-def test_what_is_no_folder_is_refused_with_what_to_do(tmp_path: Path, source: str, hint: str) -> None:
-    with pytest.raises((InputError, UnsupportedModel)) as caught:
-        convert(source, tmp_path / "out.bundle")
-
-    assert hint in caught.value.hint
-
-
 def test_a_classifier_is_no_decoder(tmp_path: Path) -> None:
     folder = hub_folders.write_folder(tmp_path / "class", changes={"architectures": ["LlamaForSequenceClassification"]})
 

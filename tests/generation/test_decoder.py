@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_infer.errors import BundleError, InputError, OutOfMemory, UnsupportedError
+from edge_infer.errors import BundleError, InputError, OutOfMemory
 from edge_infer.generation.config import DecoderConfig
 from edge_infer.generation.decoder import Decoder
 from edge_infer.generation.native import NativeEngine
@@ -227,6 +227,35 @@ def test_a_batch_longer_than_a_chunk_is_computed_in_parts(tmp_path: Path) -> Non
             assert _bits(np.array(decoder.logits(0))) == _bits(found[row])
 
 
+def test_a_file_that_is_replaced_by_renaming_stays_as_it_was_opened(tmp_path: Path) -> None:
+    config, optional = FAMILIES["llama"]
+    path = random_decoder(config, "int8", optional=optional).write(tmp_path / "model.safetensors")
+    with Decoder.open(path, slots=2, context=48) as decoder:
+        want = _bits(_all_logits(decoder, TOKENS))
+        random_decoder(config, "int8", optional=optional, seed=1).write(tmp_path / "next")
+        (tmp_path / "next").replace(path)
+        assert _bits(_all_logits(decoder, TOKENS, slot=1)) == want
+        path.unlink()
+        assert _bits(_all_logits(decoder, TOKENS)) == want
+
+
+@pytest.mark.parametrize("size", [0, 1000, -1])
+def test_a_file_that_is_cut_while_in_use_is_an_error_and_not_the_end(tmp_path: Path, size: int) -> None:
+    config, optional = FAMILIES["llama"]
+    path = random_decoder(config, "int8", optional=optional).write(tmp_path / "model.safetensors")
+    whole = path.read_bytes()
+    with Decoder.open(path, context=48, threads=2) as decoder:
+        want = _bits(_all_logits(decoder, TOKENS))
+        with path.open("r+b") as file:
+            file.truncate(size % len(whole))
+        with pytest.raises(BundleError, match=r"was cut to .* while it was in use"):
+            decoder.run([1], [0], [0], [0])
+        with pytest.raises(InputError, match="were not computed"):
+            decoder.logits(0)
+        path.write_bytes(whole)
+        assert _bits(_all_logits(decoder, TOKENS)) == want
+
+
 @given(
     logits=st.lists(
         st.one_of(st.floats(width=32), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf, -math.inf])),
@@ -302,8 +331,6 @@ def test_other_arguments_out_of_range_are_refused(tiny: Decoder, tmp_path: Path)
     for options in ({"slots": 0}, {"slots": 2**32 + 1}, {"slots": 1.0}, {"context": 0}, {"context": 65}):
         with pytest.raises(InputError, match=next(iter(options))):
             Decoder.open(path, **options)
-    with pytest.raises(UnsupportedError, match="one thread"):
-        Decoder.open(path, threads=2)
     with pytest.raises(OutOfMemory, match="no memory for the decoder"):
         NativeEngine(path, 2**31 - 1, None)
     path.write_bytes(path.read_bytes()[:-16])

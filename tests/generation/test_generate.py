@@ -201,7 +201,7 @@ def test_the_asynchronous_twin_loads_the_same(
         asyncio.run(run(context=257))
     assert not started
     # As in a page, which waits for the kernels and for each file.
-    monkeypatch.setattr("edge_infer.generation.generator.in_browser", lambda: True)
+    monkeypatch.setattr("edge_infer.generation.generate.in_browser", lambda: True)
     monkeypatch.setattr("edge_infer.backends.web.decoder.start", start)
     assert asyncio.run(run()) == expected
     assert started

@@ -109,9 +109,34 @@ def test_the_same_prompt_again_computes_its_last_token_alone() -> None:
     assert one.tokens == two.tokens
 
 
+@pytest.mark.parametrize(("row_s", "most"), [(0.0001, 128), (0.0005, 48), (0.001, 24), (0.1, 16)])
+def test_a_prompt_beside_running_jobs_takes_as_many_tokens_as_a_step_has_time_for(row_s: float, most: int) -> None:
+    now = [0.0]
+
+    class Clocked(FakeDecoder):
+        def run(self, tokens: Sequence[int], *others: Sequence[int]) -> None:
+            super().run(tokens, *others)
+            now[0] += row_s * len(tokens)
+
+    decoder = Clocked(slots=2, context=1100)
+    slots = Slots(decoder, clock=lambda: now[0])
+    talk = slots.submit([1] * 40, options(max_tokens=90))
+    slots.step()
+    question = slots.submit([2] * 1000, options(max_tokens=1))
+    while question.finish_reason is None:
+        slots.step()
+    sizes = [len(tokens) - 1 for tokens, *_ in decoder.runs[1:]]
+
+    assert max(sizes) <= most
+    assert sizes[-2] >= most // 2, "it settles near the most"
+    while talk.finish_reason is None:
+        slots.step()
+    assert talk.tokens == alone([1] * 40, options(max_tokens=90), context=1100)
+
+
 def test_a_long_prompt_does_not_hold_others_for_more_than_a_chunk() -> None:
     decoder = FakeDecoder(slots=2, context=400)
-    slots = Slots(decoder)
+    slots = Slots(decoder, clock=lambda: 0.0)
     running = slots.submit([1], options(max_tokens=50))
     slots.step()
     slots.submit([2] * 300, options(max_tokens=1))

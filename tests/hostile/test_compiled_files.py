@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -23,10 +24,12 @@ from edge_infer.formats import wasm
 from edge_infer.formats.program import SECTION, Program, ProgramTensor, read_compiled
 from edge_infer.kernels.declarations import ABI, KERNELS
 from edge_infer.kernels.library import wasm_bytes
+from edge_infer.tensors.tensor import Tensor as EdgeTensor
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.compiled.linker import link
 from edge_infer_converters.writers.tflite import reading
+from edge_infer_converters.writers.tflite.graph import Graph, Quantization, Tensor
 from tests.support import zoo
 from tests.support.converters import small_models
 
@@ -54,6 +57,39 @@ COMPILED = writer.write(reading.read(tflite.write(_MODEL).data, "net").graph)
 CONTENT = COMPILED.wasm
 #: With variables and a gather of rows.
 RECURRENT = writer.write(tflite.FloatGraph.of_onnx(onnx.load_from_string(recurrent()), for_page=False).graph)
+
+
+def filtered() -> Compiled:
+    """Layers of int8 weights beside floats, and an SVDF."""
+    rng = np.random.default_rng(2)
+
+    def tensor(
+        name: str, shape: tuple[int, ...], dtype: str, step: float = 0.0, data: np.ndarray | None = None
+    ) -> Tensor:
+        scale = Quantization(np.array([step], np.float32)) if step else None
+        return Tensor(name, shape, shape, np.dtype(dtype), data, scale, is_variable=name == "state")
+
+    x, hidden, y = (
+        tensor("x", (1, 4), "float32"),
+        tensor("hidden", (1, 8), "float32"),
+        tensor("y", (1, 4), "int32", 0.1),
+    )
+    whole, filters = tensor("whole", (1, 8), "int8", 0.02), tensor("filters", (1, 4), "int8", 0.05)
+    weights = tensor("w", (8, 4), "int8", 0.01, rng.integers(-99, 99, (8, 4)).astype(np.int8))
+    features = tensor("f", (8, 8), "int8", 0.01, rng.integers(-99, 99, (8, 8)).astype(np.int8))
+    times = tensor("t", (8, 3), "int16", 0.01, rng.integers(-99, 99, (8, 3)).astype(np.int16))
+    graph = Graph([x], [y])
+    connected: Any = schema.FullyConnectedOptionsT()
+    graph.add("FULLY_CONNECTED", [x, weights], [hidden], connected, 6)
+    graph.add("QUANTIZE", [hidden], [whole], None, 1)
+    options: Any = schema.SVDFOptionsT()
+    options.rank, options.fusedActivationFunction = 2, 1
+    graph.add("SVDF", [whole, features, times, None, tensor("state", (1, 24), "int16", 0.01)], [filters], options, 3)
+    graph.add("QUANTIZE", [filters], [y], None, 1)
+    return writer.write(graph)
+
+
+FILTERED = filtered()
 CONVOLUTION = [kernel for kernel, _ in COMPILED.program.calls].index("convolution_float")
 
 
@@ -182,7 +218,11 @@ _WINDOW = {
     **dict.fromkeys(("pad_top", "pad_left"), 1),
 }
 _PLACES = {"input": 1024, "weights": 2048, "bias": 4096, "multipliers": 4224, "output": 4352, "scratch": 5120}
-_SOFTMAX = {"rows": 2, "columns": 8}
+_SOFTMAX = {"rows": 2, "columns": 8, "output_bytes": 1}
+
+
+_SVDF = {"batch": 1, "inputs": 4, "filters": 8, "rank": 2, "memory": 3, "state_bytes": 1}
+_TREES = {"rows": 2, "columns": 4, "targets": 3, "node_count": 5, "vote_count": 6, "trees": 2}
 
 
 def one_call(kernel: str, integers: dict[str, int], places: dict[str, int]) -> bytes:
@@ -207,6 +247,17 @@ def one_call(kernel: str, integers: dict[str, int], places: dict[str, int]) -> b
         ("softmax_int8", _SOFTMAX, {"output": 2048}),
         ("softmax_int8", _SOFTMAX, {"output": 2064}),
         ("softmax_int8", _SOFTMAX | {"rows": 0}, {}),
+        ("softmax_int8_fixed", _SOFTMAX | {"output_bytes": 2}, {"output": 4096}),
+        ("convolution_hybrid", _WINDOW, _PLACES | {"weights": 8192, "output": 12288, "parameters": 14336}),
+        ("quantize_rows", {"rows": 2, "columns": 8, "output_bytes": 1}, {"output": 4096, "parameters": 5120}),
+        ("requantize", {"count": 8, "input_bytes": 2, "output_bytes": 4}, {"output": 4096}),
+        ("svdf_int8", _SVDF, {"output": 4096, "state": 5120}),
+        # Nodes of zeros lead nowhere, and the next one is the last.
+        ("trees", _TREES, {"nodes": 1024, "roots": 1024, "output": 4096, "scratch": 5120}),
+        ("arg_max", {"rows": 2, "columns": 8}, {"output": 4096}),
+        ("normalize_rows", {"rows": 2, "columns": 8, "kind": 2}, {"output": 4096}),
+        ("distances", {"rows": 2, "columns": 4, "count": 3}, {"output": 4096}),
+        ("pair_votes", {"rows": 1, "classes": 3, "has_probabilities": 1}, {"output": 4096, "scratch": 5120}),
     ],
 )
 def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[str, int], tmp_path: Path) -> None:
@@ -236,6 +287,22 @@ def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[s
         ("depthwise_int8_fixed", _WINDOW, _PLACES | {"output": 5120 - 100}, "overlap"),
         # A value that grows after the highest was found is looked up behind the table.
         ("softmax_int8", _SOFTMAX, {"output": 2049, "table": 12288}, "overlap"),
+        ("softmax_int8_fixed", _SOFTMAX | {"output_bytes": 2}, {"output": 2048}, "overlap"),
+        # The sums of votes would become nodes and roots.
+        ("trees", _TREES, {"nodes": 5120, "output": 4096, "scratch": 5120}, "overlap"),
+        # States, and the scales of rows, are written.
+        ("svdf_int8", _SVDF, {"output": 4096, "state": 0}, "outside"),
+        ("quantize_rows", {"rows": 2, "columns": 8, "output_bytes": 4}, {"output": 4096, "parameters": 0}, "outside"),
+        ("svdf_int8", _SVDF | {"rank": 3}, {}, "a rank of 3"),
+        ("svdf_int8", _SVDF | {"time_shift": 99}, {}, "a shift"),
+        ("requantize", {"count": 8, "input_bytes": 8, "output_bytes": 4}, {}, "input_bytes of 8"),
+        ("convolution_hybrid", _WINDOW, _PLACES | {"weights": 8192, "output": 15888}, "outside"),
+        ("arg_max", {"rows": 2, "columns": 0}, {}, "a size of 0"),
+        ("normalize_rows", {"rows": 2, "columns": 8, "kind": 3}, {}, "a norm of kind 3"),
+        ("distances", {"rows": 2**12, "columns": 2**12, "count": 2**12}, {}, "a size of"),
+        ("pair_votes", {"rows": 1, "classes": 2**20}, {}, "a size of"),
+        ("pair_votes", {"rows": 1, "classes": 3}, {"output": 4096, "scratch": 4100}, "overlap"),
+        ("trees", _TREES | {"targets": 0, "rows": 2**30, "trees": 2**30}, {}, "a size of"),
         # Loops around nothing that would take years.
         ("copy", {f"size_{i}": 2**31 - 1 for i in range(4)}, {}, "a size of"),
         ("add_int8", {"size_0": 2**31 - 1, "size_2": 9, "size_3": 2}, {}, "a size of"),
@@ -251,6 +318,23 @@ def test_a_call_that_would_leave_its_memory_is_refused(
 ) -> None:
     with pytest.raises(UnsupportedModel, match=reason):
         read_compiled(one_call(kernel, integers, places))
+
+
+def test_damaged_trees_do_not_leave_their_nodes() -> None:
+    """What a node says is not checked before: the kernel itself leaves a tree that leads out of its nodes, or back."""
+    rng = np.random.default_rng(9)
+    edges = np.array([-1, 0, 1, 4, 5, 6, 1 << 27, 2**31 - 1, -(2**31), 0x13, 0x1B])
+    sizes = {"rows": 1, "columns": 4, "targets": 3, "node_count": 5, "vote_count": 6, "trees": 2}
+    names = ("output", "base", "scratch")
+    rows = {"input": 1024, "nodes": 64, "votes": 192, "roots": 256} | dict(zip(names, (4096, 288, 5120), strict=True))
+    for _ in range(200):
+        content = one_call("trees", sizes, rows)
+        compiled = read_compiled(content)
+        constants = bytearray(compiled.constants)
+        constants[64:512] = rng.choice(edges, 112).astype(np.int32).tobytes()
+        model = ProgramModel(compiled._replace(constants=bytes(constants)))
+        feeds = {"x": EdgeTensor(b"\x7f" * 16, "int8", (16,))}
+        assert model.run(feeds, ["y"], {}, ())["y"].shape == (16,)
 
 
 def test_an_output_in_the_constants_cannot_be_written() -> None:
@@ -323,7 +407,7 @@ print(ran)
 """
 
 
-@pytest.mark.parametrize("source", ["COMPILED", "RECURRENT"])
+@pytest.mark.parametrize("source", ["COMPILED", "RECURRENT", "FILTERED"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_damaged_calls_do_not_leave_their_memory(seed: int, source: str) -> None:
     found = subprocess.run(

@@ -136,7 +136,7 @@ BODIES: dict[str, tuple[str, bytes, int]] = {
     "a long content": ("/tokenize", json.dumps({"content": "x" * 200_001}).encode(), 413),
     "a content of one character, 200,000 times": ("/tokenize", json.dumps({"content": " " * 200_000}).encode(), 200),
     "tokens that are none": ("/detokenize", b'{"tokens": [-1]}', 400),
-    "tokens that the model lacks": ("/detokenize", b'{"tokens": [99999]}', 200),
+    "tokens that the model lacks": ("/detokenize", b'{"tokens": [99999]}', 400),
     "too many tokens": ("/detokenize", json.dumps({"tokens": [1] * 200_001}).encode(), 413),
 }
 

@@ -77,6 +77,12 @@ def test_the_module_of_the_search_is_small() -> None:
     assert (build.BUILT / "vectors.wasm").stat().st_size <= 4000
 
 
+def test_the_built_files_of_compiled_models_are_small() -> None:
+    assert (build.BUILT / "kernels.wasm").stat().st_size <= 40_000
+    for path in build.BUILT.glob("linux_*.so"):
+        assert path.stat().st_size <= 120_000, path.name
+
+
 def test_the_built_files_of_text_generation_are_small() -> None:
     for path in build.BUILT.glob("generation*"):
         assert path.stat().st_size <= (48_000 if path.suffix == ".wasm" else 120_000), path.name

@@ -39,6 +39,14 @@ export async function talk(signal: AbortSignal): Promise<string> {
   return `${text} ${usage.cachedTokens} ${logprobs?.[0].top[0].text}`;
 }
 
+export async function once(pixels: Float32Array): Promise<number> {
+  await using session = await load("/models/digits", { root: "/edge-infer/" });
+  await using generator = await generate("/models/smol");
+  await using find = await pipeline("/models/faces");
+  const { logits } = await session.run({ image: pixels });
+  return logits.data.length + (await find(pixels)).length + (await generator.tokenize("a")).length;
+}
+
 // @ts-expect-error  no such device
 void load("/models/digits", { device: "tpu" });
 // @ts-expect-error  no such option

@@ -44,7 +44,14 @@ def test_help_says_what_an_example_does_and_how_to_start_it(name: str, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [one for one in NAMES if not str(one.values[0]).startswith("01")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(*one.values, marks=[*one.marks, *([pytest.mark.long] if one.values[0] in NEEDS_TORCH else [])])
+        for one in NAMES
+        if not str(one.values[0]).startswith("01")
+    ],
+)
 def test_an_argument_that_is_nothing_to_an_example_is_refused_at_once(name: str, tmp_path: Path) -> None:
     done = started(name, "no such file", cwd=tmp_path)
 

@@ -141,6 +141,7 @@ def test_between_engines_a_sound_model_differs_nowhere(planted: Path, verify: Ve
     assert "no inner value differs" in said
 
 
+@pytest.mark.long
 @pytest.mark.browser
 def test_chromium_is_compared_with_native_node_by_node(planted: Path, verify: Verify) -> None:
     arguments = ("--backend", "ort-web", "--variant", "onnx/fp16", "--bisect", "--against", "onnx/fp32")

@@ -19,7 +19,7 @@ from edge_infer.backends.base import Availability
 from edge_infer.backends.registry import get_backend
 from edge_infer.formats.safetensors import read_tensors, write_examples, write_tensors
 from edge_infer.tensors.arrays import to_tensor
-from tests.support import zoo
+from tests.support import warm_command, zoo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,8 @@ SECTIONS = {"Convert": "convert", "Run": "run", "Serve": "serve", "Sync": "publi
 
 
 def edge_infer(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    if not environment:
+        return warm_command.run([*map(str, arguments)])
     command = [sys.executable, "-m", "edge_infer", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
 

@@ -599,8 +599,12 @@ def test_a_backend_that_is_unknown_or_reads_another_format_is_refused(write_mode
 def test_an_unknown_variant_names_the_known_ones(write_bundle: WriteBundle) -> None:
     folder = write_bundle({"onnx/fp32": zoo.identity()})
 
-    with pytest.raises(InputError, match="no variant `onnx/int8`; choose from `onnx/fp32`"):
+    with pytest.raises(InputError, match="no variant `onnx/int8`; choose from `onnx/fp32`") as refused:
         edge_infer.load(folder, variant="onnx/int8")
+    assert refused.value.hint == "ask for `onnx/fp32`"
+    with pytest.raises(InputError) as refused:
+        edge_infer.load(folder, variant="onnx/fp23")
+    assert refused.value.hint == "did you mean `onnx/fp32`?"
 
 
 def test_a_variant_that_fails_is_replaced_and_reported_or_refused_strictly(write_bundle: WriteBundle) -> None:

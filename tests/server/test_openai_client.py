@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.execution.text_model import TextLimits
 from edge_infer.server.http.in_thread import ServerThread

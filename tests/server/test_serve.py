@@ -22,6 +22,7 @@ from edge_infer.server.app import Limits
 from edge_infer.server.http.listener import is_local, listen, url_from_outside, url_of
 from edge_infer.server.options import ServeOptions
 from edge_infer.server.static.pages import find_web_root
+from tests.support import warm_command
 from tests.support.server.bundles import bundle_files, write_bundle
 from tests.support.server.client import Client
 from tests.support.server.process import started
@@ -116,8 +117,7 @@ def test_without_a_bundle_there_is_the_page_and_a_hint(tmp_path: Path, web_root:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "edge_infer", "serve", *arguments]
-    return subprocess.run(command, cwd=folder, text=True, capture_output=True, timeout=60, check=False)
+    return warm_command.run(["serve", *arguments], cwd=folder, timeout_s=60)
 
 
 def test_a_port_in_use_is_one_clear_error(tmp_path: Path, web_root: Path) -> None:

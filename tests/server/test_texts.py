@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from edge_infer.errors import ExecutionError
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 from edge_infer.generation.vectors import GenerationVector
 from edge_infer.server.app import Limits, create_app
 from edge_infer.server.config import Settings

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support import warm_command
 from tests.support.sync.publisher import write_version
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 
 def typed(folder: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "edge_infer", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+    done = warm_command.run([*words], cwd=folder)
     assert done.returncode == code, done.stderr
     return done
 

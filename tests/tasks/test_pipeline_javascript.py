@@ -180,6 +180,13 @@ def test_resized_images_are_equal_in_every_filter_and_order(tmp_path: Path) -> N
     assert_equal(resizes(54, 90), tmp_path)
 
 
+def test_sides_that_are_multiples_are_equal(tmp_path: Path) -> None:
+    chance = random.Random(6)
+    sizes = [{name: chance.randrange(1, 90) for name in ("width", "height")} for _ in range(12)]
+    steps = [{"step": "image.resize", **size, "multiple": chance.randrange(1, 15)} for size in sizes]
+    assert_equal([case([step], picture(chance, 90)) for step in steps], tmp_path)
+
+
 @pytest.mark.long
 def test_many_resized_images_are_equal(tmp_path: Path) -> None:
     assert_equal(resizes(600, 400), tmp_path)
@@ -458,6 +465,62 @@ def test_masks_are_equal(tmp_path: Path) -> None:
             outputs=[spec("y", "float32", (2, 2))],
         )
     )
+    assert_equal(cases, tmp_path)
+
+
+def test_features_of_microcontrollers_are_equal(tmp_path: Path) -> None:
+    chance = random.Random(19)
+    loud = Sound(array("f", (chance.choice((-1.0, 0.999, 0.0)) for _ in range(3000))), 16_000)
+    ways: list[Case] = [
+        {},
+        {"unit": "int8", "hop": 320},
+        {"window": 256, "hop": 100, "channels": 20, "gain": False},
+        {"window": 1024, "hop": 512, "low_hz": 20, "high_hz": 8000, "channels": 64},
+        {"window": 16, "hop": 16, "channels": 3},
+        {"window": 4000},
+        {"low_hz": 9000},
+    ]
+    cases = [
+        case([{"step": "audio.micro_features", **way}], one) for way in ways for one in (sound(chance, 4000), loud)
+    ]
+    tensors = tensor([chance.random() for _ in range(24)], (6, 4))
+    more: list[Case] = [{"step": "tensor.reshape", "shape": [2, 12]}, {"step": "tensor.reshape", "shape": [5]}]
+    more += [{"step": "tensor.reshape", "shape": [0]}, {"step": "tensor.frames", "rows": 2, "samples": 10}]
+    more += [{"step": "tensor.frames", "rows": 7}]
+    cases += [case([one], tensors) for one in more]
+    assert_equal(cases, tmp_path)
+
+
+def test_depths_and_pictures_are_equal(tmp_path: Path) -> None:
+    chance = random.Random(17)
+    letterboxed = {"width": 40, "height": 30, "inputWidth": 24, "inputHeight": 24, "geometry": [[0.6, 0.6, 0, 3]]}
+    maps: list[tuple[tuple[int, ...], Case]] = [
+        ((12, 12), letterboxed),
+        ((1, 5, 9), {"width": 31, "height": 7}),
+        ((6, 4, 1), {"width": 2, "height": 3}),
+    ]
+    cases = []
+    for shape, item in maps:
+        depths = tensor([chance.uniform(-3, 9) for _ in range(math.prod(shape))], shape)
+        outputs = [spec("y", "float32", shape)]
+        cases.append(case([{"step": "post.depth"}], {"y": depths}, item=item, outputs=outputs))
+    for values in ([2.5] * 4, [1.0, math.nan, 2.0, 0.0]):
+        given = {"y": tensor(values, (2, 2))}
+        outputs = [spec("y", "float32", (2, 2))]
+        cases.append(case([{"step": "post.depth"}], given, item={"width": 2, "height": 2}, outputs=outputs))
+    shapes: list[tuple[str, tuple[int, ...]]] = [
+        ("CHW", (3, 4, 6)),
+        ("HWC", (4, 6, 3)),
+        ("CHW", (4, 6)),
+        ("CHW", (2, 4, 6)),
+    ]
+    for layout, shape in shapes:
+        choices = (0.5 / 255, 1.5 / 255, -0.2, 1.3, math.nan)
+        numbers = [chance.choice((chance.random(), *choices)) for _ in range(math.prod(shape))]
+        more: Case
+        for more in ({}, {"scale": 127.5, "offset": 127.5}):
+            read = [{"step": "post.image", "layout": layout, **more}]
+            cases.append(case(read, {"y": tensor(numbers, shape)}, outputs=[spec("y", "float32", shape)]))
     assert_equal(cases, tmp_path)
 
 

@@ -83,7 +83,7 @@ def test_each_processor_has_its_own_rule_for_sizes() -> None:
         ({"image_processor_type": "FluffyImageProcessor"}, "`FluffyImageProcessor` is not supported"),
         ({}, "`without a name` is not supported"),
         ({"image_processor_type": "YolosImageProcessor"}, "multiples of 16"),
-        ({"image_processor_type": "DPTImageProcessor", "keep_aspect_ratio": True}, "`keep_aspect_ratio`"),
+        ({"image_processor_type": "DPTImageProcessor", "do_pad": True}, "`do_pad`"),
         ({"image_processor_type": "ViTImageProcessor"}, "makes 224 x 224 pixels, and input .* takes 8 x 8"),
         ({"image_processor_type": "CLIPImageProcessor", "do_center_crop": False}, "images of different sizes"),
     ],

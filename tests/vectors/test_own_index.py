@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import edge_infer
+from edge_infer.vectors.catalogue import Embedding
 from edge_infer.vectors.documents import read_pieces
-from edge_infer.vectors.embedder import Embedding
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("write.mjs")

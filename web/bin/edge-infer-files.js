@@ -7,16 +7,21 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 
-const USAGE = `Usage: edge-infer-files FOLDER [--engine onnx] [--engine litert] [--webgpu]
+const USAGE = `Usage: edge-infer-files FOLDER [--engine onnx] [--engine litert] [--engine python] [--webgpu] [--one-file]
 
 Copies the engines into FOLDER/vendor, and the modules, which a bundler that knows no workers leaves out, into
 FOLDER/src. Serve FOLDER, and write its address as root: load(url, { root: "/edge-infer/" }).
 
-  --engine NAME  onnx (ONNX Runtime, for .onnx files) or litert (LiteRT, for .tflite files); without it both
-  --webgpu       the builds of ONNX Runtime for the GPU, too`;
+  --engine NAME  onnx (ONNX Runtime, for .onnx files: 14 MB), litert (LiteRT, for .tflite files: 29 MB) or
+                 python (Pyodide, for loadPython: 13 MB); without it onnx and litert. A page fetches about 2.5 MB of
+                 an engine, compressed
+  --webgpu       the builds of ONNX Runtime for the GPU, too: 44 MB
+  --one-file     edge-infer.js, one file with all modules, in place of FOLDER/src:
+                 import { load } from "/edge-infer/edge-infer.js"`;
 
 /** The engines that `--engine` names: parts of `engine-files.json`. */
-const ENGINES = ["onnx", "litert"];
+const ENGINES = ["onnx", "litert", "python"];
+const PYTHON = "Python needs the wheel of edge-infer too: pip download --no-deps --dest WHEELS edge-infer; then write loadPython({ root, wheel })";
 
 const require = createRequire(import.meta.url);
 
@@ -31,12 +36,13 @@ async function folderOf(name) {
 
 /**
  * @param {string[]} words
- * @returns {{folder: string, parts: string[], help: boolean} | null} What to copy; null where the words are wrong.
+ * @returns {{folder: string, parts: string[], isOneFile: boolean, help: boolean} | null} What to copy; null where the words are wrong.
  */
 function parsed(words) {
   const options = /** @type {const} */ ({
-    engine: { type: "string", multiple: true, default: ENGINES },
+    engine: { type: "string", multiple: true, default: ENGINES.slice(0, 2) },
     webgpu: { type: "boolean", default: false },
+    "one-file": { type: "boolean", default: false },
     help: { type: "boolean", default: false },
   });
   let found;
@@ -49,15 +55,23 @@ function parsed(words) {
   const isRight = found.positionals.length === 1 && engine.every((name) => ENGINES.includes(name));
   if (!isRight && !help) return null;
   const engines = ENGINES.filter((name) => engine.includes(name));
-  return { folder: found.positionals[0] ?? "", parts: [...engines, ...(webgpu ? ["webgpu"] : []), "store", "generation"], help };
+  const parts = [...engines, ...(webgpu ? ["webgpu"] : []), "store", "generation"];
+  return { folder: found.positionals[0] ?? "", parts, isOneFile: found.values["one-file"], help };
 }
 
-/** @param {string} part @param {any} packages @param {string} target @returns {Promise<string>} What was copied, in words. */
-async function copied(part, packages, target) {
+/**
+ * @param {string} part
+ * @param {any} packages
+ * @param {string} target
+ * @param {string[]} [spared] Files that are not needed.
+ * @returns {Promise<string>} What was copied, in words.
+ */
+async function copied(part, packages, target, spared = []) {
   let [count, bytes] = [0, 0];
   for (const [name, files] of Object.entries(packages)) {
     const from = await folderOf(name);
     for (const [source, path] of Object.entries(files)) {
+      if (spared.includes(source)) continue;
       const to = join(target, path);
       await mkdir(dirname(to), { recursive: true });
       await cp(join(from, source), to);
@@ -77,10 +91,15 @@ async function main(words) {
   }
   const root = resolve(asked.folder);
   const target = join(root, "vendor");
-  await cp(fileURLToPath(new URL("../src", import.meta.url)), join(root, "src"), { recursive: true });
+  const modules = join(root, asked.isOneFile ? "edge-infer.js" : "src");
+  await mkdir(root, { recursive: true });
+  await cp(fileURLToPath(new URL(asked.isOneFile ? "../dist/edge-infer.js" : "../src", import.meta.url)), modules, { recursive: true });
   const list = JSON.parse(await readFile(new URL("../engine-files.json", import.meta.url), "utf8"));
-  for (const part of asked.parts) console.log(await copied(part, list[part], target));
-  console.log(`${target}: the engines; ${join(root, "src")}: the modules`);
+  // The script of that engine is in the one file.
+  const spared = asked.isOneFile ? ["dist/ort-wasm-simd-threaded.mjs"] : [];
+  for (const part of asked.parts) console.log(await copied(part, list[part], target, spared));
+  console.log(`${target}: the engines; ${modules}: the modules`);
+  if (asked.parts.includes("python")) console.log(PYTHON);
   return 0;
 }
 

@@ -5,10 +5,13 @@
  *     const session = await load("/models/digits");
  *     const { logits } = await session.run({ image: new Float32Array(64) });
  *
- * Engine and Python run in module workers; nothing happens at import.
+ * Engine and Python run in module workers; in Node and in a service worker the engine runs on the thread that asks. Nothing
+ * happens at import.
  */
+/// <reference lib="esnext.disposable" preserve="true" />
 
 import { InferError } from "./errors.js";
+import { rootOf } from "./fetch/root.js";
 import { WorkerClient } from "./page/client.js";
 import { PythonWorker } from "./page/python.js";
 import { Session, buffersOf, enter, leave, withUpdate } from "./page/session.js";
@@ -64,9 +67,9 @@ export async function load(url, options = {}) {
   const { variant, backend, device, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, ...ofStore } = options;
   const text = String(url);
   const isOfStore = text.startsWith(STORE);
-  const address = new URL(isOfStore ? text.slice(STORE.length) : text, globalThis.location?.href).href;
+  const address = addressOf(isOfStore ? text.slice(STORE.length) : text);
   const settings = { root: rootOf(root), threads };
-  const used = enter();
+  const used = enter(settings.root);
   /** @type {LiveModel | undefined} */
   let live;
   const open = (/** @type {Partial<import("./page/protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
@@ -275,7 +278,7 @@ export async function clearModels() {
 
 /**
  * @template T
- * @param {(worker: WorkerClient) => Promise<T>} work
+ * @param {(client: import("./page/own-thread.js").Client) => Promise<T>} work
  * @returns {Promise<T>}
  */
 async function withWorker(work) {
@@ -332,7 +335,7 @@ export async function forgetOffline() {
 export async function loadPython(options = {}) {
   const { threads, engines = ["ort"], root, wheel, onProgress, onOutput = toConsole, keepImage = true } = options;
   const place = rootOf(root);
-  const worker = new WorkerClient("edge-infer python", onOutput);
+  const worker = new WorkerClient("edge-infer python", { onOutput, script: "python-worker.js", root: place });
   const address = wheel === null ? "" : new URL(wheel ?? `wheels/edge_infer-${VERSION}-page.tar`, place).href;
   try {
     const settings = { root: place, threads };
@@ -356,9 +359,10 @@ export async function loadPython(options = {}) {
  * @returns {Promise<boolean>} Whether one is kept now: not where the page has no storage, or no room.
  */
 export async function keepPythonImage({ root } = {}) {
-  const worker = new WorkerClient("edge-infer python image", () => {});
+  const place = rootOf(root);
+  const worker = new WorkerClient("edge-infer python image", { script: "python-worker.js", root: place });
   try {
-    return await worker.request({ kind: "image", root: rootOf(root) });
+    return await worker.request({ kind: "image", root: place });
   } finally {
     worker.close();
   }
@@ -367,9 +371,4 @@ export async function keepPythonImage({ root } = {}) {
 /** @param {"stdout" | "stderr"} stream @param {string} text */
 function toConsole(stream, text) {
   (stream === "stdout" ? console.log : console.warn)(text);
-}
-
-/** @param {URL | string} [root] */
-function rootOf(root) {
-  return new URL(root ?? "../", root === undefined ? import.meta.url : globalThis.location?.href).href;
 }

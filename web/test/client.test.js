@@ -20,10 +20,10 @@ class FakeWorker {
     this.isTerminated = true;
   }
 }
-test("a place without workers is told of, by the first request", async () => {
-  const { load } = await import("../src/index.js");
+test("Python is refused where there are no workers", async () => {
+  const { loadPython } = await import("../src/index.js");
 
-  await assert.rejects(load("https://a.org/model.onnx"), { code: "unsupported", hint: /service worker and Node/ });
+  await assert.rejects(loadPython(), { code: "unsupported", hint: /service worker and Node/ });
 });
 
 
@@ -33,6 +33,33 @@ function started() {
   const client = new WorkerClient("test");
   return { client, worker: /** @type {any} */ (client.worker) };
 }
+
+test("where a bundler has written no worker, that of the copied modules is started, and asked", async () => {
+  globalThis.Worker = /** @type {any} */ (FakeWorker);
+  const client = new WorkerClient("test", { root: "https://site.org/edge-infer/" });
+  const first = /** @type {any} */ (client.worker);
+  const answer = client.request(run());
+  first.onerror({ preventDefault() {} });
+  const second = /** @type {any} */ (client.worker);
+  assert.deepEqual([first.sent.length, first.isTerminated, second.sent.length], [0, true, 1]);
+  client.receive({ kind: "result", id: second.sent[0].id, value: 1 });
+  assert.equal(await answer, 1);
+
+  second.onerror({ preventDefault() {} });
+  await assert.rejects(client.request(run()), { code: "backend_unavailable" });
+});
+
+test("what is asked of a worker that may be replaced waits until it says that it is there", () => {
+  globalThis.Worker = /** @type {any} */ (FakeWorker);
+  const client = new WorkerClient("test", { root: "https://site.org/edge-infer/" });
+  const worker = /** @type {any} */ (client.worker);
+  void client.request(run());
+  assert.equal(worker.sent.length, 0);
+
+  client.receive({ kind: "ready" });
+
+  assert.equal(worker.sent.length, 1);
+});
 
 /** @param {unknown} [outputs] @returns {any} */
 const run = (outputs) => ({ kind: "run", session: 1, inputs: {}, outputs });

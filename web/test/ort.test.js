@@ -432,10 +432,14 @@ test("inputs that do not fit are refused with what was expected", () =>
     assert.throws(() => session.run({ x: [[1, 2]] }, { outputs: ["z"] }), /Output `z` is not known/);
   }));
 
-test("a folder without the engine says what to install", async () => {
-  await assert.rejects(startOrtEngine({ base: new URL("./", import.meta.url) }), {
-    code: "backend_unavailable",
-  });
+test("an address without the engine says what to install", async () => {
+  await assert.rejects(startOrtEngine({ base: "http://127.0.0.1:1/" }), { code: "backend_unavailable" });
+});
+
+test("a folder without the engine gives way to that of its package in Node", async () => {
+  const found = await startOrtEngine({ base: new URL("./", import.meta.url) });
+
+  assert.equal(found.version, "1.30.0");
 });
 
 test("every dtype of Python's table is here", () => {

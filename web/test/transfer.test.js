@@ -7,6 +7,8 @@ import { test } from "node:test";
 import { download, downloadBytes } from "../src/fetch/download.js";
 import { sha256, sha256Plain } from "../src/fetch/sha256.js";
 import { PART_BYTES, goodBytes, transfer } from "../src/fetch/transfer.js";
+import { Store } from "../src/cache/store.js";
+import { memoryPlace } from "./place.js";
 import { serve } from "./local-server.js";
 
 const digest = (/** @type {Uint8Array} */ bytes) => createHash("sha256").update(bytes).digest("hex");
@@ -63,6 +65,31 @@ test("a download goes on from what another visit left", async () => {
 
   assert.ok(digest(bytes) === entry.sha256);
   assert.deepEqual(asked, [2 * PART_BYTES]);
+});
+
+test("a file goes into the memory that is given for it: downloaded, continued and kept", async () => {
+  const place = memoryPlace();
+  const store = new Store(place, "");
+  const large = new Uint8Array(content.length + 200);
+  const into = (/** @type {number} */ size) => large.subarray(100, 100 + size);
+  const steps = [
+    { script: [cutAfter(1.5 * PART_BYTES), whole], asked: [0, PART_BYTES], isKept: false },
+    { kept: content.subarray(0, 2 * PART_BYTES), script: [whole], asked: [2 * PART_BYTES], isKept: false },
+    { kept: Uint8Array.of(...content.subarray(0, 99), 0), script: [whole], asked: [0], isKept: false },
+    { kept: new Uint8Array(content.length + 1), script: [whole], asked: [0], isKept: false },
+    { kept: content, script: [whole], asked: [], isKept: true },
+  ];
+  for (const step of steps) {
+    large.fill(0);
+    if (step.kept) place.files.set(entry.sha256, Uint8Array.from(step.kept));
+    scripted(...step.script);
+
+    const { bytes, isKept } = await store.file(url, entry, "model", { into });
+
+    assert.ok(bytes.buffer === large.buffer && bytes.byteOffset === 100 && digest(bytes) === entry.sha256);
+    assert.deepEqual([isKept, asked], [step.isKept, step.asked]);
+    assert.deepEqual([large[99], large[100 + content.length]], [0, 0]);
+  }
 });
 
 test("a server without ranges sends it again from the start", async () => {

@@ -61,8 +61,8 @@ def convert(  # noqa: D417  the options are described in their declaration
     """Convert a model into a bundle, each variant measured against the source: `edge-infer convert` for Python.
 
     Args:
-        model: The file, a folder of the Hugging Face Hub with `onnx/model.onnx`, or `package.module:function` that
-            makes a model (`sources.factory.open_source`).
+        model: The file (ONNX, TFLite, PyTorch, GGUF), a folder of the Hugging Face Hub with `onnx/model.onnx` or of a
+            model that generates text, or `package.module:function` that makes a model (`sources.factory.open_source`).
         output: The folder to write.
         {options}
         reporter: The receiver of progress and warnings. Default: the log.

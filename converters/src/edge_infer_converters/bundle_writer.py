@@ -42,13 +42,17 @@ class BundleWriter:
     Args:
         path: The folder to write.
         force: Whether to replace a bundle that is there.
+        source: Where the model came from, for the manifest; None where that is no public place.
 
     Raises:
         BundleError: Something is there already, or the folder to write into is missing.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, force: bool = False, source: Mapping[str, str] | None = None
+    ) -> None:
         self.path = Path(path)
+        self._source = source
         self._entries: dict[str, FileEntry] = {}
         _check_path(self.path, force)
 
@@ -142,6 +146,7 @@ class BundleWriter:
             task=task if definition is None else definition.task,
             pipeline=None if definition is None else definition.to_json(),
             generate=generate,
+            source=self._source,
         )
         data = manifest.to_bytes()
         Manifest.from_bytes(data)  # what is written can be read

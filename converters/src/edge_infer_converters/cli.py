@@ -52,8 +52,9 @@ def convert(source: str, output: Path, as_json: bool, **given: Any) -> None:
     """Convert a model into a bundle: smaller variants, each measured against SOURCE.
 
     SOURCE is an .onnx, .ort, .pt2 or .tflite file, a folder of the Hugging Face Hub with onnx/model.onnx, such a folder
-    of a model that generates text (config.json, safetensors, tokenizer.json), or package.module:function that returns a
-    torch module with example inputs, a Keras model, or a fitted estimator of scikit-learn, XGBoost or LightGBM.
+    of a model that generates text (config.json, safetensors, tokenizer.json), a .gguf file of one, or
+    package.module:function that returns a torch module with example inputs, a Keras model, or a fitted estimator of
+    scikit-learn, XGBoost or LightGBM.
 
     What stands before and after the model (resizing, tokens, names of classes) is taken from the model's metadata or
     from the files beside it, and written into the bundle: `edge_infer.pipeline(BUNDLE)` then takes images or texts.

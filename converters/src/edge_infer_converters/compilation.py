@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge_infer_converters.measure import table_check
 from edge_infer_converters.measure.compiled_check import check, has_separate_samples
 from edge_infer_converters.writers.compiled import writer
+from edge_infer_converters.writers.compiled.tables.graph import graph_of
 from edge_infer_converters.writers.compiled.variables import initial_values
 from edge_infer_converters.writers.compiled.worth import targets_of
 from edge_infer_converters.writers.encode import Encoded, with_batch_of_one
 from edge_infer_converters.writers.tflite import reading
 
 if TYPE_CHECKING:
+    import onnx
+
     from edge_infer.tensors.tensor import TensorSpec
     from edge_infer_converters.writers.compiled.writer import Compiled
     from edge_infer_converters.writers.plan import VariantPlan
@@ -53,6 +57,30 @@ def compile_file(
     if made.program.is_row and not has_separate_samples(made, content):
         made = writer.write(graph, rounding, arena_max, fixes_batch=True)
     return Compilation(made, check(made, content))
+
+
+def compile_table(model: onnx.ModelProto, arena_max: int | None = None) -> Compilation:
+    """Compile a model over tables, with operators of ONNX-ML: trees, linear models, support vectors.
+
+    Args:
+        model: The model, cleaned up.
+        arena_max: The most bytes that its tensors may take, or None.
+
+    Raises:
+        UnsupportedModel: Its interface cannot be compiled.
+        UnsupportedOperator: No kernel computes some operators; all of them are named.
+        ConversionError: It is too large.
+        AccuracyError: The result differs from onnxruntime.
+    """
+    made = writer.write(graph_of(model), arena_max=arena_max)
+    return Compilation(made, table_check.check(made, model))
+
+
+def encode_table(plan: VariantPlan, model: onnx.ModelProto, *, is_asked_for: bool = False) -> Encoded:
+    """Compile a model over tables for a bundle; see `compile_table` and `encode_compiled`."""
+    compiled, checked = compile_table(model)
+    targets = targets_of(compiled, plan.precision, plan.targets, is_asked_for=is_asked_for)
+    return Encoded(compiled.wasm, f"{len(compiled.layers)} calls, {checked}", targets=targets)
 
 
 def encode_compiled(

@@ -11,6 +11,9 @@ from edge_infer.cli import output as printer
 from edge_infer_converters.writers.compiled.writer import ROUNDINGS
 
 if TYPE_CHECKING:
+    import onnx
+
+    from edge_infer.bundle.bundle import Bundle
     from edge_infer_converters.writers.compiled.writer import Compiled
 
 
@@ -35,7 +38,7 @@ _FILES = (".tflite", ".onnx", ".ort")
     type=click.Choice(ROUNDINGS),
     default=ROUNDINGS[0],
     show_default=True,
-    help="How integers are rounded: as LiteRT with XNNPACK does, or as LiteRT's reference kernels.",
+    help="How integers are rounded: as LiteRT with XNNPACK does, as LiteRT's reference kernels, or as TFLite Micro.",
 )
 @click.option("--arena-max", type=click.IntRange(min=1), metavar="BYTES", help="The most memory for its tensors.")
 @click.option("--variant", metavar="ID", help="The TFLite variant of a bundle; by default int8, else the first.")
@@ -45,19 +48,24 @@ def compile_(
 ) -> None:
     """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm.
 
-    SOURCE is a .tflite file, an .onnx file of floats, or a bundle with a TFLite variant. The file written holds the
-    kernels that the model calls, its weights and its interface, and imports nothing. It computes the same integers as
-    LiteRT, which is checked here, and floats that differ by the order of additions only.
+    SOURCE is a .tflite file, an .onnx file of floats, or a bundle with a TFLite variant. Models over tables (trees,
+    linear models, support vectors, as scikit-learn and boosters are exported) are taken from ONNX. The file written
+    holds the kernels that the model calls, its weights and its interface, and imports nothing. It computes the same
+    integers as LiteRT, or the labels of onnxruntime, which is checked here, and floats that differ by the order of
+    additions only.
 
     \b
     edge-infer compile kws.tflite -o site/kws --to page
     """  # noqa: D301  click reads the \b
     from edge_infer.platform.atomic_write import write_file
-    from edge_infer_converters.compilation import compile_file
+    from edge_infer_converters.compilation import compile_file, compile_table
     from edge_infer_converters.writers.compiled import page_files
 
     name, content = _model(source, variant)
-    compiled, checked = compile_file(content, name, rounding, arena_max)
+    if isinstance(content, bytes):
+        compiled, checked = compile_file(content, name, rounding, arena_max)
+    else:
+        compiled, checked = compile_table(content, arena_max)
     files = {"model.wasm": compiled.wasm, **({} if to == "wasm" else page_files())}
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in files.items():
@@ -70,8 +78,8 @@ def compile_(
     printer.talk(f"Wrote {folder}: {sizes}; {checked}")
 
 
-def _model(source: Path, variant: str | None) -> tuple[str, bytes]:
-    """Return the name and the bytes of the TFLite file to compile."""
+def _model(source: Path, variant: str | None) -> tuple[str, bytes | onnx.ModelProto]:
+    """Return the name of a model, and its TFLite file, or the model itself where it is one over tables."""
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.errors import InputError
 
@@ -85,26 +93,50 @@ def _model(source: Path, variant: str | None) -> tuple[str, bytes]:
     if suffix in _FILES:
         return source.name, _as_tflite(source)
     bundle = Bundle.open(source)
+    if variant is None or variant.startswith("onnx/"):
+        table = _table_of(bundle, variant)
+        if table is not None:
+            return table
     found = [one for one in bundle.manifest.variants if one.format == "tflite"]
-    asked = variant or next((one.id for one in found if one.id == "tflite/int8"), found[0].id if found else "")
-    chosen = next((one for one in found if one.id == asked), None)
-    if chosen is None:
-        ids = ", ".join(one.id for one in found) or "none"
+    if not found:
         raise InputError(
-            f"`{source}` has no TFLite variant `{asked}`; it has {ids}"
-            if asked
-            else f"`{source}` has no TFLite variant",
-            hint="edge-infer convert MODEL --format tflite -o model.bundle",
+            f"`{source}` has no TFLite variant", hint="edge-infer convert MODEL --format tflite -o model.bundle"
         )
+    if variant is None:
+        chosen = next((one for one in found if one.id == "tflite/int8"), found[0])
+    else:
+        chosen = bundle.manifest.variant(variant)
+        if chosen.format != "tflite":
+            raise InputError(
+                f"variant `{variant}` of `{source}` is {chosen.format}, expected tflite",
+                hint=f"--variant {found[0].id}",
+            )
     return chosen.id, bundle.read(chosen.file)
 
 
-def _as_tflite(source: Path) -> bytes:
-    """Write a float model as TFLite."""
+def _table_of(bundle: Bundle, variant: str | None) -> tuple[str, onnx.ModelProto] | None:
+    """Return the ONNX variant of a bundle that is a model over tables; None where there is none."""
+    import onnx
+
+    from edge_infer_converters.writers.compiled.tables.reading import is_table
+
+    for one in bundle.manifest.variants:
+        if one.format == "onnx" and one.precision == "fp32" and variant in (None, one.id):
+            model = onnx.load_model_from_string(bundle.read(one.file))
+            return (one.id, model) if is_table(model) else None
+    return None
+
+
+def _as_tflite(source: Path) -> bytes | onnx.ModelProto:
+    """Write a float model as TFLite; a model over tables is returned as it is."""
     from edge_infer.errors import ConversionError
     from edge_infer_converters.sources.factory import open_source
+    from edge_infer_converters.sources.onnx import SourceModel
+    from edge_infer_converters.writers.compiled.tables.reading import is_table
 
     model, _ = open_source(source).cleaned(None, prunes=False)
+    if isinstance(model, SourceModel) and is_table(model.proto):
+        return model.proto
     if model.precision != "fp32":
         raise ConversionError(
             f"`{source}` is of {model.precision}, expected floats",

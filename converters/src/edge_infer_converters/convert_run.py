@@ -20,9 +20,10 @@ from edge_infer.formats import safetensors
 from edge_infer.formats.program import read_compiled
 from edge_infer.formats.tflite_tables import hidden_state
 from edge_infer.tasks import vectors
-from edge_infer_converters import decoder_run, support
+from edge_infer.tasks.registry import get_task
+from edge_infer_converters import decoder_run, encoder_decoder_run, support
 from edge_infer_converters.bundle_writer import EXAMPLES_NAME, LABELS_NAME, BundleWriter, checked_name, checked_version
-from edge_infer_converters.compilation import encode_compiled
+from edge_infer_converters.compilation import encode_compiled, encode_table
 from edge_infer_converters.conversion import Conversion
 from edge_infer_converters.data import golden, raw
 from edge_infer_converters.data.calibration import RANDOM, CalibrationSet, random_set_that_runs, read_set
@@ -34,6 +35,7 @@ from edge_infer_converters.measure.judge import Judge
 from edge_infer_converters.measure.metrics import choose_metric
 from edge_infer_converters.measure.own_error import MAX_BYTES, own_error
 from edge_infer_converters.measure.speed import read_device_times
+from edge_infer_converters.measure.text_vectors import TextVectors
 from edge_infer_converters.measure.variants import Bench
 from edge_infer_converters.report import html, quality_json
 from edge_infer_converters.report.reporter import LogReporter, Reporter, step
@@ -41,8 +43,9 @@ from edge_infer_converters.search.dynamic import DynamicSearch
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
 from edge_infer_converters.search.selection import choose
-from edge_infer_converters.sources import pipelines
+from edge_infer_converters.sources import hub, pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
+from edge_infer_converters.sources.encoder_decoder.find import find_pair
 from edge_infer_converters.sources.factory import open_source
 from edge_infer_converters.sources.state_pairs import find_pairs
 from edge_infer_converters.writers.compiled.writer import check_size
@@ -101,15 +104,32 @@ def convert(
     if Path(output).suffix.lower() in _MODEL_SUFFIXES:
         folder = Path(output).with_suffix(".bundle")
         raise InputError(f"`{output}` is the name of a model file, expected a bundle's folder", hint=f"-o {folder}")
-    decoder = find_folder(model)
-    if decoder is not None:
+    found = hub.bring(model)
+    if found is not None:
+        model = found.file or found.folder
+        file = Path(found.file)
+        name = name or checked_name(None, file.stem if file.suffix == ".gguf" else found.name.rpartition("/")[2])
+        reporter.talk(step("Fetched", found.name, f"commit {found.commit}"))
+    source = None if found is None else found.source
+    pair = find_pair(model)
+    decoder = None if pair is not None else find_folder(model)
+    if pair is not None or decoder is not None:
         given = {"--calibration": calibration, "--eval": evaluation, "--labels": labels, "--task": task}
         given |= {"--preprocess": preprocess, "--measured": measured, "--report": report}
-        return decoder_run.convert(
-            decoder, output, recipe, name=name, version=version, given=given, force=force, reporter=reporter
+        convert_it = decoder_run.convert if pair is None else encoder_decoder_run.convert
+        return convert_it(
+            pair or Path(decoder or ""),
+            output,
+            recipe,
+            name=name,
+            version=version,
+            given=given,
+            force=force,
+            reporter=reporter,
+            source=source,
         )
     model, folder_name = pipelines.opened(model)
-    with BundleWriter(output, force=force) as writer:
+    with BundleWriter(output, force=force, source=source) as writer:
         origin = open_source(model, recipe.source)
         reporter.talk(step("Read", Path(model).name, f"{origin.nbytes / 1000:.1f} kB, {origin.count}"))
         for note in origin.notes:
@@ -229,8 +249,7 @@ class _Run:
                 "little about real ones"
                 if wants_ranges
                 else f"There are no evaluation data: all figures come from {source}",
-                f"{'--calibration' if wants_ranges else '--eval'} FILE.npz, with an array for each of "
-                + ", ".join(str(spec) for spec in self.model.inputs),
+                f"{'--calibration' if wants_ranges else '--eval'} {self._data_wanted()}",
             )
         elif ranges is None and wants_ranges:
             self._reporter.warn(
@@ -241,6 +260,12 @@ class _Run:
         if chosen is None:
             raise AssertionError("one of both is there by now")
         return data or chosen, chosen.first(MAX_CALIBRATION_CALLS)
+
+    def _data_wanted(self) -> str:
+        """Say which files hold data for this model."""
+        if self.found is not None and get_task(self.found.definition.task).takes == "text":
+            return 'TEXTS.jsonl, with {"text": "..."} on each line'
+        return "FILE.npz, with an array for each of " + ", ".join(str(spec) for spec in self.model.inputs)
 
     def _made_up(self) -> CalibrationSet:
         """Make inputs: of sentences for a model with a tokenizer, else at random."""
@@ -266,7 +291,7 @@ class _Run:
             said = ", ".join(f"{count} of {name}" for name, count in removed.items()) or "none is constant"
             self._reporter.talk(step("Pruned", "channels:   ", said))
         found = self.model.support(self._recipe.targets, [plan.format for plan in self._plans])
-        self._graph = found.graph
+        self._graph, self._is_table = found.graph, found.is_table
         for line in support.table(found.lacks) if found.lacks else ():
             self._reporter.talk(line)
         if any(support.PAGE in lack.where for lack in found.lacks):
@@ -274,6 +299,8 @@ class _Run:
         for plan in self._plans:
             own_id = f"tflite/{plan.precision}" if plan.format == "compiled" else plan.id
             is_made_of_graph = plan.format != "onnx" and self.model.own_file(own_id) is None
+            if plan.format == "compiled" and plan.precision == "fp32" and found.is_table:
+                continue
             if is_made_of_graph and found.tflite is not None:
                 self._leave_out(plan.id, found.tflite)
 
@@ -333,6 +360,8 @@ class _Run:
                 elif plan.format == "tflite":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_tflite(plan, self._tflite_graph(), specs, ranges)
+                elif plan.format == "compiled" and self._is_table:
+                    encoded = encode_table(plan, cleaned, is_asked_for=self._is_compiled_asked_for)
                 elif plan.format == "compiled":
                     specs = (self.model.inputs, self.model.outputs)
                     encoded = encode_compiled(
@@ -387,6 +416,8 @@ class _Run:
     ) -> list[ConvertedVariant]:
         """Measure the variants in the folder, and take those out again that are not good enough."""
         judge = self._judge(outputs, metric)
+        definition = None if self.found is None else self.found.definition
+        judge.vectors = TextVectors.of(definition, data, outputs)
         own_file = self._source_id if self.model.own_file(self._source_id) is not None else ""
         bench = Bench(self._writer.folder, data, judge, self._own, self._times, self._reporter)
         measured, failed = bench.run(made, own_file)

@@ -1,4 +1,4 @@
-"""Convert a Hugging Face folder of a model that generates text: read it, encode its weights, write the bundle."""
+"""Convert a folder or a GGUF file of a model that generates text: read it, encode its weights, write the bundle."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from edge_infer_converters.measure import generation_vectors
 from edge_infer_converters.measure.variant_quality import describe_machine
 from edge_infer_converters.recipe import Recipe
 from edge_infer_converters.report.reporter import step
-from edge_infer_converters.sources.decoder.describe import describe
-from edge_infer_converters.sources.decoder.files import read_object
-from edge_infer_converters.sources.decoder.shards import Shards
-from edge_infer_converters.sources.decoder.tensors import source_tensors
-from edge_infer_converters.sources.decoder.tokens import read_tokens
+from edge_infer_converters.sources.decoder.origin import Origin
 from edge_infer_converters.writers.decoder.spool import Spool
 
 if TYPE_CHECKING:
@@ -57,7 +53,7 @@ _OPTIONS = {
 
 
 def convert(
-    folder: Path,
+    place: Path,
     output: str | os.PathLike[str],
     recipe: Recipe,
     *,
@@ -66,18 +62,20 @@ def convert(
     given: Mapping[str, object],
     force: bool,
     reporter: Reporter,
+    source: Mapping[str, str] | None = None,
 ) -> DecoderConversion:
-    """Convert a folder.
+    """Convert a folder or a file.
 
     Args:
-        folder: The folder of the Hugging Face Hub.
+        place: The folder of the Hugging Face Hub, or a GGUF file.
         output: The bundle to write.
         recipe: What to make: its precisions, and nothing else.
-        name: The model's name; the folder's where it is None.
+        name: The model's name; that of the folder or the file where it is None.
         version: The model's version.
         given: Further options by their flag; those that are not None are refused, but for the task of generation.
         force: Whether to replace a bundle that is there.
         reporter: The receiver of progress and warnings.
+        source: Where the model came from, for the manifest.
 
     Raises:
         ConversionError: The folder is damaged, or its parts do not fit together.
@@ -85,35 +83,33 @@ def convert(
         InputError: An option does not apply to decoders.
         BundleError: The output exists or cannot be written.
     """
-    precisions = _precisions(recipe, given)
-    document = read_object(folder / "config.json")
-    described = describe(document)
-    config = described.config
-    for note in described.notes:
-        reporter.warn(note, "")
-    tokens = read_tokens(folder, document, config)
-    for note, hint in tokens.notes:
-        reporter.warn(note, hint)
+    asked = _precisions(recipe, given)
     with ExitStack() as stack:
-        writer = stack.enter_context(BundleWriter(output, force=force))
-        shards = stack.enter_context(Shards(folder))
-        tensors = source_tensors(described, shards.tensors)
+        writer = stack.enter_context(BundleWriter(output, force=force, source=source))
+        origin = stack.enter_context(Origin(place))
+        described, tokens, tensors, nbytes, forget_pages = origin.contents
+        config, precisions = described.config, asked or _usual(tensors)
+        for note in described.notes:
+            reporter.warn(note, "")
+        for note, hint in tokens.notes:
+            reporter.warn(note, hint)
         parameters = sum(math.prod(one.shape) for one in tensors)
-        said = f"{shards.nbytes / 1e6:.1f} MB, {config.architecture}, {parameters / 1e6:.1f} M parameters"
-        reporter.talk(step("Read", folder.resolve().name, f"{said}, {config.layers} layers, context {config.context}"))
+        said = f"{nbytes / 1e6:.1f} MB, {config.architecture}, {parameters / 1e6:.1f} M parameters"
+        reporter.talk(step("Read", place.resolve().name, f"{said}, {config.layers} layers, context {config.context}"))
+        _say_requantized(tensors, precisions, reporter)
         spool = stack.enter_context(Spool(writer.folder))
         with reporter.progress(f"Encoding {', '.join(precisions)}", parameters) as advance:
             for tensor in tensors:
                 wanted = [encoding_of(tensor, precision) for precision in precisions]
                 spool.add(tensor, list(dict.fromkeys(wanted)), advance)
-                shards.forget_pages()
+                forget_pages()
         for path, data in tokens.files.items():
             writer.add(path, data)
         variants = [_write(writer, described, tensors, spool, precision) for precision in precisions]
         for one in variants:
             detail = f"{one.nbytes / 1e6:.1f} MB, weights {_decibels(one.sqnr_db)}"
             reporter.talk(step("Converted", f"{one.variant.id:<12}", detail))
-        model = (checked_name(name, folder.resolve().name), checked_version(version))
+        model = (checked_name(name, origin.name), checked_version(version))
         _write_manifest(writer, model, variants, tokens)  # the decoder is opened by it
         try:
             writer.add(vectors.NAME, generation_vectors.make(writer.folder))
@@ -143,17 +139,36 @@ def encoding_of(tensor: SourceTensor, precision: str) -> Encoding:
 
     Vectors stay float32 and learned positions float16, which are few. The embedding and the head have 8 bits where
     others have 4: they are rows that are looked up, and the last sum before a token is chosen. A matrix whose columns
-    blocks do not divide stays float16.
+    blocks do not divide stays float16. A tensor whose file has it in blocks of 4 bits keeps those where others have 4.
     """
     if precision == "fp32" or len(tensor.shape) == 1:
         return "f32"
     if precision == "fp16" or tensor.name == "positions" or tensor.shape[1] % BLOCK:
         return "f16"
+    if precision == "int4" and tensor.native == "int4":
+        return "int4"
     return "int8" if tensor.name in ("embedding", "head") else PRECISIONS[precision]
 
 
+def _usual(tensors: Sequence[SourceTensor]) -> tuple[str, ...]:
+    """Return what is made unless told otherwise: of a file that is quantized already only what it has."""
+    most = max(tensors, key=lambda one: sum(math.prod(each.shape) for each in tensors if each.native == one.native))
+    return _USUAL if most.native is None else (most.native,)
+
+
+def _say_requantized(tensors: Sequence[SourceTensor], precisions: Sequence[str], reporter: Reporter) -> None:
+    """Say which tensors are quantized a second time, and so lose more than the file did."""
+    lost = [one for one in tensors if one.native == "int8" and encoding_of(one, "int4") == "int4"]
+    if lost and "int4" in precisions:
+        reporter.warn(
+            f"int4: {len(lost)} tensors such as `{lost[0].name}`, which have 8 bits in the file, are quantized anew, "
+            "and lose more",
+            "--precision int8 takes their blocks over",
+        )
+
+
 def _precisions(recipe: Recipe, given: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the precisions to make, and refuse what does not apply.
+    """Return the precisions to make, none where none is asked for, and refuse what does not apply.
 
     Raises:
         InputError: An option does not apply, or a precision is none of a decoder.
@@ -167,7 +182,7 @@ def _precisions(recipe: Recipe, given: Mapping[str, object]) -> tuple[str, ...]:
             hint="edge-infer convert FOLDER -o OUT.bundle; --precision, --name, --model-version and --force apply",
             options=refused,
         )
-    wanted = recipe.precisions or _USUAL
+    wanted = recipe.precisions or ()
     unknown = [one for one in wanted if one not in PRECISIONS]
     if unknown:
         raise InputError(

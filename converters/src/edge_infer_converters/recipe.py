@@ -106,6 +106,8 @@ class Recipe:
     def plans(self, source_precision: str, source_format: str = "onnx") -> tuple[VariantPlan, ...]:
         """List the variants to make of a source, each with its targets; a quantized source is kept unchanged.
 
+        One in ONNX is also written as TFLite in int8, with the scales that it carries.
+
         Raises:
             InputError: The source is a TFLite file, and the recipe asks for ONNX only.
         """
@@ -121,7 +123,9 @@ class Recipe:
         if source_precision != "fp32":
             file = f"{source_format}/model_{source_precision}.{source_format}"
             kept = VariantPlan(source_format, source_precision, file, self.targets, {})
-            made = self._compiled(source_precision) if source_format == "tflite" else ()
+            made = self._compiled(source_precision)
+            if source_format == "onnx":
+                return (kept, *self._with_own_scales(source_precision), *made)
             return made if made and self.formats == ("compiled",) else (kept, *made)
         chosen = []
         for plan in PLANS:
@@ -130,8 +134,18 @@ class Recipe:
                 chosen.append(self._with_interface(_for_targets(plan, takers)))
         return tuple(chosen)
 
+    def _with_own_scales(self, precision: str) -> tuple[VariantPlan, ...]:
+        """List the TFLite variants of a quantized ONNX file: none but of int8."""
+        takers = [
+            target
+            for target in self.targets
+            if "tflite" in (self.formats or TARGETS[target].formats) and TARGETS[target].takes("tflite", "int8")
+        ]
+        plans = [plan for plan in PLANS if plan.id == "tflite/int8" and plan.precision == precision]
+        return tuple(self._with_interface(_for_targets(plan, takers)) for plan in plans if takers)
+
     def _compiled(self, precision: str) -> tuple[VariantPlan, ...]:
-        """List the compiled variants of a quantized TFLite file: none but of int8."""
+        """List the compiled variants of a quantized file: none but of int8."""
         takers = [
             target
             for target in self.targets

@@ -14,6 +14,7 @@ import onnx
 from edge_infer.errors import ConversionError, EdgeInferError, UnsupportedOperator, listed
 from edge_infer_converters.passes.graphs import graphs_of, opset_of
 from edge_infer_converters.targets import TARGETS
+from edge_infer_converters.writers.compiled.tables.reading import is_table
 from edge_infer_converters.writers.compiled.worth import check_worth
 
 if TYPE_CHECKING:
@@ -59,11 +60,13 @@ class Support(NamedTuple):
         lacks: What is not supported somewhere.
         tflite: Why TFLite cannot be written, or None.
         graph: The model in TFLite operators, where it can be written and is to be.
+        is_table: Whether a compiled model is made of the ONNX model itself: it has operators of ONNX-ML.
     """
 
     lacks: tuple[Lack, ...]
     tflite: EdgeInferError | None
     graph: FloatGraph | None = None
+    is_table: bool = False
 
 
 def native_lacks(model: onnx.ModelProto) -> list[Lack]:
@@ -139,10 +142,11 @@ def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str]
             refused = error
             nodes = (error.details.get("nodes") or {}) if wanted != {"onnx", "compiled"} else {}
             lacks += [Lack(what, tuple(names), (TFLITE,), "--format onnx") for what, names in nodes.items()]
+    is_compiled_itself = refused is not None and is_table(model)
     in_page = page_lacks(model) if {"any", "web"} & set(targets) else []
     for target in targets:
         left = wanted & set(TARGETS[target].formats)
-        left -= {"tflite", "compiled"} if refused else set()
+        left -= {"tflite", *(() if is_compiled_itself else ("compiled",))} if refused else set()
         left -= {"compiled"} if len(wanted) > 1 else set()  # the model may not fit: an engine's format must be left
         left -= {"onnx"} if target == "web" and in_page else set()
         if not left:
@@ -150,7 +154,7 @@ def check(model: onnx.ModelProto, targets: Sequence[str], formats: Iterable[str]
             if refused and not (target == "web" and in_page) and not lacks:
                 raise refused
             raise unsupported(everything, f" for `{target}`" if target != "any" else "")
-    return Support(tuple(_merged([*lacks, *in_page])), refused, graph)
+    return Support(tuple(_merged([*lacks, *in_page])), refused, graph, is_compiled_itself)
 
 
 def tflite_graph(model: onnx.ModelProto, targets: Sequence[str], name: str, *, fixed_batch: bool = False) -> FloatGraph:

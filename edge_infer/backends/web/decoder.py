@@ -10,6 +10,7 @@ from edge_infer.platform import host
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Iterable
 
 #: Where the module and its compiled kernels stay: names in JavaScript's global scope.
 _MODULE, _KERNELS = "edgeInferDecoder", "edgeInferDecoderKernels"
@@ -40,7 +41,8 @@ class PageDecoder:
     """A weight file and a cache in the kernels' memory.
 
     Args:
-        content: The weight file.
+        size: Bytes of the weight file.
+        pieces: Its bytes, in order.
         slots: Sequences that the cache holds.
         context: Positions kept for each.
         vocab_size: Logits of a row.
@@ -51,15 +53,19 @@ class PageDecoder:
         UnsupportedError: The kernels have not started, and this place cannot wait for them.
     """
 
-    def __init__(self, content: bytes, slots: int, context: int, vocab_size: int) -> None:
+    def __init__(self, size: int, pieces: Iterable[bytes], slots: int, context: int, vocab_size: int) -> None:
         import js
 
         if getattr(js, _KERNELS, None) is None:
             host.suspend(start(), _ASYNC)
-        options = to_object({"slots": slots, "context": context})
-        options.module = getattr(js, _KERNELS)
+        at = 0
         with translated:
-            self._decoder: Any = getattr(js, _MODULE).Decoder.of(to_bytes(content), options)
+            # Piece by piece, so that the page has the weights twice at no time.
+            room = getattr(js, _MODULE).WeightRoom.new(size, getattr(js, _KERNELS))
+            for piece in pieces:
+                room.put(at, to_bytes(piece))
+                at += len(piece)
+            self._decoder: Any = room.open(to_object({"slots": slots, "context": context}))
         self._vocab_size = vocab_size
         #: Logits that were read, and may have been written to since.
         self._taken: dict[int, bytearray] = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.chains.steps.described import Described, Opening, of_work
 from edge_infer.errors import ManifestError
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

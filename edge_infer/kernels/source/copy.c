@@ -5,7 +5,7 @@ INLINE void move(uint8_t *output, const uint8_t *input, int32_t count) {
   for (int32_t i = 0; i < count; i++) output[i] = input[i];
 }
 
-KERNEL(copy) {
+COLD(copy) {
   const uint8_t *input = AT(const uint8_t, input);
   uint8_t *output = AT(uint8_t, output);
   for (int32_t i = 0; i < a->size_0; i++)
@@ -23,7 +23,7 @@ KERNEL(copy) {
         }
 }
 
-KERNEL(fill) {
+COLD(fill) {
   uint8_t *output = AT(uint8_t, output);
   for (int32_t i = 0; i < a->count; i++)
     if (a->bytes == 4)

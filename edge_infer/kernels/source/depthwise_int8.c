@@ -13,23 +13,30 @@ INLINE void find_taps(int32_t *places, int32_t taps, int32_t top, int32_t ring, 
 
 /* Add the taps of one output. */
 INLINE int32x8 add_taps(int32x8 sums, const int16_t *line, const int32_t *places, const int8_t *weights,
-                        int32_t pairs) {
+                        int32_t pairs, int16x16 zeros) {
   for (int32_t k = 0; k < pairs; k++) {
     int16x8 first = *(const int16x8 *)(line + places[2 * k]), second = *(const int16x8 *)(line + places[2 * k + 1]);
     int16x16 both = __builtin_shufflevector(first, second, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-    sums = add_pairs(sums, wide(weights + 16 * k), both);
+    sums = add_pairs(sums, wide(weights + 16 * k) - zeros, both);
   }
   return sums;
 }
 
-#define DEPTHWISE(name, STORE)                                                                                        \
-  KERNEL(name) {                                                                                                      \
+INLINE int16x16 all_short(int16_t value) {
+  int32_t two = (int32_t)((uint32_t)(uint16_t)value * 0x10001u);
+  return (int16x16)all_int(two);
+}
+
+#define DEPTHWISE(DECLARED, name, STORE)                                                                              \
+  DECLARED(name) {                                                                                                    \
     int32_t channels = a->output_channels, padded = (channels + 7) & ~7;                                              \
     int32_t taps = a->kernel_height * a->kernel_width, pairs = (taps + 1) / 2;                                        \
     int32_t ring = (a->kernel_height - 1) * a->dilation_height + 1;                                                   \
     int32_t columns = (a->output_width - 1) * a->stride_width + (a->kernel_width - 1) * a->dilation_width + 1;        \
     int32_t *places = AT(int32_t, scratch);                                                                           \
     int16_t *rows = (int16_t *)(places + 2 * pairs);                                                                  \
+    int32_t is_small = pairs == 5 && !a->weights_zero; /* 3 by 3, the most frequent */                                \
+    int16x16 zeros = all_short((int16_t)a->weights_zero);                                                             \
     for (int32_t b = 0; b < a->batch; b++) {                                                                          \
       const int8_t *input = AT(const int8_t, input) + b * a->input_height * a->input_width * channels;                \
       int8_t *output = AT(int8_t, output) + b * a->output_height * a->output_width * channels;                        \
@@ -57,8 +64,8 @@ INLINE int32x8 add_taps(int32x8 sums, const int16_t *line, const int32_t *places
           const int16_t *line = rows + channel;                                                                       \
           int8_t *to = output + oy * a->output_width * channels + channel;                                            \
           for (int32_t ox = 0; ox < a->output_width; ox++, line += a->stride_width * padded, to += channels) {        \
-            int32x8 sums = pairs == 5 ? add_taps(bias, line, places, weights, 5)                                      \
-                                      : add_taps(bias, line, places, weights, pairs);                                 \
+            int32x8 sums = is_small ? add_taps(bias, line, places, weights, 5, (int16x16){0})                         \
+                                    : add_taps(bias, line, places, weights, pairs, zeros);                            \
             store_int8(to, STORE(sums), channels - channel);                                                          \
           }                                                                                                           \
         }                                                                                                             \
@@ -67,10 +74,11 @@ INLINE int32x8 add_taps(int32x8 sums, const int16_t *line, const int32_t *places
   }
 
 #define LITERT(sums) rounded(sums, AT(const float, multipliers) + channel, a->output_zero, a->low, a->high)
-DEPTHWISE(depthwise_int8, LITERT)
+DEPTHWISE(KERNEL, depthwise_int8, LITERT)
 
 INLINE int32x8 fixed(int32x8 sums, const int32_t *multipliers, const int32_t *shifts, int32_t zero, int32_t low,
                      int32_t high) {
+#pragma clang loop unroll(disable)
   for (int i = 0; i < 8; i++)
     sums[i] = least(most(scaled_twice(sums[i], multipliers[i], shifts[i]) + zero, low), high);
   return sums;
@@ -78,4 +86,4 @@ INLINE int32x8 fixed(int32x8 sums, const int32_t *multipliers, const int32_t *sh
 #define FIXED(sums)                                                                                                   \
   fixed(sums, AT(const int32_t, multipliers) + channel, AT(const int32_t, shifts) + channel, a->output_zero, a->low,  \
         a->high)
-DEPTHWISE(depthwise_int8_fixed, FIXED)
+DEPTHWISE(COLD, depthwise_int8_fixed, FIXED)

@@ -12,7 +12,7 @@
       }
 
 /* XNNPACK's int8 addition (qs8-vadd-minmax): both operands times integers, and a rounded shift to the right. */
-KERNEL(add_int8) {
+COLD(add_int8) {
   const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
   int8_t *output = AT(int8_t, output);
   BROADCAST({
@@ -23,7 +23,7 @@ KERNEL(add_int8) {
 
 /* TFLite's int8 ADD and SUB (reference/integer_ops/add.h): both operands in a common scale with 20 more bits. What an
    operand gives depends on its 8 bits alone. */
-KERNEL(add_int8_fixed) {
+COLD(add_int8_fixed) {
   const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
   int8_t *output = AT(int8_t, output);
   int32_t of_first[256], of_second[256];
@@ -40,7 +40,7 @@ KERNEL(add_int8_fixed) {
 }
 
 /* The product rounded as XNNPACK does (qs8-vmul, fp32). */
-KERNEL(multiply_int8) {
+COLD(multiply_int8) {
   const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
   int8_t *output = AT(int8_t, output);
   BROADCAST({
@@ -49,7 +49,7 @@ KERNEL(multiply_int8) {
   })
 }
 
-KERNEL(multiply_int8_fixed) {
+COLD(multiply_int8_fixed) {
   const int8_t *first = AT(const int8_t, first), *second = AT(const int8_t, second);
   int8_t *output = AT(int8_t, output);
   BROADCAST({
@@ -78,18 +78,17 @@ INLINE float combined(int32_t operation, float x, float y) {
   BROADCAST({ output[out] = least_float(most_float(combined(operation, first[x], second[y]), a->low), a->high); })      \
   break;
 
-KERNEL(binary_float) {
+COLD(binary_float) {
   const float *first = AT(const float, first), *second = AT(const float, second);
   float *output = AT(float, output);
   switch (a->operation) { /* outside of the loops, which are short then */
     case ADD: RUN(ADD)
     case MULTIPLY: RUN(MULTIPLY)
-    case PRELU: RUN(PRELU)
     default: RUN(a->operation)
   }
 }
 
-enum { CLAMP, LOGISTIC, TANH, EXP, HARD_SWISH, LEAKY_RELU, ABS, NEG, SQRT, RSQRT, SQUARE, ELU };
+enum { CLAMP, LOGISTIC, TANH, EXP, HARD_SWISH, LEAKY_RELU, ABS, NEG, SQRT, RSQRT, SQUARE, ELU, LOG };
 
 INLINE float root(float x) { return __builtin_sqrtf(x); }
 
@@ -111,6 +110,7 @@ INLINE float of_one(int32_t operation, float x, float alpha, float low, float hi
     case SQRT: return root(x);
     case RSQRT: return 1.0f / root(x);
     case SQUARE: return x * x;
+    case LOG: return logarithm(x);
     default:
       if (x >= 0.0f) return x;
       /* Near 0 the difference loses digits. */
@@ -118,26 +118,26 @@ INLINE float of_one(int32_t operation, float x, float alpha, float low, float hi
   }
 }
 
-KERNEL(unary_float) {
+COLD(unary_float) {
   const float *input = AT(const float, input);
   float *output = AT(float, output);
   for (int32_t i = 0; i < a->count; i++) output[i] = of_one(a->operation, input[i], a->alpha, a->low, a->high);
 }
 
-KERNEL(table_int8) {
+COLD(table_int8) {
   const int8_t *input = AT(const int8_t, input), *table = AT(const int8_t, table);
   int8_t *output = AT(int8_t, output);
   for (int32_t i = 0; i < a->count; i++) output[i] = table[input[i] + 128];
 }
 
-KERNEL(flip_sign) {
+COLD(flip_sign) {
   const uint8_t *input = AT(const uint8_t, input);
   uint8_t *output = AT(uint8_t, output);
   for (int32_t i = 0; i < a->count; i++) output[i] = input[i] ^ 0x80;
 }
 
 /* XNNPACK's conversion: times the inverse of the scale, to the nearest, ties to even. */
-KERNEL(quantize_float) {
+COLD(quantize_float) {
   const float *input = AT(const float, input);
   int8_t *output = AT(int8_t, output);
   float inverse = 1.0f / a->scale;
@@ -146,7 +146,7 @@ KERNEL(quantize_float) {
 }
 
 /* TFLite's AffineQuantize: divided by the scale, halves away from zero. */
-KERNEL(quantize_float_fixed) {
+COLD(quantize_float_fixed) {
   const float *input = AT(const float, input);
   int8_t *output = AT(int8_t, output);
   for (int32_t i = 0; i < a->count; i++) {
@@ -159,8 +159,20 @@ KERNEL(quantize_float_fixed) {
   }
 }
 
-KERNEL(dequantize_int8) {
+COLD(dequantize_int8) {
   const int8_t *input = AT(const int8_t, input);
   float *output = AT(float, output);
   for (int32_t i = 0; i < a->count; i++) output[i] = (float)(input[i] - a->zero) * a->scale;
+}
+
+/* TFLite's Requantize between integers of 1, 2 and 4 bytes. */
+COLD(requantize) {
+  const uint8_t *input = AT(const uint8_t, input);
+  uint8_t *output = AT(uint8_t, output);
+  for (int32_t i = 0; i < a->count; i++) {
+    int32_t value = integer_at(input, i, a->input_bytes) - a->input_zero;
+    value = saturated_sum(scaled_twice(value, a->multiplier, a->shift), a->output_zero);
+    value = least(most(value, a->low), a->high);
+    put_integer(output, i, a->output_bytes, value);
+  }
 }

@@ -2,7 +2,7 @@
 #include "vectors.h"
 
 /* A number that is no row's takes the nearest one: a kernel has no way to fail. */
-KERNEL(gather) {
+COLD(gather) {
   const uint8_t *input = AT(const uint8_t, input);
   const int32_t *positions = AT(const int32_t, positions);
   uint8_t *output = AT(uint8_t, output);

@@ -72,7 +72,7 @@ INLINE int32_t dot_int8(const int8_t *weights, const int8_t *values, int32_t cou
   return total;
 }
 
-KERNEL(lstm_int8) {
+COLD(lstm_int8) {
   int32_t cells = a->cells, inputs = a->inputs;
   const int8_t *weights = AT(const int8_t, weights), *recurrent = AT(const int8_t, recurrent);
   const int32_t *bias = AT(const int32_t, bias), *recurrent_bias = AT(const int32_t, recurrent_bias);
@@ -136,7 +136,7 @@ INLINE float activated_float(float x, int32_t is_tanh) {
   return x < 0 ? 2.0f / (power + 1.0f) - 1.0f : 1.0f - 2.0f / (power + 1.0f);
 }
 
-KERNEL(lstm_float) {
+COLD(lstm_float) {
   int32_t cells = a->cells, inputs = a->inputs;
   const float *weights = AT(const float, weights), *recurrent = AT(const float, recurrent), *bias = AT(const float, bias);
   float *gates = AT(float, scratch);

@@ -3,7 +3,7 @@
 
 /* Run the window of each output: START, then STEP with `value` for each input inside the image, then END with `count`. */
 #define POOL(name, type, sum_type, START, STEP, END)                                                                  \
-  KERNEL(name) {                                                                                                      \
+  COLD(name) {                                                                                                        \
     int32_t channels = a->output_channels;                                                                            \
     for (int32_t b = 0; b < a->batch; b++) {                                                                          \
       const type *input = AT(const type, input) + b * a->input_height * a->input_width * channels;                    \
@@ -38,7 +38,7 @@ POOL(average_pool_float, float, float, 0.0f, sum += value, sum /= (float)count)
 POOL(max_pool_float, float, float, -3.4028235e38f, sum = most_float(sum, value), (void)count)
 
 /* XNNPACK's quantized mean: the sum times a float, to the nearest, ties to even. */
-KERNEL(mean_int8) {
+COLD(mean_int8) {
   const int8_t *input = AT(const int8_t, input);
   int8_t *output = AT(int8_t, output);
   for (int32_t o = 0; o < a->outer; o++, input += a->reduced * a->inner)
@@ -50,7 +50,7 @@ KERNEL(mean_int8) {
 }
 
 /* TFLite's quantized mean (reference/integer_ops/mean.h): the multiplier holds the scales and the count. */
-KERNEL(mean_int8_fixed) {
+COLD(mean_int8_fixed) {
   const int8_t *input = AT(const int8_t, input);
   int8_t *output = AT(int8_t, output);
   for (int32_t o = 0; o < a->outer; o++, input += a->reduced * a->inner)
@@ -62,7 +62,7 @@ KERNEL(mean_int8_fixed) {
     }
 }
 
-KERNEL(mean_float) {
+COLD(mean_float) {
   const float *input = AT(const float, input);
   float *output = AT(float, output);
   for (int32_t o = 0; o < a->outer; o++, input += a->reduced * a->inner)

@@ -16,7 +16,7 @@ INLINE int32_t nearest(int32_t place, int32_t input, float scale, int32_t align_
   return most(least(whole, input - 1), 0);
 }
 
-KERNEL(resize_nearest) {
+COLD(resize_nearest) {
   float down = scale_of(a->input_height, a->output_height, a->align_corners);
   float across = scale_of(a->input_width, a->output_width, a->align_corners);
   int32_t bytes = a->channels * a->element_bytes;
@@ -43,7 +43,7 @@ INLINE struct between place_of(int32_t place, int32_t input, float scale, int32_
   return (struct between){lower, least(whole + 1, input - 1), value - (float)lower};
 }
 
-KERNEL(resize_bilinear_float) {
+COLD(resize_bilinear_float) {
   float down = scale_of(a->input_height, a->output_height, a->align_corners);
   float across = scale_of(a->input_width, a->output_width, a->align_corners);
   float *output = AT(float, output);
@@ -78,7 +78,7 @@ INLINE int32_t scale_fixed(int32_t input, int32_t output, int32_t align_corners)
   return ((1 << 10) * input + output / 2) / output;
 }
 
-KERNEL(resize_bilinear_int8_fixed) {
+COLD(resize_bilinear_int8_fixed) {
   int32_t down = scale_fixed(a->input_height, a->output_height, a->align_corners);
   int32_t across = scale_fixed(a->input_width, a->output_width, a->align_corners);
   int8_t *output = AT(int8_t, output);
@@ -114,7 +114,7 @@ INLINE struct between_fixed place_of_eleven(int32_t place, int32_t input, float 
   return (struct between_fixed){lower, least(lower + 1, input - 1), sum.bits - 0x4B400000};
 }
 
-KERNEL(resize_bilinear_int8) {
+COLD(resize_bilinear_int8) {
   float down = scale_of(a->input_height, a->output_height, a->align_corners);
   float across = scale_of(a->input_width, a->output_width, a->align_corners);
   int8_t *output = AT(int8_t, output);

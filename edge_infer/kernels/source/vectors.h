@@ -17,6 +17,8 @@ typedef int8_t int8x8 __attribute__((vector_size(8), aligned(1)));
 typedef float float32x8 __attribute__((vector_size(32), aligned(4)));
 
 #define KERNEL(name) __attribute__((visibility("default"))) void name(uint8_t *image, const struct name##_arguments *a)
+/* A kernel that takes little of the time of a model: compiled for few bytes. */
+#define COLD(name) __attribute__((minsize)) KERNEL(name)
 #define INLINE __attribute__((always_inline)) static inline
 /* The address of a tensor; an absent one is not read. */
 #define AT(type, place) ((type *)(image + (a->place)))
@@ -130,6 +132,7 @@ INLINE void store_int8(int8_t *output, int32x8 values, int32_t count) {
     *(int8x8 *)output = packed;
     return;
   }
+#pragma clang loop unroll(disable)
   for (int i = 0; i < count; i++) output[i] = packed[i];
 }
 
@@ -155,6 +158,7 @@ INLINE void store_float(float *output, float32x8 values, int32_t count) {
     *(float32x8 *)output = values;
     return;
   }
+#pragma clang loop unroll(disable)
   for (int i = 0; i < count; i++) output[i] = values[i];
 }
 
@@ -192,4 +196,50 @@ INLINE float small_tangent(float x) {
   float s = x * x;
   float p = (((-5.70498872745e-3f * s + 2.06390887954e-2f) * s - 5.37397155531e-2f) * s + 1.33314422036e-1f) * s;
   return (p - 3.33332819422e-1f) * s * x + x;
+}
+
+/* The natural logarithm by Cephes' logf, within 1e-7 of the true value. */
+INLINE float logarithm(float x) {
+  if (!(x > 0.0f)) return x == 0.0f ? -__builtin_inff() : __builtin_nanf("");
+  if (x > 3.4028235e38f) return x;
+  float scale = 0.0f;
+  if (x < 1.17549435e-38f) x *= 8388608.0f, scale = -23.0f; /* below the normal numbers */
+  union { float value; int32_t bits; } whole = {x};
+  scale += (float)((whole.bits >> 23) - 126);
+  whole.bits = (whole.bits & 0x7FFFFF) | 0x3F000000;
+  float m = whole.value;
+  if (m < 0.707106781f) m += m, scale -= 1.0f;
+  m -= 1.0f;
+  float p = 7.0376836292e-2f;
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  float square = m * m;
+  return m + (p * m * square - 2.12194440e-4f * scale - 0.5f * square) + 0.693359375f * scale;
+}
+
+/* An integer of 1, 2 or 4 bytes. */
+INLINE int32_t integer_at(const void *values, int32_t place, int32_t bytes) {
+  if (bytes == 1) return ((const int8_t *)values)[place];
+  if (bytes == 2) return ((const int16_t *)values)[place];
+  return ((const int32_t *)values)[place];
+}
+
+INLINE void put_integer(void *values, int32_t place, int32_t bytes, int32_t value) {
+  if (bytes == 1)
+    ((int8_t *)values)[place] = (int8_t)value;
+  else if (bytes == 2)
+    ((int16_t *)values)[place] = (int16_t)value;
+  else
+    ((int32_t *)values)[place] = value;
+}
+
+INLINE int32_t saturated_sum(int32_t a, int32_t b) {
+  int32_t sum;
+  return __builtin_add_overflow(a, b, &sum) ? (a < 0 ? (int32_t)0x80000000 : 0x7FFFFFFF) : sum;
 }

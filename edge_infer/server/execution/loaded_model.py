@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edge_infer.backends.onnxruntime.options import OnnxRuntimeOptions
 from edge_infer.bundle.quality import measured_quality
 from edge_infer.errors import BackendError, EdgeInferError, ExecutionError, InputError, OutOfMemory
+from edge_infer.monitor.counters import Counters
 from edge_infer.runtime.load import load
 from edge_infer.server.execution.answer_size import AnswerSize
 from edge_infer.server.execution.batch_probe import Probe, probe
@@ -19,10 +21,14 @@ from edge_infer.server.scheduling.shares import ANYONE
 from edge_infer.server.scheduling.switch import ANY_VARIANT, VariantSwitch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.session import Session
     from edge_infer.server.scheduling.request import Batch, Request
     from edge_infer.server.scheduling.shares import Tenant
+
+log = logging.getLogger(__name__)
 
 #: The fast variant must take at most this part of the good one's time to be worth it.
 _WORTH = 0.9
@@ -111,6 +117,7 @@ class LoadedModel:
         in_flight: How many of its requests are read, wait or run.
         running: How many of its batches run, those that hang too, or are offered to a worker.
         is_retired: Whether another took its place; it closes when nothing is in flight any more.
+        counters: What was counted of its data; None where nothing is.
         is_abandoned: Whether the server ended while one of its batches hung: nothing may close what still computes.
     """
 
@@ -139,6 +146,7 @@ class LoadedModel:
         self.running = 0
         self.is_retired = False
         self.is_abandoned = False
+        self.counters: Counters | None = None
 
     def choose(self, batch: Batch, waiting: float, now: float) -> tuple[Session, str]:
         """Return what runs a batch, and its variant where there are two.
@@ -211,6 +219,9 @@ def load_model(
             bundle, device=device, variant=variant or None, arrays="numpy", self_test=has_examples, options=options
         )
         model = LoadedModel(name, session, _measured(name, session, limits), limits)
+        if limits.counts_drift and bundle.manifest.monitor is not None:
+            model.counters = Counters.of(bundle)
+            session.observe(_Watch(name, model.counters))
     except OutOfMemory as error:
         if options is None:
             raise
@@ -229,8 +240,27 @@ def load_model(
             model.fast_reason = error.message
         if model.fast is not None:
             model.fast_reason = ""
+            if model.counters is not None and model.fast is not None:
+                model.fast.session.observe(_Watch(name, model.counters))
             break
     return model
+
+
+class _Watch:
+    """Counts the runs of a model; a tensor that it cannot count fails no request, and is logged once."""
+
+    def __init__(self, name: str, counters: Counters) -> None:
+        self._name = name
+        self._counters = counters
+        self._is_told = False
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        try:
+            self._counters.observe(inputs, outputs)
+        except EdgeInferError as error:
+            if not self._is_told:
+                log.warning("The data of %s are not counted: %s", self._name, error.message)
+                self._is_told = True
 
 
 def _candidates(model: LoadedModel, bundle: Bundle, fast_variant: str) -> list[str]:

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
     from edge_infer.server.http.connections import Connections
     from edge_infer.server.http.fast_path import DirectEndpoint
+    from edge_infer.server.http.turns import Turns
 
 log = logging.getLogger(__name__)
 #: What the parser reads: nothing (the connection is idle), a head, a body.
 _NOTHING, _HEAD, _BODY = range(3)
+#: How much is read of a request's body before it begins.
+_MAX_UNBEGUN_BYTES = 2**16
 _NO_ROOM = QueueFull(
     "There is no more room for a body that arrives so slowly", hint="come back after `Retry-After`, or send it faster"
 )
@@ -47,12 +50,14 @@ class Front(Protocol):
     Attributes:
         direct: The fast path.
         asgi: Everything else over HTTP.
+        turns: Decides whose requests begin now; None where there are no tenants.
         max_body_bytes: The longest message of a WebSocket.
         refusals: Counts refused requests by code.
     """
 
     direct: DirectEndpoint
     asgi: ASGIApp
+    turns: Turns | None
     max_body_bytes: int
     refusals: Counter[str]
 
@@ -363,6 +368,8 @@ class Connection(asyncio.Protocol):
         exchange.received += len(piece)
         if exchange.handler is not None:
             exchange.handler.body_arrived()
+        elif exchange.received > _MAX_UNBEGUN_BYTES:
+            self.pause_reading()
 
     def on_message_complete(self) -> None:
         """Take note that the request is whole."""
@@ -396,6 +403,22 @@ class Connection(asyncio.Protocol):
             self._is_advancing = False
 
     def _begin(self, exchange: Exchange) -> None:
+        turns = self._front.turns
+        if turns is None or not turns.defer_request(exchange, partial(self._begin_late, exchange)):
+            self._begin_now(exchange)
+
+    def _begin_late(self, exchange: Exchange) -> bool:
+        """Begin a request that waited for its tenant's turn; false where there is nothing to begin."""
+        if exchange.is_gone or not self._line or self._line[0] is not exchange:
+            return False
+        try:
+            self._begin_now(exchange)
+        except Exception:  # one connection harms no other
+            log.exception("A connection failed")
+            self.transport.abort()
+        return True
+
+    def _begin_now(self, exchange: Exchange) -> None:
         if not self.is_unread:  # else the application waits until the client reads
             exchange.handler = self._front.direct.begin(exchange)
             if exchange.handler is not None or exchange.is_done:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
     from edge_infer.server.http.exchange import Exchange
+    from edge_infer.server.http.turns import Turns
     from edge_infer.server.ingestion.infer import InferEndpoint
     from edge_infer.server.ingestion.model_paths import Targets
     from edge_infer.server.protocol.requests import InferRequest
@@ -110,24 +112,31 @@ class DirectRequest(Call):
         return self._exchange.is_gone
 
     def _finish(self, result: Answer | EdgeInferError) -> None:
-        """Take the answer, in the event loop."""
+        """Take the answer, in the event loop, and send it in its tenant's turn."""
+        turns = self._endpoint.turns
+        if turns is None or not turns.defer_answer(self.tenant, partial(self._answer, result)):
+            self._answer(result)
+
+    def _answer(self, result: Answer | EdgeInferError) -> bool:
+        """Send an answer; true, as `Turns` wants to know whether there was something to do."""
         if isinstance(result, EdgeInferError):
             self._fail(result)
-            return
+            return True
         try:
             model, head = self.model, self.head
             assert self.asked is not None and model is not None and head is not None
             if takes_long(self.asked, result, is_raw=head.is_raw):
                 self._send_later(asyncio.to_thread(write, model, head, self.asked, result))
-                return
+                return True
             written = write(model, head, self.asked, result)
             if head.accept_encoding and len(written.body) >= MIN_BYTES:
                 self._send_later(written)
-                return
+                return True
         except Exception as error:
             self._fail(error)
         else:
             self._send(written)
+        return True
 
     def _send_later(self, writing: Awaitable[Written] | Written) -> None:
         """Send an answer that a thread must write or compress first."""
@@ -190,11 +199,13 @@ class DirectEndpoint:
     Args:
         application: Answers all others, and lends its parts.
         targets: Knows which paths ask a model.
+        turns: Decides whose requests begin and are answered now; None where there are no tenants.
         is_cached: Whether answers are kept: then all requests go through the application.
         checks_origin: Whether pages of other servers may ask: their answers have headers of their own.
 
     Attributes:
         context: What all requests share.
+        turns: As given.
         always: The header lines of every answer.
     """
 
@@ -202,12 +213,14 @@ class DirectEndpoint:
         self,
         application: InferEndpoint,
         targets: Targets,
+        turns: Turns | None = None,
         *,
         is_cached: bool = False,
         checks_origin: bool = False,
     ) -> None:
         self.application = application
         self.context = application.context
+        self.turns = turns
         self.always = lines_of(application.headers)
         self._refusals: dict[str, tuple[int, bytes, bytes]] = {}
         self._targets = targets
@@ -239,7 +252,7 @@ class DirectEndpoint:
             target = self._targets.find(path)
             if target is None or "%" in path or "?" in path:
                 return None
-            tenant = keys.tenant_of(exchange.headers)
+            tenant = exchange.tenant or keys.tenant_of(exchange.headers)
             head = RequestHead(exchange.headers)
         except (EdgeInferError, UnicodeDecodeError):
             return None  # the application says what is wrong

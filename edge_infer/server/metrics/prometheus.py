@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from edge_infer.monitor.decision import decide
 from edge_infer.server.execution.text_model import TextModel
 from edge_infer.server.metrics.triton_names import triton_text
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from edge_infer.monitor.counters import Counters
     from edge_infer.server.execution.lifecycle import Engine
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.statistics import Histogram
@@ -102,6 +104,7 @@ class Metrics:
                 tenants.add_metric([*_labels(model), tenant], count)
         yield tenants
         yield from _variants(models)
+        yield from _drift(models)
         yield from _texts([model for model in models if isinstance(model, TextModel)])
         workers = GaugeMetricFamily("edge_infer_workers", "Batches that may run at once", labels=["pool"])
         busy = GaugeMetricFamily("edge_infer_workers_busy", "Batches that run", labels=["pool"])
@@ -127,6 +130,31 @@ def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
             in_use.add_metric([*_labels(model), variant], int(variant == model.variant_in_use))
             batches.add_metric([*_labels(model), variant], model.statistics.variants.get(variant, 0))
     yield from (batches, in_use, switches)
+
+
+def _drift(models: list[LoadedModel]) -> Iterator[Metric]:
+    """Give what was counted of the models' data, where `--drift` asks for it: the bins, and what they say."""
+    if all(getattr(model, "counters", None) is None for model in models):
+        return
+    rows = CounterMetricFamily("edge_infer_drift_rows", "Rows whose data were counted", labels=_LABELS)
+    bins = CounterMetricFamily(
+        "edge_infer_drift_bins", "Rows in each bin of a feature", labels=[*_LABELS, "feature", "bin"]
+    )
+    found = GaugeMetricFamily("edge_infer_drift_found", "1 where a feature has drifted", labels=[*_LABELS, "feature"])
+    effect = GaugeMetricFamily("edge_infer_drift_effect", "How much it has", labels=[*_LABELS, "feature"])
+    for model in models:
+        counters: Counters | None = getattr(model, "counters", None)
+        if counters is None:  # a model of texts has none
+            continue
+        labels = _labels(model)
+        rows.add_metric(labels, counters.rows)
+        for name, counts in counters.counts.items():
+            for i, count in enumerate(counts):
+                bins.add_metric([*labels, name, str(i)], count)
+        for one in decide(counters).findings:
+            found.add_metric([*labels, one.feature], int(one.drifted or one.missing_drifted))
+            effect.add_metric([*labels, one.feature], one.effect)
+    yield from (rows, bins, found, effect)
 
 
 def _texts(models: list[TextModel]) -> Iterator[Metric]:

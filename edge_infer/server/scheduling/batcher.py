@@ -44,6 +44,7 @@ class BatchLimits(NamedTuple):
         max_rows: The most rows of one request; 0 for any number. It runs alone, and others wait for all of it: 16384
             are 512 of the largest batches.
         max_answer_bytes: The most bytes of one answer's tensors, and of its JSON; 0 for any number.
+        counts_drift: Whether what a model is given and answers is counted, where its bundle has a reference.
     """
 
     max_batch_size: int = 32
@@ -53,6 +54,7 @@ class BatchLimits(NamedTuple):
     refuses_nan: bool = False
     max_rows: int = 16384
     max_answer_bytes: int = 64 * 2**20
+    counts_drift: bool = False
 
 
 class DynamicBatcher:

@@ -23,6 +23,8 @@ PARAMETERS = {
     "height": Parameter("whole", None, low=1, high=MAX_SIDE),
     "shortest": Parameter("whole", None, low=1, high=MAX_SIDE),
     "longest": Parameter("whole", None, low=1, high=MAX_SIDE),
+    # With `width` and `height`: the proportions are kept, and both sides are whole multiples of it.
+    "multiple": Parameter("whole", None, low=1, high=1024),
     "filter": Parameter("choice", "bilinear", choices=("nearest", *FILTERS)),
     "order": Parameter("choice", "horizontal", choices=ORDERS),
 }
@@ -33,7 +35,8 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
 
     Either to `width` x `height`, or, keeping the proportions, to a `shortest` or `longest` side, or to a `shortest`
     side unless the other gets longer than `longest`. The other side is cut to a whole number, as in torchvision and
-    transformers.
+    transformers. With `multiple` the one of `width` and `height` decides that changes the size less, and both sides
+    are rounded to multiples, as DPT's processor does.
 
     Raises:
         ManifestError: The size is not given in one of these ways.
@@ -44,8 +47,15 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
     if is_exact == (shortest is not None or longest is not None) or (width is None) != (height is None):
         raise ManifestError("pipeline: `image.resize` takes `width` and `height`, or `shortest` and/or `longest`")
 
+    multiple = parameters["multiple"]
+    if multiple is not None and not is_exact:
+        raise ManifestError("pipeline: `multiple` of `image.resize` goes with `width` and `height`")
+
     def apply(image: Image, item: Item) -> Image:
-        to = (width, height) if is_exact else _proportional(image.width, image.height, shortest, longest)
+        if not is_exact:
+            to = _proportional(image.width, image.height, shortest, longest)
+        else:
+            to = (width, height) if multiple is None else _multiples(image, width, height, multiple)
         if max(to) > MAX_SIDE:
             raise InputError(
                 f"an image of {image.width} x {image.height} pixels would be resized to {to[0]} x {to[1]}",
@@ -55,6 +65,13 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:  # noqa: ARG001
         return resized(image, to[0], to[1], parameters["filter"], parameters["order"])
 
     return apply
+
+
+def _multiples(image: Image, width: int, height: int, multiple: int) -> tuple[int, int]:
+    across, down = width / image.width, height / image.height
+    scale = across if abs(1 - across) < abs(1 - down) else down
+    sides = (max(round(scale * side / multiple) * multiple, multiple) for side in (image.width, image.height))
+    return next(sides), next(sides)
 
 
 def _proportional(width: int, height: int, shortest: int | None, longest: int | None) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from edge_infer.errors import ExecutionError, InputError
 from edge_infer.tasks.image.image import Image
 from edge_infer.tasks.image.resampling import resized
 from edge_infer.tasks.parameters import Parameter
+from edge_infer.tasks.post.map_part import part_of
 from edge_infer.tasks.post.outputs import reader
 from edge_infer.tasks.post.scores import Scores
 from edge_infer.tasks.values import flat
@@ -51,7 +52,7 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
         else:
             classes, height, width = shape if layout == "CHW" else (shape[2], shape[0], shape[1])
             scores = Scores(numbers, classes, width, height, is_first=layout == "CHW")
-            labels = scores.labels(_part(width, height, item), item.width, item.height)
+            labels = scores.labels(part_of(width, height, item), item.width, item.height)
             width, height = item.width, item.height
         found, present = [], sorted({int(one) for one in labels})
         if len(present) * item.width * item.height > MAX_PIXELS:
@@ -68,23 +69,11 @@ def prepare(parameters: dict[str, Any], place: Place) -> Apply:
     return apply
 
 
-def _part(width: int, height: int, item: Item) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of the part of the model's map that the image fills, without a letterbox."""
-    left, top, right, bottom = 0, 0, width, height
-    for step in reversed(item.geometry):
-        if step.left > 0 or step.top > 0 or step.scale_x == step.scale_y:
-            ratio_x, ratio_y = width / (item.input_width or width), height / (item.input_height or height)
-            left, top = max(round(step.left * ratio_x), 0), max(round(step.top * ratio_y), 0)
-            right = min(width, round((step.left + item.width * step.scale_x) * ratio_x))
-            bottom = min(height, round((step.top + item.height * step.scale_y) * ratio_y))
-    return left, top, right, bottom
-
-
 def _in_image(mask: Image, item: Item) -> Image:
     """Return a mask in the size of the image."""
     if (mask.width, mask.height) == (item.width, item.height):
         return mask
-    left, top, right, bottom = _part(mask.width, mask.height, item)
+    left, top, right, bottom = part_of(mask.width, mask.height, item)
     rows = (mask.data[y * mask.width + left : y * mask.width + right] for y in range(top, bottom))
     return resized(
         Image(b"".join(rows), right - left, bottom - top, 1), item.width, item.height, "nearest", "horizontal"

@@ -113,7 +113,13 @@ def after(task: str, facts: Facts) -> list[StepJson]:
         is_sure = facts.has_probabilities(first.name)
         best: StepJson = {"step": "post.top_k", "tensor": name if is_sure else None}
         return [*chain, *([] if is_sure else [{"step": "post.softmax", "tensor": name}]), best]
-    if task in ("image-feature-extraction", "feature-extraction", "image-to-image", "depth-estimation"):
+    if task == "depth-estimation":
+        return [*chain, {"step": "post.depth", "tensor": name}]
+    if task == "image-to-image" and len(first.shape) == 4:
+        channels = (1, 3)
+        layout = "HWC" if first.shape[3] in channels and first.shape[1] not in channels else "CHW"
+        return [*chain, {"step": "post.image", "tensor": name, "layout": layout}]
+    if task in ("image-feature-extraction", "feature-extraction"):
         return [*chain, {"step": "post.tensor", "tensor": name}]
     if task == "object-detection":
         return [*chain, *_detections(facts)]

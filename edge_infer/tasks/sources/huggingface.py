@@ -38,18 +38,22 @@ FILES = (
     "special_tokens_map.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "vocab.json",
 )
+_CTC = "automatic-speech-recognition"
 #: The task of a class of transformers, by how its name ends.
 _ENDINGS = {
     "ForImageClassification": "image-classification",
     "ForImageClassificationWithTeacher": "image-classification",
     "ForObjectDetection": "object-detection",
     "ForSemanticSegmentation": "image-segmentation",
+    "ForDepthEstimation": "depth-estimation",
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
     "ForMaskedLM": "fill-mask",
     "ForAudioClassification": "audio-classification",
+    "ForCTC": _CTC,
 }
 #: What a model for one task can be used for too, where that is asked for.
 _ALSO = {
@@ -131,7 +135,7 @@ class _Folder:
 
     def found(self, task: str) -> Found:
         """Return the definition for a task."""
-        if task == "audio-classification":
+        if task in ("audio-classification", _CTC):
             return self._sounds(task)
         if _IDS not in self._inputs:
             return self._images(task)
@@ -170,6 +174,8 @@ class _Folder:
                 "background": None if is_sigmoid else "last",
             }
             return [decode, {"step": "post.detections"}]
+        if task == "depth-estimation":
+            return [{"step": "post.depth", "tensor": self._tensor("predicted_depth")}]
         if task == "image-segmentation":
             spec = self._facts.output("logits")
             if spec is None or len(spec.shape) != 4:
@@ -208,7 +214,24 @@ class _Folder:
             steps.append({"step": "audio.fit", "samples": spec.shape[-1]})
         method = "mean_variance" if config.flag("do_normalize", True) else "none"
         steps.append({"step": "audio.normalize", "method": method})
+        if task == _CTC:
+            after, files = self._transcript()
+            return made(task, SOURCE, {spec.name: steps}, after, [], files)
         return made(task, SOURCE, {spec.name: steps}, self._classes(5), self._labels)
+
+    def _transcript(self) -> tuple[list[StepJson], dict[str, bytes]]:
+        """Return the steps to the text of a CTC model, and the vocabulary that they read."""
+        if "vocab.json" not in self._files:
+            raise UnsupportedError("the folder has no vocab.json", hint="download it, beside config.json")
+        config = self._read("tokenizer_config.json")
+        step: StepJson = {"step": "post.ctc", "tensor": self._tensor("logits")}
+        if config is not None:
+            step["blank"] = _token(config, "pad_token", "<pad>")
+            step["delimiter"] = config.text("word_delimiter_token", "|")
+            step["lowers"] = config.flag("do_lower_case")
+            marks = (("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>"))
+            step["special"] = [step["blank"], *(_token(config, name, usual) for name, usual in marks)]
+        return [step], {"vocab.json": self._files["vocab.json"]}
 
     # -- texts --
 
@@ -394,3 +417,9 @@ class _Folder:
             re.search("Wav2Vec2|AST|Audio|Whisper|Clap", processor_type(config))
         )
         return config if is_sound == (kind == "audio") else None
+
+
+def _token(config: Fields, name: str, usual: str) -> str:
+    """Return a special token: a text, or an object with one."""
+    part = config.part(name) if isinstance(config.values.get(name), dict) else None
+    return part.text("content", usual) if part is not None else config.text(name, usual)

@@ -49,9 +49,7 @@ PROCESSORS = {
     "CLIPImageProcessor": _Defaults(3, _CLIP_MEAN, _CLIP_STD, {"shortest_edge": 224}, 224, True),
     "ConditionalDetrImageProcessor": _DETR,
     "ConvNextImageProcessor": _Defaults(3, _HALF, _HALF, {"shortest_edge": 384}, crop_pct=224 / 256),
-    "DPTImageProcessor": _Defaults(
-        3, _HALF, _HALF, {"height": 384, "width": 384}, is_square=True, refuses=("keep_aspect_ratio", "do_pad")
-    ),
+    "DPTImageProcessor": _Defaults(3, _HALF, _HALF, {"height": 384, "width": 384}, is_square=True, refuses=("do_pad",)),
     "DeformableDetrImageProcessor": _DETR,
     "DeiTImageProcessor": _Defaults(3, _HALF, _HALF, {"height": 256, "width": 256}, 224, True, is_square=True),
     "DetrImageProcessor": _DETR,
@@ -140,6 +138,8 @@ def _resize(config: Fields, name: str, default: _Defaults) -> tuple[list[StepJso
     how = {"filter": _FILTERS[int(number)]}
     if "height" in size and "width" in size:
         exact = (size["width"], size["height"])
+        if name == "DPTImageProcessor":
+            return _dpt(config, *exact, how)
         return [{"step": "image.resize", "width": exact[0], "height": exact[1], **how}], exact
     shortest, longest = size.get("shortest_edge"), size.get("longest_edge")
     if shortest is None and longest is None:
@@ -154,6 +154,20 @@ def _resize(config: Fields, name: str, default: _Defaults) -> tuple[list[StepJso
     if name == "LevitImageProcessor" and shortest is not None:
         shortest = int((256 / 224) * shortest)
     return [{"step": "image.resize", "shortest": shortest, "longest": longest, **how}], (None, None)
+
+
+def _dpt(
+    config: Fields, width: int, height: int, how: dict[str, str]
+) -> tuple[list[StepJson], tuple[int | None, int | None]]:
+    """Return DPT's own rule: both sides are multiples, and the proportions may be kept."""
+    multiple = config.whole("ensure_multiple_of", 1) or 1
+    if not 1 <= multiple <= 1024:
+        raise BundleError(f"`{config.where}`: `ensure_multiple_of` is {multiple}, expected 1 to 1024")
+    if config.flag("keep_aspect_ratio"):
+        keeps: StepJson = {"step": "image.resize", "width": width, "height": height, "multiple": multiple, **how}
+        return [keeps], (None, None)
+    width, height = (max(round(side / multiple), 1) * multiple for side in (width, height))
+    return [{"step": "image.resize", "width": width, "height": height, **how}], (width, height)
 
 
 def _convnext(

@@ -6,10 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from edge_infer.bundle.bundle import Bundle
+from edge_infer.bundle.hub import MODEL_FILES, bring
 from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
 from edge_infer.errors import BundleError, UnsupportedError
 from edge_infer.platform import fetch
 from edge_infer.platform.hashing import sha256
+from edge_infer.platform.hub import is_hub
 from edge_infer.tasks.sources.found import LABELS_NAME
 
 if TYPE_CHECKING:
@@ -17,12 +19,6 @@ if TYPE_CHECKING:
 
     from edge_infer.tasks.sources.found import Found
 
-#: The model files of a folder, the one that is taken first; the names are those of transformers.js and of optimum.
-MODEL_FILES = tuple(
-    f"{folder}model{suffix}.onnx"
-    for suffix in ("", "_quantized", "_int8", "_uint8", "_fp16", "_q4", "_q4f16", "_bnb4")
-    for folder in ("onnx/", "")
-)
 #: Model files whose metadata, or the files beside them, may say what they are for.
 _DESCRIBED = (".onnx", ".ort", ".tflite")
 #: The largest file that is read beside a model: a tokenizer.
@@ -33,7 +29,7 @@ def described(source: str | os.PathLike[str] | Bundle, task: str | None = None) 
     """Return a bundle with the definition that others wrote into a model or beside it.
 
     Args:
-        source: What `load` takes, or a folder with `config.json` and `onnx/model.onnx`.
+        source: What `load` takes, or a folder with `config.json` and `onnx/model.onnx`, here or on the Hub.
         task: The task that is wanted; None for what is said.
 
     Returns:
@@ -47,6 +43,12 @@ def described(source: str | os.PathLike[str] | Bundle, task: str | None = None) 
     if isinstance(source, Bundle):
         return _with_definition(source, "", task) or source
     path = os.fspath(source)
+    if is_hub(path):
+        model = bring(path)
+        if not model.file:
+            return model.folder
+        name = model.name.rpartition("/")[2]
+        return _with_definition(Bundle.open(model.file), model.file, task, name) or model.file
     if fetch.is_url(path):
         name = path.partition("?")[0].rpartition("/")[2]
         is_file = os.path.splitext(name)[1] in _DESCRIBED

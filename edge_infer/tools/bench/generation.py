@@ -6,7 +6,7 @@ import time
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.generation.generator import open_decoder
+from edge_infer.generation.generate import open_decoder
 from edge_infer.generation.options import GenerationOptions
 from edge_infer.generation.slots import Slots
 

@@ -182,6 +182,7 @@ def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
         [manifest.files[path] for path in kept],
         labels=manifest.labels,
         examples=manifest.examples,
+        source=manifest.source,
     )
     write_file(building / "model.bundle" / MANIFEST_NAME, smaller.to_bytes())
 

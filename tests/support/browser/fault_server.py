@@ -51,11 +51,13 @@ class FaultServer:
 
     Attributes:
         cuts: After how many bytes each of the next answers with a model is cut; none when it is empty.
+        engine_cuts: The same of engines' wasm files.
         stalls: After how many bytes each of the next answers with a model stands still.
         halted: The ending of the paths of files, engines' and manifests, whose answers stand still in their middle.
         has_ranges: Whether it answers to `Range`.
         as_page: Whether models are answered with an HTML page.
         asked: From where each request for a model asked.
+        engine_asked: From where each request for an engine's wasm file asked.
     """
 
     def __init__(self, models: dict[str, bytes]) -> None:
@@ -83,11 +85,13 @@ class FaultServer:
     def reset(self) -> None:
         """Behave well again, and forget what was asked."""
         self.cuts: list[int] = []
+        self.engine_cuts: list[int] = []
         self.stalls: list[int] = []
         self.halted = ""
         self.has_ranges = True
         self.as_page = False
         self.asked: list[int] = []
+        self.engine_asked: list[int] = []
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -109,18 +113,31 @@ class FaultServer:
             self._send(request, self._manifests[path], "application/json")
         elif path in self._files:
             self._send_model(request, self._files[path])
+        elif path.endswith(".wasm") and self.engine_cuts + self.engine_asked:
+            self._send_cut(request, (WEB / path.lstrip("/")).read_bytes(), self.engine_asked, self.engine_cuts)
         elif (WEB / path.lstrip("/")).is_file():
             self._send(request, (WEB / path.lstrip("/")).read_bytes(), _KINDS.get(Path(path).suffix, "text/plain"))
         else:
             request.send_error(404)
 
     def _send_model(self, request: BaseHTTPRequestHandler, model: bytes) -> None:
+        if self.as_page:
+            self.asked.append(0)
+            self._send(request, b"<!doctype html>Please log in", "text/html; charset=utf-8")
+        else:
+            self._send_cut(request, model, self.asked, self.cuts, self.stalls)
+
+    def _send_cut(
+        self,
+        request: BaseHTTPRequestHandler,
+        model: bytes,
+        asked: list[int],
+        cuts: list[int],
+        stalls: list[int] | None = None,
+    ) -> None:
         found = re.match(r"bytes=(\d+)-", request.headers.get("Range", ""))
         start = int(found[1]) if found else 0
-        self.asked.append(start)
-        if self.as_page:
-            self._send(request, b"<!doctype html>Please log in", "text/html; charset=utf-8")
-            return
+        asked.append(start)
         start = start if self.has_ranges else 0
         request.send_response(206 if start else 200)
         request.send_header("Content-Length", str(len(model) - start))
@@ -129,13 +146,13 @@ class FaultServer:
         request.send_header("Content-Type", "application/octet-stream")
         request.send_header("Cache-Control", "no-store")
         request.end_headers()
-        if self.stalls:
-            request.wfile.write(model[start : start + self.stalls.pop(0)])
+        if stalls:
+            request.wfile.write(model[start : start + stalls.pop(0)])
             request.wfile.flush()
             self._is_over.wait()
             request.close_connection = True
-        elif self.cuts:
-            sent = self.cuts.pop(0)
+        elif cuts:
+            sent = cuts.pop(0)
             request.wfile.write(model[start : start + sent])
             request.wfile.flush()
             # As networks do: the connection dies some time after its last byte. At once, browsers drop what is unread.

@@ -1,4 +1,4 @@
-"""Firefox and WebKit without a display, each driven by its own protocol: WebDriver BiDi and WebDriver.
+"""Firefox and WebKit without a display, each driven by its own protocol, WebDriver BiDi and WebDriver; and Chromium.
 
 Debian has both: `firefox-esr`, which speaks BiDi itself, and `webkit2gtk-driver`, which starts WebKitGTK's MiniBrowser.
 The protocols: https://www.w3.org/TR/webdriver-bidi/ and https://www.w3.org/TR/webdriver2/.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from websockets.sync.client import connect
 
 from edge_infer.errors import error_from_json
+from tests.support.browser.pages import BrowserPage, BrowserThread
 from tests.support.wait import wait_until
 
 if TYPE_CHECKING:
@@ -138,6 +139,34 @@ class WebKit:
         )
         with urllib.request.urlopen(request, timeout=_STEP_S + 10) as answer:
             return json.load(answer)["value"]
+
+
+class Chromium:
+    """A Chromium behind the same interface.
+
+    Args:
+        page: Its page.
+    """
+
+    def __init__(self, page: BrowserPage) -> None:
+        self._page = page
+
+    def go(self, url: str) -> None:
+        """Show an address."""
+        self._page.do(lambda page: page.goto(url))
+
+    def call(self, function: str, argument: Any = None) -> Any:
+        """Call an asynchronous JavaScript function in the page."""
+        return _value(self._page.evaluate(f"() => {_guarded(function, argument)}"))
+
+
+@contextmanager
+def chromium() -> Iterator[Chromium]:
+    """Start a Chromium."""
+    with BrowserThread() as thread:
+        page = BrowserPage(thread, "about:blank")
+        yield Chromium(page)
+        page.close()
 
 
 @contextmanager

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
-from tests.support import zoo
+from tests.support import warm_command, zoo
 from tests.support.converters.engines import run_onnx
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 
@@ -39,6 +38,7 @@ def without_times(quality: bytes) -> dict[str, Any]:
 
 def edge_infer(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run `edge-infer convert` as a user does."""
-    command = [sys.executable, "-m", "edge_infer", "convert", *map(str, arguments)]
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_COLOR", "1")
+        patch.setenv("COLUMNS", "200")
+        return warm_command.run(["convert", *map(str, arguments)], cwd=cwd, timeout_s=600)

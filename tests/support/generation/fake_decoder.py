@@ -36,7 +36,7 @@ class FakeDecoder:
         change: Callable[[list[int], memoryview[float]], None] | None = None,
     ) -> None:
         self.config: Any = SimpleNamespace(vocab_size=vocab_size, context=context)
-        self.slots, self.context = slots, context
+        self.slots, self.context, self.threads = slots, context, 1
         self.runs: list[tuple[list[int], list[int], list[int], list[int]]] = []
         self.copies: list[tuple[int, int, int]] = []
         self.is_closed = False

@@ -8,7 +8,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.manifest import FileEntry, Manifest, Variant
-from edge_infer.generation import generator
+from edge_infer.generation import generate
 from edge_infer.generation.vectors import write_vectors
 from edge_infer.tasks.text.byte_alphabet import CHARACTERS
 from edge_infer.tensors.tensor import TensorSpec
@@ -131,7 +131,7 @@ def use_fakes(
         made.append(HeldDecoder(slots, context, change))
         return made[-1]
 
-    monkeypatch.setattr(generator, "open_decoder", opened)
+    monkeypatch.setattr(generate, "open_decoder", opened)
     return made
 
 

@@ -36,6 +36,8 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {string} [examples]
  * @property {string} [task] What the model is for, such as `image-classification`.
  * @property {Record<string, any>} [pipeline] The steps before and after the model; `tasks/definition.js` reads them.
+ * @property {{hub: string, revision: string}} [source] The repository that the model came from, at a commit.
+ * @property {{reference: string}} [monitor] What drift is compared with; `monitor/` reads it.
  * @property {Record<string, any>} [generate] What the generation of text needs beside the weights; `generation/` reads it.
  * @property {Record<string, any>} [chain] How the bundles inside feed one another; `chains/` reads it.
  */
@@ -95,6 +97,7 @@ const NO_BUNDLE = "make it with `edge-infer convert model.onnx -o model.bundle` 
  */
 export async function fetchBundle(url, options = {}) {
   const { variant, backend, formats, precisions, onChosen, onProgress, signal, apiKey, store, measured, withExamples } = options;
+  refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
   const hint = NO_BUNDLE;
   const ending = BARE.exec(place.pathname)?.[1];
@@ -198,6 +201,7 @@ async function readContent({ name, labels: labelsPath, examples: examplesPath },
  * @returns {Promise<{manifest: Manifest, bytes: Uint8Array<ArrayBuffer>, revision: string, isOffline: boolean}>} The revision is the sha256 of the manifest.
  */
 export async function openBundle(url, { signal, apiKey, store }) {
+  refuseHub(url);
   const place = new URL(url, globalThis.location?.href);
   if (BARE.test(place.pathname)) {
     throw new InferError(`${place} is one model file: there is nothing to choose from`, "input_error", {
@@ -311,6 +315,7 @@ export function parseManifest(bytes) {
     }
   }
   checkGenerate(manifest.generate, paths);
+  checkSource(manifest.source);
   if (new Set(variants.map((/** @type {Variant} */ { id }) => id)).size < variants.length) throw wrong("names a variant twice");
   return manifest;
 }
@@ -328,6 +333,28 @@ function checkGenerate(generate, paths) {
   for (const field of ["tokenizer", "chat_template", "vectors"]) {
     if (field in generate && !paths.has(generate[field])) throw wrong(`has a \`generate\` whose ${field} \`${generate[field]}\` it does not list`);
   }
+}
+
+/**
+ * Check where a model came from.
+ *
+ * @param {any} source
+ */
+function checkSource(source) {
+  if (source === undefined) return;
+  const isText = (/** @type {unknown} */ value) => typeof value === "string" && value !== "";
+  if (!isText(source?.hub) || !isText(source?.revision)) throw wrong("has a `source` without `hub` and `revision`");
+}
+
+/**
+ * Refuse an address of the Hugging Face Hub: a page takes bundles.
+ *
+ * @param {string | URL} url
+ */
+function refuseHub(url) {
+  if (!String(url).startsWith("hf:")) return;
+  const hint = `edge-infer convert ${url} -o model.bundle, then load that bundle by its URL`;
+  throw new InferError(`A page does not load \`${url}\`: it takes bundles`, "unsupported", { hint });
 }
 
 /** @param {FileEntry[]} files */
@@ -380,7 +407,8 @@ export function chooseVariant(manifest, id, backend, { formats = Object.values(F
   const known = manifest.variants.map((variant) => `\`${variant.id}\``).join(", ");
   const named = manifest.variants.filter((variant) => id === undefined || variant.id === id);
   if (named.length === 0) {
-    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error");
+    const hint = `ask for \`${manifest.variants[0].id}\``;
+    throw new InferError(`Bundle \`${manifest.name}\` has no variant \`${id}\`; choose from ${known}`, "input_error", { hint });
   }
   const order = backend === undefined ? formats : [FORMATS[backend]];
   const firstOf = (/** @type {Variant[]} */ variants) => order.find((one) => variants.some((variant) => variant.format === one));
@@ -430,13 +458,13 @@ function unreadable(what, backend, found) {
  * @param {URL} place The bundle's address.
  * @param {Manifest} manifest
  * @param {string} path
- * @param {FetchOptions} options
+ * @param {FetchOptions & Pick<import("../fetch/transfer.js").TransferOptions, "into">} options A file of this machine does not go into `into`.
  * @returns {Promise<ReadFile>}
  */
-export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store }) {
+export async function fetchFile(place, manifest, path, { onProgress, signal, apiKey, store, into }) {
   const entry = manifest.files.find((file) => file.path === path);
   if (!entry) throw wrong(`does not list \`${path}\``);
-  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey) };
+  const options = { onProgress, signal, hint: "copy or convert the bundle again", headers: keyHeader(apiKey), into };
   const url = fileUrl(place, path);
   if (url.protocol === "file:") return { bytes: await readChecked(url, entry), isKept: false };
   if (store) return store.file(url, entry, manifest.name, options);

@@ -7,7 +7,8 @@
 /**
  * @typedef {object} Place
  * @property {PlaceKind} kind
- * @property {(name: string) => Promise<Uint8Array<ArrayBuffer> | null>} read What was written; null where nothing was.
+ * @property {(name: string, into?: Uint8Array<ArrayBuffer>) => Promise<Uint8Array<ArrayBuffer> | null>} read What was written;
+ *   null where nothing was. It is a part of `into`, where that is given and has room for it.
  * @property {(name: string, offset: number, bytes: Uint8Array<ArrayBuffer>) => Promise<void>} write Write there and
  *   drop what came after.
  * @property {(name: string) => Promise<void>} remove
@@ -52,9 +53,18 @@ async function openFiles() {
   const folder = await root.getDirectoryHandle(FOLDER, { create: true });
   return {
     kind: "opfs",
-    async read(name) {
+    async read(name, into) {
       const handle = await folder.getFileHandle(name).catch(ifMissing);
-      return handle && new Uint8Array(await (await handle.getFile()).arrayBuffer());
+      const file = await handle?.getFile();
+      if (!file) return null;
+      if (!into || file.size > into.length) return new Uint8Array(await file.arrayBuffer());
+      let at = 0;
+      for (const reader = file.stream().getReader(); ; ) {
+        const { value, done } = await reader.read();
+        if (done) return into.subarray(0, at);
+        into.set(value, at);
+        at += value.length;
+      }
     },
     async write(name, offset, bytes) {
       const handle = await folder.getFileHandle(name, { create: true });

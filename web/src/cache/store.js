@@ -54,13 +54,15 @@ export class Store {
   async file(url, entry, model, options) {
     // A second tab waits here, and then finds the file.
     return locked(`${LOCK}/${entry.sha256}`, options.signal, async () => {
-      const found = await this.place.read(entry.sha256);
+      // Asked for now: another tab may have been waited for.
+      const target = options.into?.(entry.size);
+      const found = await this.place.read(entry.sha256, target);
       const good = found ? await goodBytes(found, entry) : 0;
       if (found && good === entry.size) {
         const file = entry.path.split("/").pop() ?? "";
         options.onProgress?.({ phase: "model", file, loaded: good, total: good, cached: true });
         await this.note(entry, model);
-        return { bytes: found, isKept: true };
+        return { bytes: placed(found, target), isKept: true };
       }
       let canKeep = await this.makeRoom(entry, entry.size - good);
       if (canKeep) await this.note(entry, model);
@@ -68,7 +70,8 @@ export class Store {
         canKeep = canKeep && (await this.write(entry, offset, bytes));
       };
       const have = found?.subarray(0, good);
-      return { bytes: await transfer(url, entry, { ...options, have, onPart }), isKept: false };
+      const into = target && (() => target);
+      return { bytes: await transfer(url, entry, { ...options, have, onPart, into }), isKept: false };
     });
   }
 
@@ -231,4 +234,15 @@ async function locked(name, signal, work) {
 /** @param {unknown} error */
 function said(error) {
   return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {Uint8Array<ArrayBuffer>} [target]
+ * @returns {Uint8Array<ArrayBuffer>} The bytes, in the target where there is one.
+ */
+function placed(bytes, target) {
+  if (!target || bytes.buffer === target.buffer) return bytes;
+  target.set(bytes);
+  return target;
 }

@@ -7,10 +7,11 @@
  * itself: therefore its version is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
+import { ROOT } from "../fetch/root.js";
 import { LiteRtHeap } from "./litert-heap.js";
 import { LiteRtSession } from "./litert-session.js";
-import { threadsFor } from "./threads.js";
-import { bytesOf, compileWasm, importScript, instantiate, selfTest } from "./wasm-file.js";
+import { ownScript, threadsFor } from "./threads.js";
+import { bytesOf, compileWasm, folderOf, importScript, instantiate, nodeRequire, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./litert-heap.js").LiteRtModule} LiteRtModule */
 
@@ -88,13 +89,14 @@ export class LiteRtEngine {
  * @returns {Promise<LiteRtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/litert/", import.meta.url), threads, onProgress } = {}) {
-  const folder = new URL(base, globalThis.location?.href);
+export async function startLiteRtEngine({ base = `${ROOT}vendor/litert/`, threads, onProgress } = {}) {
+  const folder = await folderOf(PINNED, new URL(base, globalThis.location?.href), "litert_wasm_internal.js");
   const isRelaxed = WebAssembly.validate(bytesOf(RELAXED_SIMD));
-  const wanted = threadsFor(threads, new URL("litert_wasm_threaded_internal.js", folder));
+  const threaded = await ownScript(new URL("litert_wasm_threaded_internal.js", folder), isRelaxed ? threads : 1);
+  const wanted = threadsFor(threads, threaded);
   const count = isRelaxed ? wanted : 1;
   const build = !isRelaxed ? "litert_wasm_compat_internal" : count > 1 ? "litert_wasm_threaded_internal" : "litert_wasm_internal";
-  const script = new URL(`${build}.js`, folder);
+  const script = count > 1 ? threaded : new URL(`${build}.js`, folder);
   const compiling = compileWasm(PINNED, new URL(`${build}.wasm`, folder), BUILDS[build], onProgress);
   const [factory, wasm] = await Promise.all([importFactory(script), compiling]);
   /** @type {string[]} */
@@ -105,16 +107,32 @@ export async function startLiteRtEngine({ base = new URL(/* @vite-ignore */ "../
   };
   const options = { mainScriptUrlOrBlob: script.href, locateFile: (/** @type {string} */ name) => new URL(name, folder).href };
   const restore = setPool(poolFor(count));
+  const forget = await setNodeNames(script);
   /** @type {LiteRtModule} */
   let module;
   try {
     module = await instantiate(PINNED, folder, factory, wasm, { ...options, print: printErr, printErr });
   } finally {
     restore();
+    forget();
   }
   const engine = new LiteRtEngine(new LiteRtHeap(module, log, poolFor(count)), count);
   selfTest(PINNED, folder, engine);
   return engine;
+}
+
+/**
+ * Give the script what it takes from Node, where it is a module.
+ *
+ * @param {URL} script
+ * @returns {Promise<() => void>} Ends it.
+ */
+async function setNodeNames(script) {
+  const require = await nodeRequire();
+  if (!require || "require" in globalThis) return () => {};
+  const __filename = require("url").fileURLToPath(script);
+  Object.assign(globalThis, { require, __filename, __dirname: require("path").dirname(__filename) });
+  return () => ["require", "__filename", "__dirname"].forEach((name) => Reflect.deleteProperty(globalThis, name));
 }
 
 /** What was imported: a module runs once, however often it is asked for. @type {Map<string, (options: object) => Promise<LiteRtModule>>} */

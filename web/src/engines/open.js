@@ -1,6 +1,7 @@
 /** Start each engine once, when it is first needed, and open models with the engine that reads their format. */
 
 import { InferError } from "../errors.js";
+import { ROOT } from "../fetch/root.js";
 
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
@@ -51,7 +52,7 @@ const engines = new Map();
  * @returns {Promise<Engines[Name]>}
  * @throws {InferError} `backend_unavailable`: it cannot start here; `input_error`: there is no such engine.
  */
-export async function sharedEngine(name, { root = new URL(/* @vite-ignore */ "../../", import.meta.url).href, ...options } = {}) {
+export async function sharedEngine(name, { root = ROOT, ...options } = {}) {
   if (!Object.hasOwn(STARTERS, name)) {
     throw new InferError(`Engine \`${name}\` is not known; choose from \`ort\`, \`litert\`, \`compiled\``, "input_error");
   }

@@ -32,7 +32,7 @@ import { DTYPES, dtypeOfCode, nbytesOf, sizeOf } from "../tensors.js";
  * @property {(options: number) => number} _OrtReleaseSessionOptions
  * @property {(data: number, bytes: number, options: number) => number} _OrtCreateSession
  * @property {(session: number) => number} _OrtReleaseSession
- * @property {(path: string, data: Uint8Array) => void} mountExternalData
+ * @property {(path: string, data: Pick<Uint8Array, "byteLength" | "subarray">) => void} mountExternalData
  * @property {() => void} unmountExternalData
  * @property {(session: number, inputs: number, outputs: number) => number} _OrtGetInputOutputCount
  * @property {(session: number, index: number, name: number, metadata: number) => number} _OrtGetInputOutputMetadata

@@ -2,6 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { arrayOver, bytesOver, checkInputs, checkNames, dtypeOfCode } from "../tensors.js";
+import { weightsApart } from "./onnx-weights.js";
 import { OrtCall } from "./ort-call.js";
 import { EngineTensor } from "./ort-heap.js";
 
@@ -244,7 +245,10 @@ function createSession(heap, model, options, isReserved) {
   /** @type {number[]} */
   const texts = [];
   const text = (/** @type {string} */ value) => texts[texts.push(heap.allocText(value)) - 1];
-  const data = isReserved ? model.byteOffset : heap.alloc(model.byteLength);
+  const apart = weightsApart(model);
+  const [place, size] = [model.byteOffset, model.byteLength];
+  /** What lies in the engine's memory. @type {number[]} */
+  const held = isReserved ? [place] : [];
   const settings = module._OrtCreateSessionOptions(
     level,
     memoryArena,
@@ -270,14 +274,28 @@ function createSession(heap, model, options, isReserved) {
       }
     }
     for (const [name, bytes] of Object.entries(externalData)) module.mountExternalData(name, bytes);
-    if (!isReserved) module.HEAPU8.set(model, data);
-    const handle = module._OrtCreateSession(data, model.byteLength, settings);
+    if (apart) {
+      // The engine's memory may move as it grows, and a file that lies in it with it.
+      const subarray = (/** @type {number} */ from, /** @type {number} */ to) => module.HEAPU8.subarray(place + from, place + to);
+      module.mountExternalData(apart.name, isReserved ? { byteLength: size, subarray } : model);
+      held.push(heap.alloc(apart.graph.byteLength));
+      module.HEAPU8.set(apart.graph, held[held.length - 1]);
+      const handle = module._OrtCreateSession(held[held.length - 1], apart.graph.byteLength, settings);
+      if (handle !== 0) return handle;
+      // It wants a value of such weights before it reads them, or the model is wrong.
+    }
+    const data = isReserved ? place : heap.alloc(size);
+    if (!isReserved) {
+      held.push(data);
+      module.HEAPU8.set(model, data);
+    }
+    const handle = module._OrtCreateSession(data, size, settings);
     if (handle === 0) throw explain(heap.error("The engine cannot load the model", "unsupported_model"));
     return handle;
   } finally {
     module.unmountExternalData();
     if (settings !== 0) module._OrtReleaseSessionOptions(settings);
-    for (const pointer of [data, ...texts]) heap.free(pointer);
+    for (const pointer of [...held, ...texts]) heap.free(pointer);
   }
 }
 

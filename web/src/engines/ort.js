@@ -7,11 +7,12 @@
  * is pinned to the byte, and a tiny model with a known answer is run at every start.
  */
 
+import { ROOT, oneFile } from "../fetch/root.js";
 import { checkInput, nbytesOf } from "../tensors.js";
 import { EngineTensor, OrtHeap, REQUIRED_EXPORTS } from "./ort-heap.js";
 import { OrtSession } from "./ort-session.js";
-import { threadsFor } from "./threads.js";
-import { compileWasm, importScript, instantiate, selfTest } from "./wasm-file.js";
+import { allowThreadScript, ownScript, threadsFor, warnOfOneThread } from "./threads.js";
+import { compileWasm, folderOf, importScript, instantiate, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./ort-heap.js").OrtModule} OrtModule */
 /** @typedef {import("../tensors.js").DType} DType */
@@ -145,17 +146,27 @@ function dataOf(value) {
  * @returns {Promise<OrtEngine>}
  * @throws {InferError} `backend_unavailable`: a file is missing or of another version, or the browser is too old.
  */
-export async function startOrtEngine({ base = new URL(/* @vite-ignore */ "../../vendor/onnxruntime-web/", import.meta.url), threads, onProgress, kept } = {}) {
-  const folder = new URL(base, globalThis.location?.href);
-  const script = new URL("ort-wasm-simd-threaded.mjs", folder);
-  const count = threadsFor(threads, script);
+export async function startOrtEngine({ base = `${ROOT}vendor/onnxruntime-web/`, threads, onProgress, kept } = {}) {
+  const folder = await folderOf(PINNED, new URL(base, globalThis.location?.href), "ort-wasm-simd-threaded.mjs");
   const compiled = kept
     ? kept.wasm().then((bytes) => WebAssembly.compile(bytes))
     : compileWasm(PINNED, new URL("ort-wasm-simd-threaded.wasm", folder), ORT_WASM_BYTES, onProgress);
+  compiled.catch(() => {}); // told where it is awaited
+  const script = await ownScript(new URL(oneFile.address || "ort-wasm-simd-threaded.mjs", folder), threads);
+  let count = threadsFor(threads, script);
   const memory = kept && count === 1 ? kept.memory() : undefined;
-  const [{ default: factory }, wasm, image] = await Promise.all([importScript(script, ORT_VERSION), compiled, memory]);
+  const importing = oneFile.ort ?? importScript(script, ORT_VERSION).then((module) => module.default);
+  const [factory, wasm, image] = await Promise.all([importing, compiled, memory]);
+  // The script's address is for the factory of the one file, which is not in a module of its own.
+  const start = () => instantiate(PINNED, folder, factory, wasm, { numThreads: count, threadScript: script.href });
+  if (count > 1) allowThreadScript(script);
   /** @type {OrtModule} */
-  const module = await instantiate(PINNED, folder, factory, wasm, { numThreads: count });
+  const module = await start().catch((error) => {
+    if (count === 1 || threads !== undefined) throw error;
+    count = 1;
+    warnOfOneThread(`its threads cannot start: ${error.cause}`, "let the page's Content-Security-Policy say `trusted-types edge-infer default`");
+    return start();
+  });
   // What the engine does at its start, registering its operators, is in its memory alone.
   if (image) module.HEAPU8.set(image);
   const engine = new OrtEngine(module, count, image !== undefined);

@@ -5,7 +5,7 @@ import { InferError } from "../errors.js";
 /** The most threads that are taken unasked. */
 const MAX_THREADS = 4;
 const HEADERS = "serve it with `edge-infer serve`, which sends COOP and COEP headers, or ask for one thread";
-const OWN_ORIGIN = "serve the engine's files from the page's own origin (`root`), or ask for one thread";
+const OWN_ORIGIN = "let the page's Content-Security-Policy say `worker-src 'self' blob:`, serve the engine's files from the page's own origin (`root`), or ask for one thread";
 const OTHER_BROWSER = "take another browser, or ask for one thread";
 let isWarned = false;
 
@@ -13,7 +13,7 @@ let isWarned = false;
  * Decide the threads of an engine. A page that is isolated and still has one thread only says why on the console, once.
  *
  * @param {number | undefined} wanted What the caller asks for.
- * @param {URL} script The engine's script: each of its threads is a worker that starts with it.
+ * @param {URL} script The engine's script, from `ownScript`: each of its threads is a worker that starts with it.
  * @returns {number} What is wanted; unless given 1 where the page has no threads, else half the processors, at most 4.
  * @throws {InferError} `unsupported`: more than one is wanted, and this page has no threads.
  */
@@ -24,12 +24,77 @@ export function threadsFor(wanted, script) {
     return wanted;
   }
   if (globalThis.crossOriginIsolated !== true) return 1;
-  const count = Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1));
-  if (count > 1 && missing && !isWarned) {
-    isWarned = true;
-    console.warn(`edge-infer runs with one thread: ${missing.why}; ${missing.hint}`);
-  }
+  const count = usual();
+  if (count > 1 && missing) warnOfOneThread(missing.why, missing.hint);
   return missing ? 1 : count;
+}
+
+/**
+ * Let an engine's script of another origin start threads: browsers start no worker of such a script, but of a copy.
+ *
+ * @param {URL} script
+ * @param {number | undefined} wanted What the caller asks for.
+ * @returns {Promise<URL>} Its copy, as an address of this page; the script itself where there is no use for one, or the page's
+ *   policy starts no such worker.
+ */
+export async function ownScript(script, wanted) {
+  const isOwn = !globalThis.location || script.origin === globalThis.origin;
+  if (isOwn || !canShareMemory() || (wanted ?? usual()) < 2) return script;
+  try {
+    const [response] = await Promise.all([fetch(script), startEmptyWorker()]);
+    if (!response.ok) return script; // told where it is imported
+    return new URL(blobOf(await response.text()));
+  } catch {
+    return script;
+  }
+}
+
+/** @returns {Promise<void>} Rejected where the page's policy starts no worker of such an address. */
+async function startEmptyWorker() {
+  const address = blobOf("postMessage(0);");
+  const worker = new Worker(address, { type: "module" });
+  try {
+    await new Promise((resolve, reject) => {
+      worker.onmessage = resolve;
+      worker.onerror = reject;
+    });
+  } finally {
+    worker.terminate();
+    URL.revokeObjectURL(address);
+  }
+}
+
+/** @param {string} code */
+function blobOf(code) {
+  return URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+}
+
+/** @returns {number} How many threads are taken unasked, where there are any. */
+function usual() {
+  return Math.max(1, Math.min(MAX_THREADS, navigator.hardwareConcurrency >> 1));
+}
+
+/**
+ * Allow the engine to start its threads where the page asks for Trusted Types, in a worker of ours: their default policy lets
+ * this script through and nothing else.
+ *
+ * @param {URL} script
+ */
+export function allowThreadScript({ href }) {
+  const { trustedTypes } = /** @type {any} */ (globalThis);
+  if (!trustedTypes || trustedTypes.defaultPolicy || globalThis.document) return;
+  try {
+    trustedTypes.createPolicy("default", { createScriptURL: (/** @type {string} */ given) => (given === href ? given : null) });
+  } catch {
+    // The page's policy names no such one: the engine then has one thread, and says so.
+  }
+}
+
+/** @param {string} why Said on the console, once. @param {string} hint */
+export function warnOfOneThread(why, hint) {
+  if (isWarned) return;
+  isWarned = true;
+  console.warn(`edge-infer runs with one thread: ${why}; ${hint}`);
 }
 
 /** @returns {boolean} Whether this page, or the page of this worker, may share memory between threads. */
@@ -45,7 +110,7 @@ function missingForThreads(script) {
   if (globalThis.crossOriginIsolated === false) return { why: "the page is not cross-origin isolated", hint: HEADERS };
   // GNOME Web: the page is isolated, and the name is missing.
   if (typeof SharedArrayBuffer === "undefined") return { why: "the browser has no SharedArrayBuffer", hint: OTHER_BROWSER };
-  // Browsers start no worker of another origin's script.
+  // Browsers start no worker of another origin's script, and a policy of the page may forbid that of a copy.
   if (globalThis.location && script.origin !== globalThis.origin) {
     return { why: `the engine's script is of another origin, ${script.origin}`, hint: OWN_ORIGIN };
   }

@@ -7,6 +7,8 @@ export const MISSING_HINT =
   "install the page's files: `make setup` in a checkout, `pip install 'edge-infer[web]'`, or with npm " +
   '`npx edge-infer-files public/edge-infer` and { root: "/edge-infer/" }';
 
+// By its name here: what bundles a page would look for it.
+const NODE_MODULE = "node:module";
 const POLICY_HINT = "let the page's Content-Security-Policy say `script-src 'self' 'wasm-unsafe-eval'`";
 
 /**
@@ -18,6 +20,34 @@ const POLICY_HINT = "let the page's Content-Security-Policy say `script-src 'sel
  * @property {string} model In base64: y = x + x over x: float32[any, 2].
  * @property {string[]} rows The names that a session gives the rows of x and of y.
  */
+
+/** @returns {Promise<NodeJS.Require | undefined>} What finds packages in Node; undefined elsewhere. */
+export async function nodeRequire() {
+  if (!globalThis.process?.versions?.node) return undefined;
+  const { createRequire } = await import(/* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ NODE_MODULE);
+  return createRequire(import.meta.url);
+}
+
+/**
+ * Find an engine's files in Node, where its npm package is at hand.
+ *
+ * @param {Pinned} pinned
+ * @param {URL} folder Where they are looked for first.
+ * @param {string} script One of them.
+ * @returns {Promise<URL>} The folder, or that of the package.
+ */
+export async function folderOf({ npm }, folder, script) {
+  const require = folder.protocol === "file:" ? await nodeRequire() : undefined;
+  if (!require || require("fs").existsSync(new URL(script, folder))) return folder;
+  for (const name of [`${npm}/${script}`, `${npm}/wasm/${script}`]) {
+    try {
+      return new URL(".", require("url").pathToFileURL(require.resolve(name)));
+    } catch {
+      // the other package keeps them elsewhere
+    }
+  }
+  return folder;
+}
 
 /**
  * Fetch and compile an engine's wasm file.

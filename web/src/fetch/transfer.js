@@ -12,6 +12,7 @@ export const PART_BYTES = 2 ** 20;
 /**
  * @typedef {object} TransferOptions
  * @property {Uint8Array} [have] The good parts that are there already.
+ * @property {(size: number) => Uint8Array<ArrayBuffer>} [into] Gives the memory for the file; it stays where it is until the end.
  * @property {(offset: number, bytes: Uint8Array<ArrayBuffer>) => Promise<void>} [onPart] Told each part that was checked.
  * @property {OnProgress} [onProgress]
  * @property {AbortSignal} [signal]
@@ -47,8 +48,9 @@ export async function goodBytes(bytes, entry) {
  * @throws {InferError} `fetch_error` or `integrity_error`; the signal's reason where it is aborted.
  */
 export async function transfer(url, entry, options) {
-  const bytes = new Uint8Array(entry.size);
-  bytes.set(options.have ?? []);
+  const { have, into } = options;
+  const bytes = into?.(entry.size) ?? new Uint8Array(entry.size);
+  if (have && have.buffer !== bytes.buffer) bytes.set(have);
   const state = { bytes, good: options.have?.length ?? 0 };
   /** What was wrong where an answer ended early. */
   let short = "";

@@ -56,7 +56,19 @@ export class Decoder {
   }
 
   /**
-   * The same at once, of a file that is in memory.
+   * Take memory for a weight file of a known size, to be filled by who reads it.
+   *
+   * @param {number} size
+   * @param {WebAssembly.Module} [module] The compiled `generation.wasm`, fetched unless given.
+   * @returns {Promise<WeightRoom>}
+   * @throws {InferError} `out_of_memory`: the page has no memory for it.
+   */
+  static async room(size, module) {
+    return new WeightRoom(size, module ?? (await kernelModule()));
+  }
+
+  /**
+   * The same as `open` at once, of a file that is in memory.
    *
    * @param {Uint8Array} bytes
    * @param {DecoderOptions & {module: WebAssembly.Module}} options
@@ -64,14 +76,11 @@ export class Decoder {
    * @throws {InferError} As `open` does.
    */
   static of(bytes, options) {
-    const kernels = start(options.module);
     const layout = readHeader(bytes);
-    const memory = new KernelMemory(kernels);
-    const file = memory.reserve(layout.size);
-    const fill = new Filling(memory, file, layout.size);
-    fill.add(bytes);
-    fill.end();
-    return new Decoder(kernels, memory, file, layout, options);
+    if (bytes.length !== layout.size) throw damaged(`${bytes.length} of ${layout.size} bytes`);
+    const room = new WeightRoom(layout.size, options.module);
+    room.put(0, bytes);
+    return room.open(options);
   }
 
   /**
@@ -104,8 +113,10 @@ export class Decoder {
     }
     checkWhole("slots", slots, 1, 65536);
     checkWhole("context", this.context, 1, this.config.context);
-    this.cache = memory.reserve(kernels.decoder_cache_bytes(this.program, slots, this.context));
-    this.scratch = memory.reserve(kernels.decoder_scratch_bytes(this.program, this.context));
+    const [cache, scratch] = [kernels.decoder_cache_bytes(this.program, slots, this.context), kernels.decoder_scratch_bytes(this.program, this.context)];
+    memory.need(memory.end + align(cache) + scratch); // grown once: a browser may copy what is there
+    this.cache = memory.reserve(cache);
+    this.scratch = memory.reserve(scratch);
     /** Where a batch, its wanted rows, the best tokens and the logits lie; set anew by every run. */
     this.places = { rows: memory.end, wanted: memory.end, logits: memory.end };
     this.wanted = 0;
@@ -259,6 +270,42 @@ export class Decoder {
     if (kind === 1) return `tokens[${row}] is ${value}, expected 0 to ${this.config.vocab_size - 1}`;
     if (kind === 2) return `slots[${row}] is ${value}, expected 0 to ${this.slots - 1}`;
     return `positions[${row}] is ${value}, expected 0 to ${this.context - 1}, rising within a slot`;
+  }
+}
+
+/** The kernels' memory with room for a weight file at its start. */
+export class WeightRoom {
+  /**
+   * @param {number} size Of the file.
+   * @param {WebAssembly.Module} module
+   */
+  constructor(size, module) {
+    this.kernels = start(module);
+    this.memory = new KernelMemory(this.kernels);
+    this.file = this.memory.reserve(size);
+    /** To be filled; of no use once the decoder is open. */
+    this.bytes = new Uint8Array(this.memory.buffer, this.file, size);
+  }
+
+  /**
+   * Put some of the file's bytes in their place.
+   *
+   * @param {number} at
+   * @param {Uint8Array} bytes
+   */
+  put(at, bytes) {
+    this.bytes.set(bytes, at);
+  }
+
+  /**
+   * @param {DecoderOptions} [options] `slots` and `context`.
+   * @returns {Decoder} The decoder of the weights that are there now.
+   * @throws {InferError} As `Decoder.open` does.
+   */
+  open(options = {}) {
+    const layout = readHeader(this.bytes);
+    if (layout.size !== this.bytes.length) throw damaged(`${this.bytes.length} of ${layout.size} bytes`);
+    return new Decoder(this.kernels, this.memory, this.file, layout, options);
   }
 }
 

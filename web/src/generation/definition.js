@@ -77,7 +77,7 @@ export function decoderVariant({ name, variants }, wanted) {
     const chosen = variants.find(({ id }) => id === wanted);
     if (!chosen) {
       const known = variants.map(({ id }) => `\`${id}\``).join(", ");
-      throw new InferError(`Bundle \`${name}\` has no variant \`${wanted}\`; choose from ${known}`, "input_error");
+      throw new InferError(`Bundle \`${name}\` has no variant \`${wanted}\`; choose from ${known}`, "input_error", { hint: `ask for \`${variants[0].id}\`` });
     }
     if (chosen.format === "decoder") return chosen;
     throw new InferError(`variant \`${wanted}\` is ${chosen.format}, which generates no text`, "unsupported", { hint: "load(url)" });

@@ -49,17 +49,25 @@ export async function openTextModel({ url, root, variant: wanted, context, apiKe
     throw new InferError(`\`context\` is ${longest}, expected 1 to ${definition.context}`, "input_error", { details: { option: "context" } });
   }
   const place = new URL(url);
-  const read = (/** @type {string} */ path) =>
-    fetchFile(place, manifest, path, { onProgress: path === variant.file ? onProgress : undefined, signal, apiKey, store });
-  const [weights, file, source, { Decoder }] = await Promise.all([
-    read(variant.file),
+  const read = (/** @type {string} */ path) => fetchFile(place, manifest, path, { signal, apiKey, store });
+  const readWeights = async () => {
+    const { Decoder, WeightRoom, kernelModule } = await import("./decoder.js");
+    const module = await kernelModule();
+    /** @type {import("./decoder.js").WeightRoom | undefined} */
+    let room;
+    // The weights arrive where the kernels read them: a page has them once.
+    const into = (/** @type {number} */ size) => (room = new WeightRoom(size, module)).bytes;
+    const { bytes, isKept } = await fetchFile(place, manifest, variant.file, { onProgress, signal, apiKey, store, into });
+    return { isKept, open: (/** @type {{context: number}} */ options) => room?.open(options) ?? Decoder.of(bytes, { ...options, module }) };
+  };
+  const [weights, file, source] = await Promise.all([
+    readWeights(),
     read(definition.tokenizer),
     definition.chatTemplate === null ? null : read(definition.chatTemplate),
-    import("./decoder.js"),
   ]);
   const tokenizer = new Tokenizer(file.bytes);
   signal?.throwIfAborted();
-  const decoder = await Decoder.open(weights.bytes, { slots: 1, context: longest });
+  const decoder = weights.open({ context: longest });
   if (decoder.config.vocab_size !== definition.vocabSize) {
     decoder.close();
     throw new InferError(`\`${variant.file}\` has ${decoder.config.vocab_size} tokens, the manifest says ${definition.vocabSize}`, "bundle_error", {

@@ -1,7 +1,7 @@
 /** A conversation to the text of a prompt, by the model's chat template: the same as `edge_infer.generation.template`. */
 
 import { InferError } from "../errors.js";
-import { floatText } from "./json-numbers.js";
+import { floatText, parseJson } from "./json-numbers.js";
 
 /** @typedef {typeof import("@huggingface/jinja")} Jinja */
 /** @typedef {any} Value What the package makes of a value. */
@@ -64,6 +64,28 @@ export class ChatTemplate {
     } catch (error) {
       throw wrong(`cannot be read: ${said(error)}`, undefined, error);
     }
+  }
+
+  /**
+   * The same for Python in the page, which hands JSON over.
+   *
+   * @param {Jinja} jinja
+   * @param {string} source
+   * @param {string} specialTokens
+   * @returns {ChatTemplate}
+   */
+  static ofJson(jinja, source, specialTokens) {
+    return new ChatTemplate(jinja, source, JSON.parse(specialTokens));
+  }
+
+  /**
+   * @param {string} text JSON of `{messages, tools, values}`; floats stay floats.
+   * @returns {string} The prompt.
+   * @throws {InferError} As `render` does.
+   */
+  renderJson(text) {
+    const { messages, ...options } = parseJson(text);
+    return this.render(messages, options);
   }
 
   /**

@@ -76,8 +76,17 @@ export class TextModel {
     return addBos && bos !== null && ids[0] !== bos ? [bos, ...ids] : ids;
   }
 
-  /** @param {readonly number[]} tokens @returns {string} */
+  /**
+   * @param {readonly number[]} tokens
+   * @returns {string}
+   * @throws {InferError} `input_error`: the model does not have one of them.
+   */
   detokenize(tokens) {
+    const { size } = this.#vocabulary;
+    const unknown = tokens.find((token) => !(token >= 0 && token < size));
+    if (unknown !== undefined) {
+      throw new InferError(`the model has no token ${unknown}`, "input_error", { hint: `its tokens are 0 to ${size - 1}` });
+    }
     return this.tokenizer.decode(tokens);
   }
 

@@ -1,10 +1,12 @@
 /** Send requests to a worker as promises; a worker that dies rejects them all. */
 
 import { InferError } from "../errors.js";
+import { ROOT } from "../fetch/root.js";
+import { startCopiedWorker, startWorker } from "./start-worker.js";
 
 /** @typedef {import("./protocol.js").Reply} Reply */
 /** @typedef {import("./protocol.js").SessionRequest | import("./protocol.js").PythonRequests | import("./protocol.js").GenerationRequest} RequestBody */
-/** @typedef {"worker.js" | "python-worker.js" | "generation-worker.js"} Script */
+/** @typedef {import("./start-worker.js").Script} Script */
 /**
  * @typedef {object} Waiting
  * @property {(value: any) => void} resolve
@@ -18,42 +20,17 @@ export const openWorkers = new Set();
 /** The addresses of what workers have fetched, those that are closed too. @type {Set<string>} */
 export const workerResources = new Set();
 
-/**
- * @param {Script} script
- * @param {string} name
- * @returns {Worker}
- * @throws {InferError} `unsupported`: there are no workers here.
- */
-function startWorker(script, name) {
-  if (typeof Worker === "undefined") {
-    throw new InferError("Models run in a worker, and none can be started here", "unsupported", {
-      hint: "load them in a page or in a dedicated worker: a service worker and Node have no workers of this kind",
-    });
-  }
-  try {
-    // Expressions of this form: what bundles a page finds the workers by them.
-    if (script === "generation-worker.js") return new Worker(new URL("./generation-worker.js", import.meta.url), { type: "module", name });
-    return script === "worker.js"
-      ? new Worker(new URL("./worker.js", import.meta.url), { type: "module", name })
-      : new Worker(new URL("./python-worker.js", import.meta.url), { type: "module", name });
-  } catch (error) {
-    if (!(error instanceof DOMException && error.name === "SecurityError")) throw error;
-    // The modules are of another origin, such as a CDN: a worker's first script may not be, but what it imports may.
-    const code = `import ${JSON.stringify(import.meta.url.replace(/[^/]*$/, script))};`;
-    const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
-    return new Worker(address, { type: "module", name });
-  }
-}
-
 /** A worker, and the requests it has not answered. */
 export class WorkerClient {
   /**
    * @param {string} name The worker's name, which the browser's tools show.
-   * @param {(stream: "stdout" | "stderr", text: string) => void} [onOutput] Told what Python prints; given where the
-   *   worker is for Python.
-   * @param {Script} [script] What the worker runs.
+   * @param {object} [options]
+   * @param {(stream: "stdout" | "stderr", text: string) => void} [options.onOutput] Told what Python prints.
+   * @param {Script} [options.script] What the worker runs; `worker.js` unless given.
+   * @param {string} [options.root] Under which `src/` lies too: a worker is started from there where a bundler has moved these
+   *   modules and written no file for it.
    */
-  constructor(name, onOutput, script = onOutput ? "python-worker.js" : "worker.js") {
+  constructor(name, { onOutput, script = "worker.js", root } = {}) {
     /** @type {Map<number, Waiting>} */
     this.waiting = new Map();
     this.nextId = 1;
@@ -61,14 +38,34 @@ export class WorkerClient {
     this.outbox = [];
     /** How many requests the worker has not answered. */
     this.posted = 0;
+    /** Whether nothing is posted yet, because the worker may be started again. */
+    this.isWaiting = root !== undefined && root !== ROOT;
     /** Why it takes no more requests. @type {InferError | undefined} */
     this.ended = undefined;
     this.onOutput = onOutput;
     this.worker = startWorker(script, name);
-    this.worker.onmessage = ({ data }) => this.receive(data);
     openWorkers.add(this);
-    this.worker.onerror = (event) => {
+    this.listen(name, () => {
+      if (!this.isWaiting) return false;
+      this.isWaiting = false;
+      this.worker.terminate();
+      this.worker = startCopiedWorker(script, name, /** @type {string} */ (root));
+      this.listen(name, () => false);
+      this.flush();
+      return true;
+    });
+  }
+
+  /**
+   * @param {string} name
+   * @param {() => boolean} replaced Starts another worker where this one failed at its start, and may be replaced.
+   */
+  listen(name, replaced) {
+    const { worker } = this;
+    worker.onmessage = ({ data }) => this.receive(data);
+    worker.onerror = (event) => {
       event.preventDefault();
+      if (worker !== this.worker || replaced()) return;
       const said = event.message ? `: ${event.message}` : "; one of its modules could not be loaded";
       this.close(new InferError(`The worker \`${name}\` failed${said}`, "backend_unavailable", { hint: "reload the page" }));
     };
@@ -112,6 +109,7 @@ export class WorkerClient {
    * nothing, and would begin it.
    */
   flush() {
+    if (this.isWaiting) return;
     for (let next = this.outbox[0]; next && !(next.isHeld && this.posted > 0); next = this.outbox[0]) {
       this.outbox.shift();
       const waiting = this.waiting.get(next.id);
@@ -128,6 +126,11 @@ export class WorkerClient {
 
   /** @param {Reply} reply */
   receive(reply) {
+    if (reply.kind === "ready") {
+      this.isWaiting = false;
+      this.flush();
+      return;
+    }
     if (reply.kind === "output") {
       this.onOutput?.(reply.stream, reply.text);
       return;

@@ -2,6 +2,7 @@
 
 import { InferError } from "../errors.js";
 import { WorkerClient } from "./client.js";
+import { hasWorkers } from "./start-worker.js";
 
 /** @typedef {import("../generation/open.js").Facts} Facts */
 /** @typedef {import("../generation/options.js").GivenOptions} GivenOptions */
@@ -38,11 +39,11 @@ import { WorkerClient } from "./client.js";
  * @throws {InferError} The bundle is missing or wrong, or generates no text.
  */
 export async function openGenerator(url, { variant, context, root, onProgress, signal, keep = true, apiKey }) {
-  const isAlone = typeof Worker === "undefined";
+  const isAlone = !hasWorkers();
   /** @type {Client} */
   const client = isAlone
     ? new (await import("../generation/requests.js")).GenerationRequests()
-    : new WorkerClient("edge-infer generation", undefined, "generation-worker.js");
+    : new WorkerClient("edge-infer generation", { script: "generation-worker.js", root });
   try {
     const asked = { url, root, variant, context, apiKey, keep };
     const facts = await client.request({ kind: "open-generation", asked }, { onProgress, signal });
@@ -144,6 +145,11 @@ export class Generator {
   async dispose() {
     this.#client?.close();
     this.#client = undefined;
+  }
+
+  /** For `await using generator = await generate(...)`, where the browser knows it. */
+  async [Symbol.asyncDispose]() {
+    await this.dispose();
   }
 
   #opened() {

@@ -1,6 +1,6 @@
 /** Pull the versions of a store's model in a worker of their own, so that predictions do not wait. */
 
-import { WorkerClient } from "./client.js";
+import { openClient } from "./own-thread.js";
 import { InferError } from "../errors.js";
 import { follow } from "./follow.js";
 
@@ -31,7 +31,7 @@ export class LiveModel {
     this.reports = report;
     /** What runs now. */
     this.running = { version: "", sequence: 0, bundle: "" };
-    this.worker = new WorkerClient("edge-infer sync");
+    this.worker = openClient("edge-infer sync", root);
   }
 
   /**

@@ -90,9 +90,10 @@
 /** @typedef {{kind: "error", id: number, error: ErrorDocument}} ErrorReply */
 /** @typedef {{kind: "progress", id: number, progress: Progress}} ProgressReply */
 /** @typedef {{kind: "output", stream: "stdout" | "stderr", text: string}} OutputReply What Python printed. */
+/** @typedef {{kind: "ready"}} ReadyReply The first message: the worker's modules are there. */
 /** @typedef {{kind: "piece", id: number, piece: import("../generation/text-model.js").Piece}} PieceReply A part of a generated answer. */
 /** @typedef {{kind: "resources", urls: string[]}} ResourcesReply What the worker has fetched since it told that last. */
-/** @typedef {ResultReply | ErrorReply | ProgressReply | PieceReply | OutputReply | ResourcesReply} Reply */
+/** @typedef {ResultReply | ErrorReply | ProgressReply | PieceReply | OutputReply | ResourcesReply | ReadyReply} Reply */
 
 /**
  * @typedef {object} Opened The answer to `open`.

@@ -1,7 +1,7 @@
 /** A session of the page: it sends runs and updates to the worker that all sessions share. */
 
 import { InferError } from "../errors.js";
-import { WorkerClient } from "./client.js";
+import { openClient } from "./own-thread.js";
 import { copyOf, transferable } from "./protocol.js";
 import { streamOf } from "./stream.js";
 
@@ -11,20 +11,28 @@ import { streamOf } from "./stream.js";
 /** @typedef {import("../tensors.js").TensorSpec} TensorSpec */
 /** @typedef {import("./follow.js").Update} Update */
 /** @typedef {import("./live.js").LiveModel} LiveModel */
+/** @typedef {import("./own-thread.js").Client} Client */
 
 // All sessions of a page share one worker and its engine, which is stopped when the last of them is disposed of.
-/** @type {WorkerClient | undefined} */
+/** @type {Client | undefined} */
 let client;
 let users = 0;
 
-/** @returns {WorkerClient} The worker of the page's sessions: another one after one that failed. */
-export function enter() {
-  if (!client || client.ended) client = new WorkerClient("edge-infer");
+/** Where the copied modules lie, as the last load said. @type {string | undefined} */
+let lastRoot;
+
+/**
+ * @param {string} [root] The URL under which `src/` and `vendor/` lie.
+ * @returns {Client} The worker of the page's sessions: another one after one that failed; this thread where there are no workers.
+ */
+export function enter(root = lastRoot) {
+  lastRoot = root;
+  if (!client || client.ended) client = openClient("edge-infer", root);
   users++;
   return client;
 }
 
-/** @param {WorkerClient} used */
+/** @param {Client} used */
 export function leave(used) {
   users--;
   if (users > 0 || used !== client) return;
@@ -45,7 +53,7 @@ export function buffersOf(files) {
 
 /** A model that is ready to run; made by `load`. */
 export class Session {
-  /** @type {WorkerClient | undefined} */
+  /** @type {Client | undefined} */
   #client;
   /** @type {Opened} */
   #opened;
@@ -58,7 +66,7 @@ export class Session {
   #watches = new Set();
 
   /**
-   * @param {WorkerClient} worker
+   * @param {Client} worker
    * @param {Opened} opened
    * @param {LiveModel} [live] Of a model of a signed store.
    * @param {string} [variant]
@@ -215,5 +223,10 @@ export class Session {
     this.#live?.close();
     if (!used.ended) await used.request({ kind: "close", session: this.#opened.session });
     leave(used);
+  }
+
+  /** For `await using session = await load(...)`, where the browser knows it. */
+  async [Symbol.asyncDispose]() {
+    await this.dispose();
   }
 }

@@ -28,7 +28,7 @@ export async function textPipeline(url, options) {
   const generator = await openGenerator(url, options);
   const call = (/** @type {any} */ inputs, /** @type {Record<string, any>} */ args = {}) => answers(generator, inputs, args);
   const dispose = () => generator.dispose();
-  return Object.assign(call, { task: TASK, labels: [], generator, dispose });
+  return Object.assign(call, { task: TASK, labels: [], generator, dispose, [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
 /** @param {Generator} generator @param {any} inputs @param {Record<string, any>} args */

@@ -4,7 +4,7 @@
  * grows slow slows them all. Each number of threads has a worker of its own, as an engine cannot change its own.
  */
 
-import { WorkerClient } from "./client.js";
+import { openClient } from "./own-thread.js";
 import { engineOf } from "../bundle/bundle.js";
 import { canShareMemory } from "../engines/threads.js";
 import { InferError } from "../errors.js";
@@ -32,7 +32,8 @@ import { InferError } from "../errors.js";
  *   `load` takes it.
  * @property {Failure[]} failed The ways that do not.
  */
-/** @typedef {{way: Way, client: WorkerClient, session: number, runs: number, times: number[]}} Started */
+/** @typedef {import("./own-thread.js").Client} Client */
+/** @typedef {{way: Way, client: Client, session: number, runs: number, times: number[]}} Started */
 
 // A block of runs lasts at least this long: far above the resolution of a page's clock (0.1 ms).
 const BLOCK_MS = 5;
@@ -53,9 +54,9 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
   if (threads.length === 0 || threads.some((one) => !(Number.isInteger(one) && one > 0))) {
     throw new InferError(`threads is [${threads}], expected numbers from 1`, "input_error");
   }
-  /** @type {Map<number, WorkerClient>} */
-  const clients = new Map(threads.map((count) => [count, new WorkerClient(`edge-infer tune ${count}`)]));
-  const first = /** @type {WorkerClient} */ (clients.get(threads[0]));
+  /** @type {Map<number, Client>} */
+  const clients = new Map(threads.map((count) => [count, openClient(`edge-infer tune ${count}`, root)]));
+  const first = /** @type {Client} */ (clients.get(threads[0]));
   try {
     /** @type {import("./protocol.js").Survey} */
     const { model, revision, variants } = await first.request({ kind: "survey", url, apiKey, variant, backend }, { signal });
@@ -78,7 +79,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
       /** @type {Started[]} */
       const started = [];
       for (const { bytes: _, ...way } of group) {
-        const client = /** @type {WorkerClient} */ (clients.get(way.threads));
+        const client = /** @type {Client} */ (clients.get(way.threads));
         try {
           started.push(await start(client, way, { url, root, apiKey, signal, onProgress }));
         } catch (error) {
@@ -108,7 +109,7 @@ export async function measure(url, root, { variant, backend, devices = ["wasm"],
 /**
  * Measure what `load` may choose from, unless that was done in this browser.
  *
- * @param {WorkerClient} worker
+ * @param {Client} worker
  * @param {string} url
  * @param {string} root
  * @param {import("../bundle/measured.js").Asked & Pick<TuneOptions, "apiKey" | "signal" | "onProgress">} asked
@@ -144,7 +145,7 @@ function usableThreads() {
 /**
  * Load a way, have it prove itself on its golden examples, and find how many runs fill a block.
  *
- * @param {WorkerClient} client
+ * @param {Client} client
  * @param {Way} way
  * @param {{url: string, root: string, apiKey?: string, signal?: AbortSignal, onProgress?: import("../fetch/download.js").OnProgress}} options
  * @returns {Promise<Started>}

@@ -57,6 +57,7 @@ export function answerRequests(handle, spared = () => []) {
     aborts.set(request.id, new AbortController());
     last = last.then(() => respond(request));
   };
+  post({ kind: "ready" });
 }
 
 /** @param {Request} request @returns {InferError} */

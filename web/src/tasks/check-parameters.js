@@ -14,6 +14,8 @@ const WORDS = {
   text: "text",
   numbers: "a list of numbers",
   names: "an object of texts",
+  texts: "a list of texts",
+  lists: "an object of lists of texts or numbers",
 };
 
 /**
@@ -80,12 +82,21 @@ function fits(declared, value) {
       return typeof value === "string" && value !== "";
     case "names":
       return isObject(value) && Object.values(value).every((one) => typeof one === "string");
+    case "texts":
+      return isListOf(value, ["string"]) && [undefined, value.length].includes(declared.length);
+    case "lists":
+      return isObject(value) && Object.values(value).every((one) => isListOf(one, ["string", "number"]));
     case "numbers":
       if (!Array.isArray(value) || value.length > MAX_LIST) return false;
       return [undefined, value.length].includes(declared.length) && value.every((one) => isInRange(declared, one));
     default:
       return (declared.kind === "real" || Number.isInteger(value)) && isInRange(declared, value);
   }
+}
+
+/** @param {unknown} value @param {string[]} kinds @returns {boolean} */
+function isListOf(value, kinds) {
+  return Array.isArray(value) && value.length <= MAX_LIST && value.every((one) => kinds.includes(typeof one));
 }
 
 /** @param {Declared} declared @param {unknown} value @returns {boolean} */

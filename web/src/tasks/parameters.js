@@ -4,7 +4,7 @@
  * that the caller of a pipeline may give.
  */
 
-/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names"} Kind */
+/** @typedef {"whole" | "real" | "choice" | "flag" | "text" | "numbers" | "names" | "texts" | "lists"} Kind */
 /**
  * @typedef {object} Declared
  * @property {Kind} kind
@@ -46,6 +46,16 @@ export const PARAMETERS = {
     style: { kind: "choice", default: "plain", choices: ["plain", "whisper"] },
     axes: { kind: "choice", default: "frames_first", choices: ["frames_first", "mels_first"] },
   },
+  "audio.micro_features": {
+    rate: { kind: "whole", default: 16000, low: 4000, high: 48000 },
+    window: { kind: "whole", default: 480, low: 16, high: 2048 },
+    hop: { kind: "whole", default: 160, low: 1, high: 2048 },
+    channels: { kind: "whole", default: 40, low: 1, high: 128 },
+    low_hz: { kind: "real", default: 125.0, low: 0, high: 24000 },
+    high_hz: { kind: "real", default: 7500.0, low: 1, high: 24000 },
+    gain: { kind: "flag", default: true },
+    unit: { kind: "choice", default: "real", choices: ["real", "int8"] },
+  },
   "audio.normalize": {
     method: { kind: "choice", default: "none", choices: ["none", "mean_variance", "peak"] },
     epsilon: { kind: "real", default: 1e-07, low: 0 },
@@ -85,6 +95,7 @@ export const PARAMETERS = {
     height: { kind: "whole", default: null, low: 1, high: 16384 },
     shortest: { kind: "whole", default: null, low: 1, high: 16384 },
     longest: { kind: "whole", default: null, low: 1, high: 16384 },
+    multiple: { kind: "whole", default: null, low: 1, high: 1024 },
     filter: { kind: "choice", default: "bilinear", choices: ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"] },
     order: { kind: "choice", default: "horizontal", choices: ["horizontal", "pillow12.2", "pillow13"] },
   },
@@ -111,6 +122,17 @@ export const PARAMETERS = {
     exponential: { kind: "flag", default: true },
     points: { kind: "whole", default: 0, low: 0, high: 1000 },
   },
+  "post.ctc": {
+    tensor: { kind: "text", default: null },
+    file: { kind: "text", default: "vocab.json" },
+    blank: { kind: "text", default: "<pad>" },
+    delimiter: { kind: "text", default: "|" },
+    special: { kind: "texts", default: ["<pad>", "<s>", "</s>", "<unk>"] },
+    lowers: { kind: "flag", default: false },
+  },
+  "post.depth": {
+    tensor: { kind: "text", default: null },
+  },
   "post.detections": {
     points: { kind: "names", default: {} },
   },
@@ -125,9 +147,21 @@ export const PARAMETERS = {
     mask: { kind: "text", default: "[MASK]" },
     top_k: { kind: "whole", default: 5, low: 1, high: 1000, argument: true },
   },
+  "post.image": {
+    tensor: { kind: "text", default: null },
+    layout: { kind: "choice", default: "CHW", choices: ["CHW", "HWC"] },
+    scale: { kind: "real", default: 255.0, low: -1000000.0, high: 1000000.0 },
+    offset: { kind: "real", default: 0.0, low: -1000000.0, high: 1000000.0 },
+  },
+  "post.label": {
+    tensor: { kind: "text", default: null },
+  },
   "post.mask": {
     tensor: { kind: "text", default: null },
     layout: { kind: "choice", default: "labels", choices: ["labels", "CHW", "HWC"] },
+  },
+  "post.nearest": {
+    tensor: { kind: "text", default: null },
   },
   "post.nms": {
     iou: { kind: "real", default: 0.45, low: 0, high: 1, argument: true },
@@ -166,6 +200,33 @@ export const PARAMETERS = {
     top_k: { kind: "whole", default: 5, low: 1, high: 1048576, argument: true },
     threshold: { kind: "real", default: null, argument: true },
   },
+  "post.value": {
+    tensor: { kind: "text", default: null },
+  },
+  "tabular.categories": {
+    values: { kind: "lists" },
+    unknown: { kind: "choice", default: "error", choices: ["error", "missing", "minus_one"] },
+  },
+  "tabular.clip": {
+    columns: { kind: "texts" },
+    low: { kind: "numbers" },
+    high: { kind: "numbers" },
+  },
+  "tabular.columns": {
+    names: { kind: "texts" },
+    types: { kind: "texts" },
+    nullable: { kind: "texts", default: [] },
+  },
+  "tabular.impute": {
+    columns: { kind: "texts" },
+    values: { kind: "numbers" },
+  },
+  "tabular.scale": {
+    columns: { kind: "texts" },
+    mean: { kind: "numbers" },
+    scale: { kind: "numbers" },
+  },
+  "tabular.tensor": {},
   "tensor.constant": {
     values: { kind: "numbers" },
   },
@@ -174,9 +235,16 @@ export const PARAMETERS = {
     scale: { kind: "real", low: 1e-30 },
     zero_point: { kind: "whole", default: 0 },
   },
+  "tensor.frames": {
+    rows: { kind: "whole", low: 1, high: 65536 },
+    samples: { kind: "whole", default: 0, low: 0, high: 1048576 },
+  },
   "tensor.quantize": {
     scale: { kind: "real", low: 1e-30 },
     zero_point: { kind: "whole", default: 0 },
+  },
+  "tensor.reshape": {
+    shape: { kind: "numbers" },
   },
   "text.tokenize": {
     file: { kind: "text", default: "tokenizer.json" },
@@ -196,6 +264,7 @@ export const FLOWS = {
   "audio.fit": { takes: ["sound"], gives: "sound" },
   "audio.frame": { takes: ["sound"], gives: "frames" },
   "audio.log_mel": { takes: ["sound"], gives: "tensor" },
+  "audio.micro_features": { takes: ["sound"], gives: "tensor" },
   "audio.normalize": { takes: ["sound"], gives: "tensor" },
   "audio.resample": { takes: ["sound"], gives: "sound" },
   "image.center_crop": { takes: ["image"], gives: "image" },
@@ -207,10 +276,15 @@ export const FLOWS = {
   "image.to_tensor": { takes: ["image"], gives: "tensor" },
   "post.answer_span": { takes: ["outputs"], gives: "answer" },
   "post.boxes": { takes: ["outputs"], gives: "detections" },
+  "post.ctc": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.depth": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.detections": { takes: ["detections"], gives: "answer" },
   "post.entities": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.fill_mask": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.image": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.label": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.mask": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.nearest": { takes: ["outputs", "tensor"], gives: "tensor" },
   "post.nms": { takes: ["detections"], gives: "detections" },
   "post.normalize": { takes: ["outputs", "tensor"], gives: "tensor" },
   "post.pool": { takes: ["outputs", "tensor"], gives: "tensor" },
@@ -219,9 +293,18 @@ export const FLOWS = {
   "post.speech_segments": { takes: ["outputs", "tensor"], gives: "answer" },
   "post.tensor": { takes: ["outputs", "tensor"], gives: "tensor" },
   "post.top_k": { takes: ["outputs", "tensor"], gives: "answer" },
+  "post.value": { takes: ["outputs", "tensor"], gives: "answer" },
+  "tabular.categories": { takes: ["table"], gives: "table" },
+  "tabular.clip": { takes: ["table"], gives: "table" },
+  "tabular.columns": { takes: ["raw"], gives: "table" },
+  "tabular.impute": { takes: ["table"], gives: "table" },
+  "tabular.scale": { takes: ["table"], gives: "table" },
+  "tabular.tensor": { takes: ["table"], gives: "tensor" },
   "tensor.constant": { takes: ["raw"], gives: "tensor" },
   "tensor.dequantize": { takes: ["outputs"], gives: "outputs" },
+  "tensor.frames": { takes: ["tensor"], gives: "frames" },
   "tensor.quantize": { takes: ["tensor"], gives: "tensor" },
+  "tensor.reshape": { takes: ["tensor"], gives: "tensor" },
   "text.tokenize": { takes: ["raw"], gives: "tensors" },
 };
 
@@ -236,6 +319,9 @@ export const TASKS = {
   "keypoint-detection": { takes: "image", args: [] },
   "object-detection": { takes: "image", args: [] },
   "audio-classification": { takes: "sound", args: [] },
+  "automatic-speech-recognition": { takes: "sound", args: [] },
+  "tabular-classification": { takes: "table", args: [] },
+  "tabular-regression": { takes: "table", args: [] },
   "voice-activity-detection": { takes: "sound", args: [] },
   "feature-extraction": { takes: "text", args: [] },
   "fill-mask": { takes: "text", args: [] },

@@ -18,11 +18,14 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
 /** @typedef {Model & {run: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, report: () => {variant: string},
  *   stream?: () => Stream, dispose: () => Promise<void>}} Runnable A session. */
-/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts} Answering A function that answers. */
+/** @typedef {(inputs: Record<string, Tensor>, outputs: Record<string, Tensor>) => void} Observer Such as counters of drift. */
+/** @typedef {((inputs: any, args?: Record<string, any>) => Promise<any>) & Parts & AsyncDisposable} Answering A function that answers. */
 /**
  * @typedef {object} Parts What a pipeline has besides its call.
  * @property {string} task What it is for, such as `object-detection`.
  * @property {readonly string[]} labels The names of the classes; empty where there are none.
+ * @property {(observer: Observer) => void} observe Shows the inputs and outputs of each later run of the model, streams apart.
+ * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read Gives a file of the bundle.
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
  * @property {(values: any[], args: Record<string, any>, shared: Shared) => Promise<any[]>} answer Answers raw inputs that are there at the
  *   same time, as a chain has them.
@@ -35,6 +38,8 @@ const ALIKE = 16;
 const AHEAD = 256;
 /** The most tokens of a batch, those that only fill it up included: more of them are slower on a processor, not faster. */
 const TOKENS = 512;
+/** The most rows of a table that run together. */
+const ROWS = 16384;
 
 /**
  * Make a pipeline of a session, as its bundle's manifest says.
@@ -61,13 +66,15 @@ export async function pipelineOf(session, task) {
   const work = new Work(session, definition, await Chains.prepared(definition, session, states, manifest), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
+  const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
+  const read = (/** @type {string} */ path) => session.read(path);
   const answer = (/** @type {any[]} */ values, /** @type {Arguments} */ args, /** @type {Shared} */ shared) => {
     work.check(args);
     return work.answers(values, args, shared);
   };
-  Object.assign(call, { task: definition.task, labels: session.labels, dispose, answer, beginnings: work.chains.beginnings });
-  if (Symbol.asyncDispose) Object.assign(call, { [Symbol.asyncDispose]: dispose });
-  return call;
+  const { beginnings } = work.chains;
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, beginnings };
+  return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
 /** @param {string} task @throws {InferError} `input_error`: there is none of this name. */
@@ -87,6 +94,8 @@ class Work {
     this.session = session;
     this.definition = definition;
     this.chains = chains;
+    /** @type {Observer[]} */
+    this.observers = [];
     /** By input of the state the output that is fed back. */
     this.pairs = new Map(state.flatMap((one) => (one.kind === "pair" ? [[one.in, /** @type {string} */ (one.out)]] : [])));
     this.hasHiddenState = state.some(({ kind }) => kind === "hidden");
@@ -102,7 +111,7 @@ class Work {
     const asked = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== undefined));
     this.check(asked);
     if (!isList(inputs)) return (await this.answers([inputs], asked))[0];
-    const ahead = this.chains.canBatch && this.task.takes === "text" ? AHEAD : 1;
+    const ahead = this.chains.canBatch && ["text", "table"].includes(this.task.takes) ? AHEAD : 1;
     const found = [];
     for (let at = 0; at < inputs.length; at += ahead) found.push(...(await this.answers(inputs.slice(at, at + ahead), asked)));
     return found;
@@ -144,7 +153,9 @@ class Work {
         answers[first] = await this.chains.after(this.chains.ofStream(steps), ready[first].item);
         continue;
       }
-      const outputs = await this.session.run(this.chains.feeds(batch.map((i) => ready[i])));
+      const feeds = this.chains.feeds(batch.map((i) => ready[i]));
+      const outputs = await this.session.run(feeds);
+      for (const observer of this.observers) observer(feeds, outputs);
       for (const [row, i] of batch.entries()) {
         answers[i] = await this.chains.after(this.chains.ofOne(outputs, row, batch.length), ready[i].item);
       }
@@ -199,6 +210,7 @@ class Work {
    */
   batches(ready, isAlike) {
     const each = ready.map((_, i) => i);
+    if (this.chains.canBatch && this.task.takes === "table") return chunks(each, ROWS);
     if (this.chains.canBatch && this.task.takes !== "text" && isAlike) return alike(ready);
     if (!this.chains.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
     const sizes = ready.map(({ tensors }) => Math.max(0, ...Object.values(tensors).map(({ shape }) => sizeOf(shape))));
@@ -231,6 +243,11 @@ function alike(ready) {
 /** @param {any} inputs @returns {boolean} Whether these are several raw inputs; a list of numbers is the samples of one sound. */
 function isList(inputs) {
   return Array.isArray(inputs) && typeof inputs[0] !== "number";
+}
+
+/** @param {number[]} all @param {number} most @returns {number[][]} Parts of at most so many. */
+function chunks(all, most) {
+  return Array.from({ length: Math.ceil(all.length / most) }, (_, i) => all.slice(i * most, (i + 1) * most));
 }
 
 /**

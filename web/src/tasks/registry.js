@@ -3,6 +3,7 @@
 import { InferError } from "../errors.js";
 import { TASKS } from "./parameters.js";
 import { byEntailment, byRelevance, hypotheses, only, queryAndDocuments, questionAndContext } from "./several-runs.js";
+import { answerOf, rowsOf } from "./tabular/rows.js";
 import { didYouMean, listed } from "./words.js";
 
 /** @typedef {import("./place.js").Place} Place */
@@ -19,6 +20,8 @@ import { didYouMean, listed } from "./words.js";
 
 /** Tasks that run their model several times, or combine its answers. @type {Record<string, Pick<Task, "expand" | "combine">>} */
 const SEVERAL_RUNS = {
+  "tabular-classification": { expand: rowsOf, combine: answerOf },
+  "tabular-regression": { expand: rowsOf, combine: answerOf },
   "question-answering": { expand: questionAndContext, combine: only },
   "zero-shot-classification": { expand: hypotheses, combine: byEntailment },
   "text-ranking": { expand: queryAndDocuments, combine: byRelevance },

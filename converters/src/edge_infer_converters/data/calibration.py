@@ -40,6 +40,8 @@ RANDOM = "random"
 MAX_FUNCTION_CALLS = 4096
 #: What a free dimension other than the batch becomes in random inputs. The first at which the model runs is taken.
 RANDOM_SIZES = (16, 64, 224)
+# A row of numbers without a length may be a sound, of which wav2vec2 takes 400 samples at least: half a second.
+_SOUND_SIZE = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,14 @@ def random_set_that_runs(specs: Sequence[TensorSpec], run: Callable[[Feeds], obj
         run: Runs it once.
 
     Raises:
-        ConversionError: It runs with none of `RANDOM_SIZES`.
+        ConversionError: It runs with none of `RANDOM_SIZES`, nor with half a second of sound.
     """
     is_free = any(isinstance(dim, str) for spec in specs for dim in spec.shape[1:])
     failure: ConversionError | None = None
     # A state may have its batch as a free dimension of no name, between layers and width: 1 at last.
     sizes = [(size, inner) for inner in (None, 1) for size in RANDOM_SIZES] if is_free else [(RANDOM_SIZES[0], None)]
+    if len(specs) == 1 and len(specs[0].shape) == 2 and isinstance(specs[0].shape[1], str):
+        sizes.append((_SOUND_SIZE, None))
     for size, inner in sizes:
         drawn = random_set(specs, size, inner)
         try:

@@ -156,15 +156,11 @@ class _Ends:
     """The surroundings of the steps while the bundle is not written yet."""
 
     def __init__(self, found: Found, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        self._files = found.all_files()
         self.inputs, self.outputs = inputs, outputs
-        entries = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in self._files.items()]
+        files = found.all_files()
+        entries = [FileEntry(path, len(data), hashlib.sha256(data).hexdigest()) for path, data in files.items()]
         labels = LABELS_NAME if found.labels else None
-        self.bundle = Bundle(Manifest("raw", "0", inputs, outputs, [], entries, labels=labels), "raw", "raw", self)
-
-    def read(self, path: str, limit: int) -> bytes:
-        """Return the bytes of a file."""
-        return self._files[path][:limit]
+        self.bundle = Bundle.of_files(Manifest("raw", "0", inputs, outputs, [], entries, labels=labels), files)
 
 
 def _suffixes(found: Found) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ MAX_BYTES = 64 * 2**20
 
 
 def is_right_for_two(graph: FloatGraph, calls: Sequence[Arrays], run: Run) -> bool:
-    """Compare the float file with the source on two samples at once.
+    """Compare the float file, or that of a quantized model, with the source on two samples at once.
 
     Args:
         graph: The model in TFLite operators.
@@ -48,7 +48,7 @@ def is_right_for_two(graph: FloatGraph, calls: Sequence[Arrays], run: Run) -> bo
     except ConversionError:
         return True
     try:
-        (got,) = run_tflite(graph.write().data, [both])
+        (got,) = run_tflite(graph.write("fp32" if graph.scales is None else "int8").data, [both])
     except ConversionError:
         return False
     if any(got[name].shape != value.shape for name, value in wanted.items()):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.errors import InputError, UnsupportedError
-from edge_infer.generation.generator import generate
+from edge_infer.generation.generate import generate
 from edge_infer.generation.vectors import GenerationVector, run_vector, write_vectors
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.measure.text_vectors import TextVectors
 
     Outputs = Mapping[str, np.ndarray]
 
@@ -53,9 +54,18 @@ class Judge:
         metric: The user's metric.
         budget: What must be kept.
         golden: How many of the first calls are the bundle's golden examples: no clear answer among them may change.
+        vectors: What pools the outputs of a model for feature-extraction, or None.
     """
 
-    def __init__(self, references: Sequence[Outputs], metric: Metric, budget: Budget, golden: int) -> None:
+    def __init__(
+        self,
+        references: Sequence[Outputs],
+        metric: Metric,
+        budget: Budget,
+        golden: int,
+        vectors: TextVectors | None = None,
+    ) -> None:
+        self.vectors = vectors
         self.references = references
         self.metric = metric
         self.budget = budget

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.data.calibration import CalibrationSet
     from edge_infer_converters.measure.budget import Budget
     from edge_infer_converters.measure.metrics import Metric
+    from edge_infer_converters.measure.text_vectors import Nearness, TextVectors
 
 _MAX_WORST = 6
 
@@ -44,6 +45,7 @@ class Quality:
         loss: Its relative drop against the source's.
         worst: The calls whose outputs are farthest from the source's, with their SQNR in dB, the worst first.
         known: What the manifest keeps of it, for engines elsewhere to be judged by.
+        vectors: How near the vectors of texts are, or None where the task is another one.
     """
 
     parity: measures.Parity
@@ -56,6 +58,7 @@ class Quality:
     loss: float
     worst: tuple[tuple[int, float], ...] = ()
     known: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    vectors: Nearness | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Describe this as `quality.json` does; an infinite SQNR, equal to the last bit, is null."""
@@ -70,6 +73,7 @@ class Quality:
             "reason": self.verdict.reason,
             "engine": self.engine,
             "calls": self.calls,
+            **({} if self.vectors is None else {"vectors": _rounded(self.vectors)}),
             "worst": [{"call": call, "sqnr_db": _number(round(sqnr_db, 2))} for call, sqnr_db in self.worst],
         }
 
@@ -84,6 +88,7 @@ def measure_quality(
     own: Mapping[str, measures.Parity],
     *,
     is_source: bool = False,
+    vectors: TextVectors | None = None,
 ) -> Quality:
     """Run a variant of a bundle and compare it with the source.
 
@@ -97,6 +102,8 @@ def measure_quality(
         own: The source's own error, by output.
         is_source: Whether the variant is the source's own file: its outputs differ by the engine's fast kernels only,
             so that nothing is lost and it never fails.
+        vectors: What pools the outputs of a model for feature-extraction: where its vectors are near enough, the usual
+            limits only warn.
 
     Raises:
         BackendError: The engine cannot load or run the variant.
@@ -117,11 +124,14 @@ def measure_quality(
     judged = {name: one._replace(top1=decisive[name].top1) for name, one in outputs.items() if name in decisive}
     floor = at_precision(own, variant.precision)
     verdict = judge_outputs(judged or outputs, variant.precision, floor, tightens=False)
+    nearness = None if vectors is None else vectors.compare(references, results)
     score = metric.score(results)
     loss = metric.loss(score)
     beyond = _beyond(budget, variant, figures, metric, loss)
     if beyond is not None:
         verdict = beyond if verdict.word != "fail" else verdict
+    elif verdict.word == "fail" and nearness is not None and nearness.is_good and isfinite(figures.max_err):
+        verdict = measures.Verdict("warn", f"{verdict.reason}; {nearness}")
     elif verdict.word == "fail" and _outranks(budget, figures, metric):
         verdict = measures.Verdict("warn", verdict.reason)
     if is_source and verdict.word == "fail":
@@ -137,6 +147,7 @@ def measure_quality(
         loss,
         _worst(references, results),
         to_manifest(_known(variant.precision, verdict, decisive, floor)),
+        nearness,
     )
 
 
@@ -206,6 +217,10 @@ def _worst(
     noises = [noise([want], [got]) for want, got in zip(references, results, strict=True)]
     order = sorted(range(len(noises)), key=lambda i: -noises[i])[:_MAX_WORST]
     return tuple((i, decibels(noises[i])) for i in order if noises[i])
+
+
+def _rounded(nearness: Nearness) -> dict[str, float]:
+    return {"mean_cosine": round(nearness.mean, 6), "least_cosine": round(nearness.least, 6)}
 
 
 def _number(value: float) -> float | None:

@@ -114,11 +114,14 @@ class Bench:
                     *(self._folder, variant, self._data, judge.references),
                     *(judge.metric, judge.budget, self._own),
                     is_source=variant.id == own_file,
+                    vectors=judge.vectors,
                 )
             except BackendError as error:
                 failed.append((variant, error))
                 continue
             figures = f"{decibels(quality.parity.sqnr_db)} on {quality.engine}"
+            if quality.vectors is not None:
+                figures += f"; {quality.vectors}"
             self._reporter.talk(step("Measured", f"{variant.id:<12}", figures))
             measured.append(ConvertedVariant(variant, nbytes, quality, True))
         return self._timed(measured), failed

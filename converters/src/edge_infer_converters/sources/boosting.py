@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.made import first_of, libraries_of
 from edge_infer_converters.sources.sklearn import of_estimator
+from edge_infer_converters.sources.table import describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +40,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         ConversionError: onnxmltools is not installed, or does not know the estimator.
     """
     estimator: Any = first_of(made)
+    unnamed = estimator
     library = "xgboost" if type(estimator).__module__.startswith("xgboost") else "lightgbm"
     try:
         tools = import_module("onnxmltools")
@@ -56,7 +59,8 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             model = tools.convert_lightgbm(estimator, zipmap=False, **arguments)
             _round_down(model, getattr(estimator, "booster_", estimator))
         else:
-            model = tools.convert_xgboost(estimator, **arguments)
+            unnamed = _unnamed(estimator)
+            model = tools.convert_xgboost(unnamed, **arguments)
     except Exception as error:  # onnxmltools raises what its parts raise
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConversionError(
@@ -69,8 +73,9 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     if not any(entry.domain == "" for entry in model.opset_import):
         model.opset_import.add(domain="", version=_OPSETS[""])
+    describe(model, estimator, library, _features(estimator))
     path.write_bytes(model.SerializeToString())
-    return of_estimator(library, estimator, _features(estimator), path)
+    return of_estimator(library, unnamed, _features(estimator), path)
 
 
 def _round_down(model: Any, booster: Any) -> None:
@@ -100,6 +105,15 @@ def _round_down(model: Any, booster: Any) -> None:
         for place, key in enumerate(list(keys)):
             if exact.get(key, key[2]) < key[2]:
                 values[place] = float(np.nextafter(np.float32(key[2]), np.float32(-np.inf)))
+
+
+def _unnamed(estimator: Any) -> Any:
+    """Return a copy of a model of XGBoost without names of columns, which onnxmltools does not take."""
+    made = copy.deepcopy(estimator)
+    booster = made.get_booster() if hasattr(made, "get_booster") else made
+    booster.feature_names = None
+    booster.feature_types = None
+    return made
 
 
 def _features(estimator: Any) -> int:

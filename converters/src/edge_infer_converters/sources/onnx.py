@@ -284,11 +284,16 @@ _OTHER_FILES = {
 }
 
 
+def missing(path: Path) -> ConversionError:
+    """Return the error of a model file that is not there."""
+    return ConversionError(f"There is no file `{path}`", hint="give an .onnx, .ort, .pt, .pt2 or .tflite file")
+
+
 def _parse(path: Path) -> onnx.ModelProto:
     other = _OTHER_FILES.get(path.suffix)
     if other is not None:
         if not path.is_file():
-            raise ConversionError(f"There is no file `{path}`", hint="give an .onnx, .ort, .pt, .pt2 or .tflite file")
+            raise missing(path)
         raise ConversionError(
             f"`{path}` is {other}, which `convert` does not read as a file; expected .onnx, .ort, .pt, .pt2 or .tflite",
             hint="edge-infer convert module:function, where `function` of module.py loads it and returns the model",

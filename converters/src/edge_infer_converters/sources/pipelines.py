@@ -16,6 +16,7 @@ from edge_infer.tasks.sources.find import find
 from edge_infer.tasks.sources.opened import files_beside, model_file
 from edge_infer_converters.data.labels import read_names
 from edge_infer_converters.report.reporter import step
+from edge_infer_converters.sources.onnx import SourceModel
 
 if TYPE_CHECKING:
     from edge_infer.tasks.sources.found import Found
@@ -138,8 +139,9 @@ def check_fit(found: Found, inputs: tuple[TensorSpec, ...], outputs: tuple[Tenso
 def _facts(model: FilePath, source: Source) -> tuple[Facts, bytes]:
     """Return what a model's file says, and its bytes, with the inputs and outputs that the conversion gives it."""
     place = Path(model)
+    own = {entry.key: entry.value for entry in source.proto.metadata_props} if isinstance(source, SourceModel) else {}
     data, format_ = b"", {".onnx": "onnx", ".tflite": "tflite"}.get(place.suffix, "")
-    facts = Facts(source.format, source.inputs, source.outputs, {}, {}, {})
+    facts = Facts(source.format, source.inputs, source.outputs, {}, {}, own)
     if format_ and place.is_file():
         data = place.read_bytes()
         # A map beside the tensors, say: the conversion reads more than this does.
@@ -172,6 +174,7 @@ def _say_what_is_missing(facts: Facts, user: Asked, reporter: Reporter) -> None:
         "image": "--preprocess imagenet (or yolo, or FILE.json)",
         "text": "put config.json and tokenizer.json beside the model",
         "sound": "--preprocess FILE.json",
+        "table": "--preprocess FILE.json, with the columns by name",
     }.get(takes or "image", "--preprocess FILE.json")
     if user.task is not None:
         raise ConversionError(f"Nothing says what stands before a model for {user.task}", hint=hint)

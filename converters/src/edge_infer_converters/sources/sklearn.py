@@ -5,6 +5,7 @@ Probabilities come as an array and not as a list of dicts (ZipMap), which no eng
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from edge_infer.errors import ConversionError
 from edge_infer_converters.sources.framework import Framework, is_near
 from edge_infer_converters.sources.made import first_of
+from edge_infer_converters.sources.table import describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +67,7 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    describe(model, estimator, "scikit-learn", int(estimator.n_features_in_))
     path.write_bytes(model.SerializeToString())
     return of_estimator("scikit-learn", estimator, int(estimator.n_features_in_), path)
 
@@ -95,10 +98,7 @@ def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Fra
         chosen.append((next(near, next(iter(answers))), found.shape[1:]))
 
     def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        return [
-            np.asarray(getattr(estimator, method)(feeds["x"])).reshape(len(feeds["x"]), *shape)
-            for method, shape in chosen
-        ]
+        return [_called(estimator, method, feeds["x"]).reshape(len(feeds["x"]), *shape) for method, shape in chosen]
 
     return Framework(library, run, {"x": rows}, {"x": [0]})
 
@@ -108,8 +108,15 @@ def _answer(estimator: Any, method: str, rows: np.ndarray, found: np.ndarray) ->
     if not hasattr(estimator, method):
         return None
     try:
-        given = np.asarray(getattr(estimator, method)(rows))
+        given = _called(estimator, method, rows)
     except (AttributeError, TypeError, ValueError):
         return None
     is_same_kind = (given.dtype.kind == "f") == (found.dtype.kind == "f")
     return given.reshape(found.shape) if given.size == found.size and is_same_kind else None
+
+
+def _called(estimator: Any, method: str, rows: np.ndarray) -> np.ndarray:
+    """Return what a method gives for rows of numbers; columns have their order, so that names need not be there."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return np.asarray(getattr(estimator, method)(rows))

@@ -105,9 +105,7 @@ def _check(place: Path) -> None:
             pickles = [name for name in names if name.endswith("data.pkl")]
             found = _classes(archive.read(pickles[0])) if pickles else []
     except FileNotFoundError:
-        raise ConversionError(
-            f"There is no file `{place}`", hint="give an .onnx, .ort, .pt, .pt2 or .tflite file"
-        ) from None
+        raise onnx_source.missing(place) from None
     # zipfile raises the last two for an encrypted archive and for a compression that it does not know.
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
         raise ConversionError(

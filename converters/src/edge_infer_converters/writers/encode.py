@@ -75,12 +75,12 @@ def encode_tflite(
     word = plan.word or plan.precision
     written = graph.write(word, ranges.calls, integer_interface=plan.integer_interface)
     takes_float = all(TARGETS[target].takes("tflite", "fp32") for target in plan.targets)
-    if word != "fp32" and takes_float and len(written.data) >= graph.nbytes:
+    if word != "fp32" and graph.scales is None and takes_float and len(written.data) >= graph.nbytes:
         raise ConversionError(
             f"It is not smaller than in fp32: {len(written.data)} bytes, in fp32 there are {graph.nbytes}"
         )
     notes = [f"{len(written.operators)} operators"] + ([written.note] if written.note else [])
-    if word in ("int8", "int8x16"):
+    if word in ("int8", "int8x16") and graph.scales is None:
         notes.append(f"ranges from {ranges}")
     if not written.is_batch_fixed:
         return Encoded(written.data, ", ".join(notes))

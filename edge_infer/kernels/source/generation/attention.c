@@ -76,25 +76,23 @@ INLINE void attend_heads(const int32_t *p, const float *keys, const float *value
   add_values(values, scores, scores_width, first, last, head_size, count, inverse, y);
 }
 
-/* One row's queries over the positions of its slot up to its own. */
-void attend(const int32_t *p, struct cache cache, int32_t slot, int32_t layer, int32_t position, const float *q,
-            float *y, float *scores) {
+/* Some queries of one row and one head of keys, over the positions of its slot up to its own. */
+void attend(const int32_t *p, struct cache cache, int32_t slot, int32_t layer, int32_t position, int32_t head,
+            int32_t first_query, int32_t last_query, const float *q, float *y, float *scores) {
   int32_t head_size = p[WORD_HEAD_SIZE], group = p[WORD_HEADS] / p[WORD_KV_HEADS], window = p[WORD_SLIDING_WINDOW];
   int32_t first = layer_kind(p, layer) == 1 && window > 0 ? most(0, position - window + 1) : 0;
-  for (int32_t head = 0; head < p[WORD_KV_HEADS]; head++) {
-    const float *keys = cached_head(p, cache, slot, layer, head);
-    const float *values = keys + (size_t)width(cache.context) * (size_t)head_size;
-    for (int32_t g = 0; g < group;) {
-      int32_t offset = (head * group + g) * head_size, count = least(4, group - g);
+  const float *keys = cached_head(p, cache, slot, layer, head);
+  const float *values = keys + (size_t)width(cache.context) * (size_t)head_size;
+  for (int32_t g = first_query; g < last_query;) {
+    int32_t offset = (head * group + g) * head_size, count = least(4, last_query - g);
 #define HEADS(n) attend_heads(p, keys, values, first, position, cache.context, n, q + offset, y + offset, scores)
-      switch (count) {
-        case 1: HEADS(1); break;
-        case 2: HEADS(2); break;
-        case 3: HEADS(3); break;
-        default: HEADS(4);
-      }
-      g += count;
+    switch (count) {
+      case 1: HEADS(1); break;
+      case 2: HEADS(2); break;
+      case 3: HEADS(3); break;
+      default: HEADS(4);
     }
+    g += count;
   }
 }
 

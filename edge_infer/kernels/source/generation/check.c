@@ -2,7 +2,7 @@
 #include "model.h"
 
 /* Whether the three words of a tensor name a place in the file. Sizes are doubles: exact, and without overflow. */
-static int is_inside(const int32_t *words, double rows, double columns, int is_needed, int is_vector, double bytes) {
+SMALL static int is_inside(const int32_t *words, double rows, double columns, int is_needed, int is_vector, double bytes) {
   int32_t encoding = words[0], unit = encoding >= ENCODING_INT8 ? BLOCK : 1;
   if (encoding == ENCODING_ABSENT) return !is_needed;
   if (encoding < 0 || encoding > (is_vector ? ENCODING_F32 : ENCODING_INT4) || words[1] < 0 || words[2] < 0) return 0;
@@ -38,7 +38,7 @@ static const struct { int32_t word, low, high; } limits[] = {
 };
 
 /* 0, or one more than the place of the first word that is wrong. */
-EXPORT int32_t decoder_check(const int32_t *p, int32_t words, double bytes) {
+SMALL EXPORT int32_t decoder_check(const int32_t *p, int32_t words, double bytes) {
   if (words < WORD_TENSORS) return 1 + WORD_WORDS;
   for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
     int32_t value = p[limits[i].word];
@@ -101,7 +101,7 @@ EXPORT int32_t decoder_check(const int32_t *p, int32_t words, double bytes) {
 
 /* 0, or what is wrong with a batch: 4 * row + 1 for its token, + 2 for its slot, + 3 for its position, and -1 - i for
    the i-th of `wanted`. */
-EXPORT int32_t decoder_check_rows(const int32_t *p, int32_t slots, int32_t context, const int32_t *rows, int32_t count,
+SMALL EXPORT int32_t decoder_check_rows(const int32_t *p, int32_t slots, int32_t context, const int32_t *rows, int32_t count,
                                   const int32_t *wanted, int32_t wanted_count) {
   for (int32_t t = 0; t < count; t++) {
     if (rows[t] < 0 || rows[t] >= p[WORD_VOCAB_SIZE]) return 4 * t + 1;
@@ -116,14 +116,14 @@ EXPORT int32_t decoder_check_rows(const int32_t *p, int32_t slots, int32_t conte
 }
 
 /* Bytes of the cache of a checked program. */
-EXPORT double decoder_cache_bytes(const int32_t *p, int32_t slots, int32_t context) {
+SMALL EXPORT double decoder_cache_bytes(const int32_t *p, int32_t slots, int32_t context) {
   double head = (double)width(context) * (double)(p[WORD_HEAD_SIZE] + width(p[WORD_HEAD_SIZE]));
   return 4.0 * head * p[WORD_KV_HEADS] * p[WORD_LAYERS] * slots;
 }
 
 /* Bytes of the memory that only the kernels use. */
-EXPORT double decoder_scratch_bytes(const int32_t *p, int32_t context) {
+SMALL EXPORT double decoder_scratch_bytes(const int32_t *p, int32_t context) {
   return workspace_at(p, context, (uint8_t *)0).bytes;
 }
 
-EXPORT int32_t decoder_version(void) { return PROGRAM_VERSION; }
+SMALL EXPORT int32_t decoder_version(void) { return PROGRAM_VERSION; }

@@ -27,6 +27,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define INLINE __attribute__((always_inline)) static inline
+/* A function whose time is that of others. */
+#define SMALL __attribute__((minsize))
 #define BLOCK 32
 
 typedef float f32x16 __attribute__((vector_size(64), aligned(4)));

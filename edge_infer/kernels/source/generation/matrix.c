@@ -57,10 +57,18 @@ static void multiply_floats(const struct matrix *m, int is_half, const float *x,
   }
 }
 
-INLINE struct quantised quantised_row(const struct workspace *work, int32_t index, int32_t blocks) {
-  size_t place = (size_t)index * (size_t)padded_blocks(blocks);
-  return (struct quantised){work->quantised + place * BLOCK * VALUE_BYTES, work->quantised_scales + place,
-                            work->quantised_sums + place};
+/* The index-th of `count` quantised rows. Those that a panel takes four at a time stand together. */
+INLINE struct quantised quantised_row(const struct workspace *work, int32_t index, int32_t count, int32_t blocks) {
+  size_t padded = (size_t)padded_blocks(blocks), place = (size_t)index * padded;
+  int8_t *values = work->quantised + place * BLOCK * VALUE_BYTES;
+#if defined(LANES_PAIRS)
+  if (index / 4 * 4 + 4 <= count) {
+    size_t tile = (size_t)(index / 4 * 4) * padded * BLOCK * VALUE_BYTES + (size_t)(index % 4) * 4;
+    return (struct quantised){work->quantised + tile, work->quantised_scales + place, work->quantised_sums + place, 4};
+  }
+#endif
+  (void)count;
+  return (struct quantised){values, work->quantised_scales + place, work->quantised_sums + place, 1};
 }
 
 /* A panel of packed rows of weights with `count` quantised rows. The lanes of blocks are taken one after the other. */
@@ -130,7 +138,7 @@ static void multiply_panels(const struct matrix *m, int is_int4, int32_t count, 
       struct quantised x[4];
       panel_floats sums[8];
       int tile = t + 4 <= count ? 4 : 1;
-      for (int i = 0; i < tile; i++) x[i] = quantised_row(work, t + i, blocks);
+      for (int i = 0; i < tile; i++) x[i] = quantised_row(work, t + i, count, blocks);
       if (is_int4) (tile == 4 ? four_int4_rows : one_int4_row)(work->panel, work->panel_scales, x, blocks, sums);
       else (tile == 4 ? four_int8_rows : one_int8_row)(work->panel, work->panel_scales, x, blocks, sums);
       for (int i = 0; i < tile; i++) {
@@ -145,37 +153,69 @@ static void multiply_panels(const struct matrix *m, int is_int4, int32_t count, 
   }
 }
 
-static void multiply_blocks(const struct matrix *m, int is_int4, const float *x, int32_t x_width, int32_t count,
-                            float *y, size_t y_width, const struct workspace *work) {
+static void multiply_blocks(const struct matrix *m, int is_int4, int32_t count, float *y, size_t y_width,
+                            const struct workspace *work) {
   int32_t blocks = m->columns / BLOCK;
-  for (int32_t t = 0; t < count; t++)
-    quantise(quantised_row(work, t, blocks), x + (size_t)t * (size_t)x_width, blocks);
   if (count >= 4) {
     multiply_panels(m, is_int4, count, y, y_width, work);
     return;
   }
   for (int32_t t = 0; t < count; t++) {
     float *to = y + (size_t)t * y_width;
-    struct quantised row = quantised_row(work, t, blocks);
+    struct quantised row = quantised_row(work, t, count, blocks);
     if (is_int4) rows_by_one(m->values, m->scales, row, blocks, to, m->rows, 1);
     else rows_by_one(m->values, m->scales, row, blocks, to, m->rows, 0);
     for (int32_t r = 0; m->bias && r < m->rows; r++) to[r] += m->bias[r];
   }
 }
 
-/* y[t] = m x[t] + bias for `count` rows, at most CHUNK. */
-void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
-              const struct workspace *work) {
+/* Bytes of so many values of a matrix. */
+INLINE size_t value_bytes(const struct matrix *m, size_t count) {
   switch (m->encoding) {
-    case ENCODING_F32: multiply_floats(m, 0, x, x_width, count, y, y_width, work->expanded); break;
-    case ENCODING_F16: multiply_floats(m, 1, x, x_width, count, y, y_width, work->expanded); break;
-    case ENCODING_INT8: multiply_blocks(m, 0, x, x_width, count, y, y_width, work); break;
-    default: multiply_blocks(m, 1, x, x_width, count, y, y_width, work);
+    case ENCODING_F32: return count * 4;
+    case ENCODING_F16: return count * 2;
+    case ENCODING_INT8: return count;
+    default: return count / 2;
+  }
+}
+
+INLINE int is_blocks(const struct matrix *m) { return m->encoding >= ENCODING_INT8; }
+
+/* Make columns `first` to `last` - 1, whole blocks, of the index-th of `count` rows ready for `multiply`. */
+void prepare_part(const struct matrix *m, const float *x, int32_t index, int32_t count, int32_t first, int32_t last,
+                  const struct workspace *work) {
+  int32_t blocks = m->columns / BLOCK;
+  if (is_blocks(m)) quantise(quantised_row(work, index, count, blocks), x, blocks, first / BLOCK, last / BLOCK);
+}
+
+void prepare(const struct matrix *m, const float *x, int32_t index, int32_t count, const struct workspace *work) {
+  prepare_part(m, x, index, count, 0, m->columns, work);
+}
+
+/* y[t] = m x[t] + bias for `count` rows that are prepared, at most CHUNK. */
+SMALL void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
+              const struct workspace *work) {
+  int32_t unit = is_blocks(m) ? PANEL_ROWS : 4, units = (m->rows + unit - 1) / unit;
+  int32_t parts = parts_of(work->member, units);
+  EACH_PART(work->member, part, parts) {
+    int32_t first = part_start(part, parts, units) * unit;
+    struct matrix some = *m;
+    some.rows = least(part_start(part + 1, parts, units) * unit, m->rows) - first;
+    some.values += value_bytes(m, (size_t)first * (size_t)m->columns);
+    some.scales += (size_t)first * (size_t)(m->columns / BLOCK);
+    if (some.bias) some.bias += first;
+    float *to = y + first;
+    switch (m->encoding) {
+      case ENCODING_F32: multiply_floats(&some, 0, x, x_width, count, to, y_width, work->expanded); break;
+      case ENCODING_F16: multiply_floats(&some, 1, x, x_width, count, to, y_width, work->expanded); break;
+      case ENCODING_INT8: multiply_blocks(&some, 0, count, to, y_width, work); break;
+      default: multiply_blocks(&some, 1, count, to, y_width, work);
+    }
   }
 }
 
 /* A row of a matrix as floats, times a factor. */
-void embed(const struct matrix *m, int32_t row, float scale, float *y) {
+SMALL void embed(const struct matrix *m, int32_t row, float scale, float *y) {
   size_t start = (size_t)row * (size_t)m->columns;
   if (m->encoding <= ENCODING_F16) {
     int is_half = m->encoding == ENCODING_F16;
@@ -206,8 +246,20 @@ INLINE uint8_t *take(uint8_t **next, double *bytes, size_t size) {
   return at;
 }
 
+/* What each thread has for itself, from `start`, a multiple of 64, on; returns its size. */
+SMALL double own_parts(struct workspace *work, const int32_t *p, int32_t context, uint8_t *start) {
+  int32_t inner = width(most(queries(p), p[WORD_MLP_SIZE])), columns = width(most(p[WORD_HIDDEN_SIZE], inner));
+  size_t blocks = (size_t)padded_blocks(columns / BLOCK + 1);
+  double bytes = 0.0;
+  work->scores = (float *)take(&start, &bytes, (size_t)width(context) * 4 * 4);
+  work->expanded = (float *)take(&start, &bytes, (size_t)columns * 4);
+  work->panel = take(&start, &bytes, blocks * PANEL_BLOCK_BYTES);
+  work->panel_scales = (float *)take(&start, &bytes, blocks * PANEL_ROWS * 4);
+  return bytes;
+}
+
 /* The parts of a workspace that begins at `start`, a multiple of 64; its size alone where `start` is nothing. */
-struct workspace workspace_at(const int32_t *p, int32_t context, uint8_t *start) {
+SMALL struct workspace workspace_at(const int32_t *p, int32_t context, uint8_t *start) {
   int32_t hidden = width(p[WORD_HIDDEN_SIZE]), q = queries(p), mlp = p[WORD_MLP_SIZE];
   int32_t wide = width(most(q + 2 * keys(p), up_rows(p)));
   int32_t inner = width(most(q, mlp)), columns = width(most(p[WORD_HIDDEN_SIZE], inner));
@@ -220,12 +272,9 @@ struct workspace workspace_at(const int32_t *p, int32_t context, uint8_t *start)
   work.wide = (float *)take(&next, &work.bytes, (size_t)wide * CHUNK * 4);
   work.inner = (float *)take(&next, &work.bytes, (size_t)inner * CHUNK * 4);
   work.rotation = (float *)take(&next, &work.bytes, (size_t)width(p[WORD_ROTARY_SIZE]) * 2 * CHUNK * 4);
-  work.scores = (float *)take(&next, &work.bytes, (size_t)width(context) * 4 * 4);
-  work.expanded = (float *)take(&next, &work.bytes, (size_t)columns * 4);
   work.quantised = (int8_t *)take(&next, &work.bytes, blocks * BLOCK * VALUE_BYTES * CHUNK);
   work.quantised_scales = (float *)take(&next, &work.bytes, blocks * CHUNK * 4);
   work.quantised_sums = (int32_t *)take(&next, &work.bytes, blocks * CHUNK * 4);
-  work.panel = take(&next, &work.bytes, blocks * PANEL_BLOCK_BYTES);
-  work.panel_scales = (float *)take(&next, &work.bytes, blocks * PANEL_ROWS * 4);
+  work.bytes += own_parts(&work, p, context, next);
   return work;
 }

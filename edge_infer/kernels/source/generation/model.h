@@ -2,6 +2,7 @@
 #pragma once
 #include "lanes.h"
 #include "program.h"
+#include "team.h"
 
 /* Rows of a batch that go through the layers together. */
 #define CHUNK 128
@@ -22,6 +23,7 @@ struct workspace {
   uint8_t *panel;
   float *panel_scales;
   double bytes;
+  struct member *member; /* the thread that uses it */
 };
 
 struct cache {
@@ -70,10 +72,14 @@ INLINE float *cached_head(const int32_t *p, struct cache cache, int32_t slot, in
 }
 
 struct workspace workspace_at(const int32_t *program, int32_t context, uint8_t *start);
+double own_parts(struct workspace *work, const int32_t *program, int32_t context, uint8_t *start);
+void prepare(const struct matrix *m, const float *x, int32_t index, int32_t count, const struct workspace *work);
+void prepare_part(const struct matrix *m, const float *x, int32_t index, int32_t count, int32_t first, int32_t last,
+                  const struct workspace *work);
 void multiply(const struct matrix *m, const float *x, int32_t x_width, int32_t count, float *y, size_t y_width,
               const struct workspace *work);
 void embed(const struct matrix *m, int32_t row, float scale, float *y);
-void attend(const int32_t *p, struct cache cache, int32_t slot, int32_t layer, int32_t position, const float *q,
-            float *y, float *scores);
+void attend(const int32_t *p, struct cache cache, int32_t slot, int32_t layer, int32_t position, int32_t head,
+            int32_t first_query, int32_t last_query, const float *q, float *y, float *scores);
 void remember(const int32_t *p, struct cache cache, int32_t slot, int32_t layer, int32_t position, const float *k,
               const float *v);

@@ -12,11 +12,13 @@ typedef int16_t i16x8 __attribute__((vector_size(16), aligned(2)));
 typedef uint16_t u16x8 __attribute__((vector_size(16), aligned(2)));
 
 /* A row: the values as the processor wants them, the scales, and eight times the sum of each block's values. Behind
-   the last block stand zeros up to the next multiple of 8 blocks. */
+   the last block stand zeros up to the next multiple of 8 blocks. Where values are pairs, those of `step` rows may stand
+   in turn, a pair of each. */
 struct quantised {
   int8_t *values;
   float *scales;
   int32_t *sums;
+  int32_t step;
 };
 
 #if defined(LANES_PAIRS)
@@ -45,15 +47,18 @@ INLINE int32_t fold_most(i32x16 v) {
 }
 
 /* Where the processor wants values 0..15 and 16..31 of a block. */
-INLINE void put_values(int8_t *values, int32_t block, i32x16 first, i32x16 second) {
+INLINE void put_values(int8_t *values, int32_t step, int32_t block, i32x16 first, i32x16 second) {
+  (void)step;
 #if defined(LANES_PAIRS)
   /* int16: the even ones and the odd ones of the first sixteen, then of the second */
-  i16x8 *to = (i16x8 *)(values + block * 64);
+  i16x8 to[4];
 #define HALF(v, start)                                                                                               \
   __builtin_convertvector(__builtin_shufflevector(v, v, start, start + 2, start + 4, start + 6, start + 8, start + 10, \
                                                   start + 12, start + 14), i16x8)
   to[0] = HALF(first, 0), to[1] = HALF(first, 1), to[2] = HALF(second, 0), to[3] = HALF(second, 1);
 #undef HALF
+  int32_t *place = (int32_t *)(values + block * 64 * step);
+  for (int i = 0; i < 16; i++, place += step) *place = ((i32x4)to[i / 4])[i & 3];
 #elif defined(LANES_AVX2)
   /* two blocks are neighbours: the first sixteen of both, then the second sixteen of both */
   int8_t *to = values + block / 2 * 64 + (block & 1) * 16;
@@ -65,9 +70,9 @@ INLINE void put_values(int8_t *values, int32_t block, i32x16 first, i32x16 secon
 #endif
 }
 
-/* Quantise a row of whole blocks. A block with a NaN or an infinity gets the scale NaN; one of nothing above 1e-20 is 0. */
-INLINE void quantise(struct quantised row, const float *x, int32_t blocks) {
-  for (int32_t b = 0; b < blocks; b++) {
+/* Quantise some of a row's whole blocks, and with the last of them what stands behind. A block with a NaN or an infinity gets the scale NaN; one of nothing above 1e-20 is 0. */
+INLINE void quantise(struct quantised row, const float *x, int32_t blocks, int32_t start, int32_t end) {
+  for (int32_t b = start; b < end; b++) {
     f32x16 first = load(x + b * BLOCK), second = load(x + b * BLOCK + 16);
     i32x16 sizes = (i32x16)first & 0x7fffffff, others = (i32x16)second & 0x7fffffff, more = sizes < others;
     int32_t bits = fold_most((more & others) | (~more & sizes));
@@ -79,13 +84,13 @@ INLINE void quantise(struct quantised row, const float *x, int32_t blocks) {
     i32x16 low = ((i32x16)(first * inverse + 12582912.0f) - 0x4B400000) & mask;
     i32x16 high = ((i32x16)(second * inverse + 12582912.0f) - 0x4B400000) & mask;
     row.sums[b] = fold_int(low + high) * 8;
-    put_values(row.values, b, low, high);
+    put_values(row.values, row.step, b, low, high);
   }
   i32x16 none = {0};
-  for (int32_t b = blocks; b < padded_blocks(blocks); b++) {
+  for (int32_t b = end == blocks ? end : padded_blocks(blocks); b < padded_blocks(blocks); b++) {
     row.scales[b] = 0;
     row.sums[b] = 0;
-    put_values(row.values, b, none, none);
+    put_values(row.values, row.step, b, none, none);
   }
 }
 

@@ -67,15 +67,16 @@ INLINE void rows_by_one(const uint8_t *w, const uint16_t *scales, struct quantis
   }
 }
 
-/* A panel holds int16 values, whatever the weights were. */
+/* A panel holds int16 values, whatever the weights were. Its eight rows stand as two fours side by side: each value of
+   an activation that is loaded serves both. */
 #define PANELS_ARE_ALIKE 1
-#define PANEL_ROWS 4
+#define PANEL_ROWS 8
 #define PANEL_BLOCK_BYTES (PANEL_ROWS * BLOCK * 2)
-typedef int32_t panel_ints __attribute__((vector_size(16), aligned(4)));
-typedef float panel_floats __attribute__((vector_size(16), aligned(4)));
+typedef int32_t panel_ints __attribute__((vector_size(32), aligned(4)));
+typedef float panel_floats __attribute__((vector_size(32), aligned(4)));
 
-/* One block of all rows of a panel: 16 pairs of columns, in each the int16 pair of every row. */
-INLINE void pack_block(uint8_t *panel, const uint8_t *const rows[], int32_t b, int is_int4) {
+/* One block of four rows of a panel: 16 pairs of columns, in each the int16 pair of every row. */
+INLINE void pack_four(uint8_t *panel, const uint8_t *const rows[], int32_t b, int is_int4) {
   i32x4 parts[4][4];
   for (int r = 0; r < 4; r++) {
     u16x8 v = *(const u16x8 *)(rows[r] + b * (is_int4 ? 16 : 32));
@@ -93,24 +94,36 @@ INLINE void pack_block(uint8_t *panel, const uint8_t *const rows[], int32_t b, i
     i32x4 *v = parts[p];
     i32x4 ab = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), cd = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
     i32x4 AB = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7), CD = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-    to[4 * p] = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
-    to[4 * p + 1] = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
-    to[4 * p + 2] = __builtin_shufflevector(AB, CD, 0, 1, 4, 5);
-    to[4 * p + 3] = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
+    to[8 * p] = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    to[8 * p + 2] = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    to[8 * p + 4] = __builtin_shufflevector(AB, CD, 0, 1, 4, 5);
+    to[8 * p + 6] = __builtin_shufflevector(AB, CD, 2, 3, 6, 7);
   }
+}
+
+/* One block of all rows of a panel. */
+INLINE void pack_block(uint8_t *panel, const uint8_t *const rows[], int32_t b, int is_int4) {
+#pragma clang loop unroll(disable)
+  for (int four = 0; four < 2; four++) pack_four(panel + 16 * four, rows + 4 * four, b, is_int4);
 }
 
 /* The dots of a block of all rows of a panel with the same block of `count` quantised rows. */
 INLINE void panel_dots(panel_ints dots[], const uint8_t *panel, const struct quantised x[], int32_t b, int count,
                        int is_int4) {
   (void)is_int4;
-  for (int t = 0; t < count; t++) dots[t] = (panel_ints){0};
-#pragma clang loop unroll_count(4)
-  for (int p = 0; p < 16; p++) {
-    i16x8 w = ((const i16x8 *)panel)[p];
+  i32x4 low[4], high[4];
+  for (int t = 0; t < count; t++) low[t] = high[t] = (i32x4){0};
+  const struct { i16x8 first, second; } *w = (const void *)panel;
+  const struct { int32_t pairs[4]; } *q = (const void *)(x->values + b * 64 * count); /* of `count` rows in turn */
+#pragma clang loop unroll(disable)
+  for (int p = 0; p < 16; p++, w++, q = (const void *)(q->pairs + count)) {
+    __asm__("" : "+r"(w), "+r"(q)); /* keeps both as they are: a load then names its offset */
+    i16x8 first = w->first, second = w->second;
     for (int t = 0; t < count; t++) {
-      i32x4 q = (i32x4){0} + *(const int32_t *)(x[t].values + b * 64 + p * 4);
-      dots[t] += multiplied(w, (i16x8)q);
+      i16x8 pair = (i16x8)((i32x4){0} + q->pairs[t]);
+      low[t] += multiplied(first, pair);
+      high[t] += multiplied(second, pair);
     }
   }
+  for (int t = 0; t < count; t++) dots[t] = __builtin_shufflevector(low[t], high[t], 0, 1, 2, 3, 4, 5, 6, 7);
 }

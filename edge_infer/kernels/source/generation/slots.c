@@ -2,7 +2,7 @@
 #include "model.h"
 
 /* Copy positions 0 to `length` - 1 of one slot into another. */
-EXPORT void decoder_copy(const int32_t *p, float *cache_start, int32_t slots, int32_t context, int32_t from, int32_t to,
+SMALL EXPORT void decoder_copy(const int32_t *p, float *cache_start, int32_t slots, int32_t context, int32_t from, int32_t to,
                          int32_t length) {
   struct cache cache = {cache_start, slots, context};
   int32_t size = p[WORD_HEAD_SIZE], whole = length / 16 * 16;
@@ -45,7 +45,7 @@ INLINE void sink(int32_t *ids, float *values, int32_t count, int32_t at) {
 }
 
 /* The best `count` of `total` logits in order, NaN first. */
-EXPORT void decoder_top(const float *logits, int32_t total, int32_t count, int32_t *ids, float *values) {
+SMALL EXPORT void decoder_top(const float *logits, int32_t total, int32_t count, int32_t *ids, float *values) {
   for (int32_t i = 0; i < count; i++) ids[i] = i, values[i] = logits[i];
   for (int32_t i = count / 2 - 1; i >= 0; i--) sink(ids, values, count, i);
   for (int32_t i = count; i < total; i++) {

@@ -4,13 +4,13 @@ import { InferError } from "../../errors.js";
 import { shapeText } from "../../tensors.js";
 import { cropped } from "../image/image.js";
 import { resized } from "../image/resampling.js";
-import { flat, roundEven } from "../values.js";
+import { flat } from "../values.js";
+import { partOf } from "./map-part.js";
 import { reader } from "./outputs.js";
 import { bestOf } from "./scores.js";
 
 /** @typedef {import("../image/image.js").Image} Image */
 /** @typedef {import("../item.js").Item} Item */
-/** @typedef {import("./scores.js").Part} Part */
 
 /** The most pixels of all masks of an image together. */
 const MAX_PIXELS = 300_000_000;
@@ -53,20 +53,6 @@ export function prepare({ tensor: name, layout }, place) {
       return { label: place.label(label), score: null, mask: inImage({ data, ...size, channels: 1 }, item) };
     });
   };
-}
-
-/** @param {number} width @param {number} height @param {Item} item @returns {Part} What of the model's map the image fills, without a letterbox. */
-function partOf(width, height, item) {
-  let part = { left: 0, top: 0, right: width, bottom: height };
-  for (const step of item.geometry.toReversed()) {
-    if (!(step.left > 0 || step.top > 0 || step.scaleX === step.scaleY)) continue;
-    const [ratioX, ratioY] = [width / (item.inputWidth || width), height / (item.inputHeight || height)];
-    const [left, top] = [Math.max(roundEven(step.left * ratioX), 0), Math.max(roundEven(step.top * ratioY), 0)];
-    const right = Math.min(width, roundEven((step.left + item.width * step.scaleX) * ratioX));
-    const bottom = Math.min(height, roundEven((step.top + item.height * step.scaleY) * ratioY));
-    part = { left, top, right, bottom };
-  }
-  return part;
 }
 
 /** @param {Image} mask @param {Item} item @returns {Image} In the size of the original image. */

@@ -93,11 +93,30 @@ def describe(document: Mapping[str, Any]) -> Described:
             f"The weights are quantized by {method.get('quant_method') if method else 'something'} already",
             hint="convert the model that it was made from: edge-infer quantizes it",
         )
-    fields = Fields(document, found.defaults, found.spelt())
+    return describe_family(document, str(kind), found, notes=notes)
+
+
+def describe_family(
+    document: Mapping[str, Any], kind: str, found: Family, where: str = "config.json", notes: tuple[str, ...] = ()
+) -> Described:
+    """Read what a decoder of a known family is.
+
+    Args:
+        document: Its fields, by the family's spelling.
+        kind: Its `model_type`.
+        found: The family.
+        where: What the fields stand in, for errors.
+        notes: What is known of it already.
+
+    Raises:
+        ConversionError: A field is missing, of another type or out of range.
+        UnsupportedModel: A switch of it is not supported; the message names it.
+    """
+    fields = Fields(document, found.defaults, found.spelt(), where)
     for name, what in found.refused.items():
         if fields.flag(name):
             raise UnsupportedModel(f"config.json: `{name}` asks for {what}, which is not supported", field=name)
-    _refuse_variants(fields, str(kind))
+    _refuse_variants(fields, kind)
     sizes = {name: fields.size(name, most) for name, most in _MOST.items() if name in ("layers", "heads")}
     hidden = fields.size("hidden_size", _MOST["hidden_size"])
     heads = sizes["heads"]
@@ -130,7 +149,7 @@ def describe(document: Mapping[str, Any]) -> Described:
             factor = sharpened
     kinds, rotations, window = _without_rotation(fields, kinds, rotations, window, context)
     config = DecoderConfig(
-        architecture=str(kind).removesuffix("_text"),
+        architecture=kind.removesuffix("_text"),
         vocab_size=fields.size("vocab_size", _MOST_TOKENS),
         hidden_size=hidden,
         layers=sizes["layers"],
@@ -141,7 +160,7 @@ def describe(document: Mapping[str, Any]) -> Described:
         context=context,
         norm=found.norm,
         norm_epsilon=fields.number("norm_epsilon", 0.0, 1.0),
-        activation=_activation(fields, str(kind)),
+        activation=_activation(fields, kind),
         gated=found.gated,
         parallel=found.parallel,
         positions=found.positions,

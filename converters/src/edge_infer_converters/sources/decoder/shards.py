@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from edge_infer.generation.weight_file import Encoding
+
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 _DTYPES = {DType.FLOAT32: "<f4", DType.FLOAT16: "<f2", DType.BFLOAT16: "<u2"}
@@ -51,6 +53,15 @@ class StoredTensor(NamedTuple):
         if self.dtype is DType.BFLOAT16:
             return (part.astype(np.uint32) << 16).view(np.float32)
         return part.astype(np.float32)
+
+    @property
+    def native(self) -> Encoding | None:
+        """None: the values have no blocks."""
+        return None
+
+    def blocks(self, start: int, stop: int, encoding: Encoding) -> tuple[bytes, bytes] | None:  # noqa: ARG002
+        """Return None: the values have no blocks."""
+        return None
 
     def transposed(self) -> StoredTensor:
         """Return the transpose; nothing is copied."""

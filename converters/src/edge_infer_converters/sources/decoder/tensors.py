@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,12 +13,41 @@ from edge_infer.errors import ConversionError, UnsupportedModel, did_you_mean, l
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from edge_infer.generation.weight_file import Encoding
     from edge_infer_converters.sources.decoder.describe import Described
-    from edge_infer_converters.sources.decoder.shards import StoredTensor
 
 # Old checkpoints hold constants that are computed anew, and models of images hold more than the text model.
 _IGNORED = ("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
 _IGNORED_ROOTS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+
+
+class StoredTensor(Protocol):
+    """A tensor of a file."""
+
+    @property
+    def dtype(self) -> object:
+        """What the file says the values are."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows first."""
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the values can be read."""
+
+    @property
+    def native(self) -> Encoding | None:
+        """The encoding that holds exactly these values in as few bytes; None for numbers without blocks."""
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Return some rows as float32."""
+
+    def blocks(self, start: int, stop: int, encoding: Encoding) -> tuple[bytes, bytes] | None:
+        """Return values and scales of some rows; None where the encoding does not hold the blocks as they are."""
+
+    def transposed(self) -> StoredTensor:
+        """Return the transpose, where the file may have a column for each output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +68,28 @@ class SourceTensor:
     plus: float = 0.0
     factors: np.ndarray | None = None
 
+    @property
+    def native(self) -> Encoding | None:
+        """The encoding that holds exactly the values of the file in as few bytes."""
+        kinds = {one.native for one in self.parts}
+        return kinds.pop() if len(kinds) == 1 and not self.plus and self.factors is None else None
+
+    def blocks(self, start: int, stop: int, encoding: Encoding) -> tuple[bytes, bytes] | None:
+        """Return values and scales of some rows; None where the encoding does not hold the file's blocks."""
+        if self.plus or self.factors is not None:
+            return None
+        found = [part.blocks(first, last, encoding) for part, first, last in self._between(start, stop)]
+        if any(one is None for one in found):
+            return None
+        return b"".join(one[0] for one in found if one), b"".join(one[1] for one in found if one)
+
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Return some rows, float32.
 
         Raises:
             ConversionError: A value is NaN or infinite.
         """
-        found, first = [], 0
-        for part in self.parts:
-            last = first + part.shape[0]
-            if start < last and stop > first:
-                found.append(part.rows(max(start - first, 0), min(stop, last) - first))
-            first = last
+        found = [part.rows(first, last) for part, first, last in self._between(start, stop)]
         values = found[0] if len(found) == 1 else np.concatenate(found)
         if not math.isfinite(float(np.dot(values.reshape(-1), values.reshape(-1)))) and not np.isfinite(values).all():
             raise ConversionError(
@@ -61,6 +100,15 @@ class SourceTensor:
         if self.factors is not None:
             values = values * self.factors[start:stop].reshape(-1, *[1] * (len(self.shape) - 1))
         return values
+
+    def _between(self, start: int, stop: int) -> Iterator[tuple[StoredTensor, int, int]]:
+        """Give the parts with some rows, and which of theirs these are."""
+        first = 0
+        for part in self.parts:
+            last = first + part.shape[0]
+            if start < last and stop > first:
+                yield part, max(start - first, 0), min(stop, last) - first
+            first = last
 
 
 def source_tensors(described: Described, stored: Mapping[str, StoredTensor]) -> list[SourceTensor]:

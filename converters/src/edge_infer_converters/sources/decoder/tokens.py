@@ -46,6 +46,28 @@ class Tokens(NamedTuple):
     notes: tuple[tuple[str, str], ...]
 
 
+class Around(NamedTuple):
+    """What stands around a decoder's weights, as its files have it.
+
+    Attributes:
+        where: What the tokenizer stands in, for errors.
+        tokenizer: The bytes of `tokenizer.json`.
+        template: The template of chats; None where there is none.
+        said: The fields of `tokenizer_config.json`.
+        advice: Those of `generation_config.json`.
+        special: Those of `special_tokens_map.json`.
+        document: Those of `config.json`.
+    """
+
+    where: str
+    tokenizer: bytes
+    template: bytes | None
+    said: Mapping[str, Any]
+    advice: Mapping[str, Any]
+    special: Mapping[str, Any]
+    document: Mapping[str, Any]
+
+
 def read_tokens(folder: Path, document: Mapping[str, Any], config: DecoderConfig) -> Tokens:
     """Read the files around a decoder's weights.
 
@@ -59,11 +81,36 @@ def read_tokens(folder: Path, document: Mapping[str, Any], config: DecoderConfig
             is outside of the vocabulary.
         UnsupportedModel: The tokenizer has a part that is not built here.
     """
-    data, tokenizer, outside = _read_tokenizer(folder, config)
+    path = folder / TOKENIZER_NAME
+    if not path.is_file():
+        raise ConversionError(
+            f"`{folder}` has no {TOKENIZER_NAME}",
+            hint="save it with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+        )
     said = optional_object(folder / "tokenizer_config.json")
-    advice = optional_object(folder / "generation_config.json")
-    special = dict(_special_tokens(said, optional_object(folder / "special_tokens_map.json")))
-    files, notes = {TOKENIZER_NAME: data}, list[tuple[str, str]]()
+    around = Around(
+        str(path),
+        read_bytes(path, MAX_FILE_BYTES),
+        _read_template(folder, said),
+        said,
+        optional_object(folder / "generation_config.json"),
+        optional_object(folder / "special_tokens_map.json"),
+        document,
+    )
+    return tokens_of(around, config)
+
+
+def tokens_of(around: Around, config: DecoderConfig) -> Tokens:
+    """Check what stands around a decoder's weights, and write what the bundle says of it.
+
+    Raises:
+        ConversionError: The tokenizer has more tokens than the model, or a special token is outside of the vocabulary.
+        UnsupportedModel: The tokenizer has a part that is not built here.
+    """
+    tokenizer, outside = _read_tokenizer(around, config)
+    said, advice, document = around.said, around.advice, around.document
+    special = dict(_special_tokens(said, around.special))
+    files, notes = {TOKENIZER_NAME: around.tokenizer}, list[tuple[str, str]]()
     if outside:
         notes.append(
             (f"The model has no weights for the special tokens {listed(outside)}: prompts do without them", "")
@@ -75,12 +122,11 @@ def read_tokens(folder: Path, document: Mapping[str, Any], config: DecoderConfig
         "vocab_size": config.vocab_size,
         "tokenizer": TOKENIZER_NAME,
     }
-    template = _read_template(folder, said)
-    if template is not None:
-        files[TEMPLATE_NAME] = template
+    if around.template is not None:
+        files[TEMPLATE_NAME] = around.template
         generate["chat_template"] = TEMPLATE_NAME
     else:
-        notes.append(("The folder has no chat template: the bundle takes prompts, and no messages", ""))
+        notes.append(("There is no chat template: the bundle takes prompts, and no messages", ""))
     bos = _first(_ids("bos_token_id", config, advice, document), tokenizer.token_to_id(special.get("bos_token", "")))
     if bos is not None:
         generate["bos"] = bos
@@ -100,18 +146,12 @@ def read_tokens(folder: Path, document: Mapping[str, Any], config: DecoderConfig
     return Tokens(generate, files, tuple(notes))
 
 
-def _read_tokenizer(folder: Path, config: DecoderConfig) -> tuple[bytes, Tokenizer, list[str]]:
-    """Return the tokenizer's file, the tokenizer, and its special tokens that the model does not have.
+def _read_tokenizer(around: Around, config: DecoderConfig) -> tuple[Tokenizer, list[str]]:
+    """Return the tokenizer, and its special tokens that the model does not have.
 
     Those of images stand in the tokenizers of text models too, such as Gemma 3's.
     """
-    path = folder / TOKENIZER_NAME
-    if not path.is_file():
-        raise ConversionError(
-            f"`{folder}` has no {TOKENIZER_NAME}",
-            hint="save it with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
-        )
-    data = read_bytes(path, MAX_FILE_BYTES)
+    data, path = around.tokenizer, around.where
     try:
         tokenizer = Tokenizer.from_bytes(data)
     except BundleError as error:
@@ -131,7 +171,7 @@ def _read_tokenizer(folder: Path, config: DecoderConfig) -> tuple[bytes, Tokeniz
             expected=config.vocab_size,
             got=largest,
         )
-    return data, tokenizer, sorted(outside)
+    return tokenizer, sorted(outside)
 
 
 def _special_tokens(*sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -167,11 +207,18 @@ def _read_template(folder: Path, said: Mapping[str, Any]) -> bytes | None:
         value = named.get("default") or next(iter(named.values()), None)
     if not isinstance(value, str) or not value:
         return None
-    data = value.encode(errors="replace")
+    return checked_template(value.encode(errors="replace"), str(folder / "tokenizer_config.json"))
+
+
+def checked_template(data: bytes, where: str) -> bytes:
+    """Return a template of chats.
+
+    Raises:
+        ConversionError: It is too large.
+    """
     if len(data) > _MAX_TEMPLATE_BYTES:
         raise ConversionError(
-            f"The chat template of `{folder / 'tokenizer_config.json'}` has {len(data)} bytes, expected at most "
-            f"{_MAX_TEMPLATE_BYTES}",
+            f"The chat template of `{where}` has {len(data)} bytes, expected at most {_MAX_TEMPLATE_BYTES}",
             hint="is it a file of the Hub?",
         )
     return data

@@ -17,8 +17,10 @@ from edge_infer_converters.writers.compiled.numbers import (
     hard_swish_table,
     joining_table,
     leaky_table,
+    micro_table,
     rescaling_table,
     scale_of,
+    softmax_table,
     table_of,
 )
 
@@ -50,6 +52,7 @@ _UNARY = {
     "RSQRT": "rsqrt",
     "SQUARE": "square",
     "ELU": "elu",
+    "LOG": "log",
 }
 _CLAMPS = {"RELU": 1, "RELU_N1_TO_1": 2, "RELU6": 3}
 #: What int8 becomes: LiteRT computes these from a table of its own.
@@ -57,6 +60,7 @@ _TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "LOGISTIC": lambda values: 1 / (1 + np.exp(-values)),
     "TANH": np.tanh,
 }
+_WIDE = (np.dtype(np.int16), np.dtype(np.int32))
 _INT8_FLOATS = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -124,7 +128,9 @@ def unary(operator: Operator, calls: Calls) -> None:
 
 def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor) -> None:
     source, target = scale_of(given), scale_of(output)
-    if operator.code in _TABLES:
+    if operator.code in _TABLES and calls.rounding == "tflm":
+        table = micro_table(source, is_tanh=operator.code == "TANH")
+    elif operator.code in _TABLES:
         table = table_of(_TABLES[operator.code], source, target)
     elif operator.code == "LEAKY_RELU":
         asked: Any = operator.options
@@ -140,16 +146,25 @@ def _unary_int8(operator: Operator, calls: Calls, given: Tensor, output: Tensor)
 
 
 def softmax(operator: Operator, calls: Calls) -> None:
-    """SOFTMAX over the last axis."""
+    """SOFTMAX and LOG_SOFTMAX over the last axis."""
     given, output = _given(operator, 0), operator.outputs[0]
     options: Any = operator.options
     columns = output.shape[-1]
     sizes = {"rows": _count(output) // columns, "columns": columns}
     values = {"input": calls.of(given), "output": calls.of(output)}
     if given.dtype == np.float32:
-        calls.add("softmax_float", values, sizes, {"beta": options.beta}, [values["input"]])
+        is_log = operator.code == "LOG_SOFTMAX"
+        floats = {"beta": 1.0 if is_log else options.beta}
+        calls.add("softmax_float", values, sizes | {"is_log": int(is_log)}, floats, [values["input"]])
         return
+    if operator.code == "LOG_SOFTMAX":
+        raise UnsupportedModel(f"LOG_SOFTMAX of {given.dtype} is not supported")
     source, target = scale_of(given), scale_of(output)
+    sizes["output_bytes"] = output.dtype.itemsize
+    if calls.rounding == "tflm" or output.dtype == np.int16:
+        values["table"] = calls.constant(softmax_table(source, options.beta))
+        calls.add("softmax_int8_fixed", values, sizes)
+        return
     steps = -source.step * np.float32(options.beta) * np.arange(255, -1, -1).astype(np.float32)
     values["table"] = calls.constant(np.exp(steps).astype(np.float32))
     calls.add("softmax_int8", values, sizes | {"output_zero": target.zero}, {"output_scale": float(target.step)})
@@ -159,6 +174,9 @@ def quantize(operator: Operator, calls: Calls) -> None:
     """QUANTIZE: floats to int8, or int8 in one scale to int8 in another."""
     given, output = _given(operator, 0), operator.outputs[0]
     target = scale_of(output)
+    if given.dtype in _WIDE or (output.dtype in _WIDE and given.dtype != np.float32):
+        _requantize(calls, given, output)
+        return
     if output.dtype not in _INT8_FLOATS or given.dtype not in (*_INT8_FLOATS, np.dtype(np.float32)):
         raise UnsupportedModel(f"QUANTIZE of {given.dtype} to {output.dtype} is not supported")
     if given.dtype != np.float32:
@@ -168,6 +186,17 @@ def quantize(operator: Operator, calls: Calls) -> None:
     integers = {"count": _count(output), "zero": target.zero, "low": -128, "high": 127}
     ends = {"input": calls.of(given), "output": calls.of(output)}
     calls.add(kernel, ends, integers, {"scale": float(target.step)})
+
+
+def _requantize(calls: Calls, given: Tensor, output: Tensor) -> None:
+    """Turn integers of one width and scale into those of another, as TFLite's Requantize does."""
+    source, target = scale_of(given), scale_of(output)
+    multiplier, shift = fixed_point(float(source.step) / float(target.step))
+    limits = np.iinfo(np.int8 if output.dtype == np.uint8 else output.dtype)
+    integers = {"count": _count(output), "input_bytes": given.dtype.itemsize, "output_bytes": output.dtype.itemsize}
+    integers |= {"input_zero": source.zero, "output_zero": target.zero, "multiplier": multiplier, "shift": shift}
+    ends = {"input": calls.of(given), "output": calls.of(output)}
+    calls.add("requantize", ends, integers | {"low": int(limits.min), "high": int(limits.max)})
 
 
 def dequantize(operator: Operator, calls: Calls) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel, UnsupportedOperator, listed
-from edge_infer_converters.writers.compiled import elements, moves, recurrent, variables, windows
+from edge_infer_converters.writers.compiled import elements, moves, recurrent, rows, variables, windows
 from edge_infer_converters.writers.compiled.calls import Calls, nbytes
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "MEAN": windows.mean,
     **dict.fromkeys(("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "PRELU", "SQUARED_DIFFERENCE"), elements.binary),
     **dict.fromkeys(("LOGISTIC", "TANH", "EXP", "HARD_SWISH", "LEAKY_RELU", "ABS", "NEG", "SQRT"), elements.unary),
-    **dict.fromkeys(("RSQRT", "SQUARE", "ELU", "RELU", "RELU6", "RELU_N1_TO_1"), elements.unary),
-    "SOFTMAX": elements.softmax,
+    **dict.fromkeys(("RSQRT", "SQUARE", "ELU", "LOG", "RELU", "RELU6", "RELU_N1_TO_1"), elements.unary),
+    **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), elements.softmax),
     "QUANTIZE": elements.quantize,
     "DEQUANTIZE": elements.dequantize,
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), moves.reshape),
@@ -41,10 +41,12 @@ _RULES: dict[str, Callable[[Operator, Calls], None]] = {
     "RESIZE_NEAREST_NEIGHBOR": moves.resize_nearest,
     "RESIZE_BILINEAR": moves.resize_bilinear,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": recurrent.sequence_lstm,
+    "SVDF": recurrent.svdf,
     "GATHER": moves.gather,
     "EMBEDDING_LOOKUP": moves.embedding,
     "UNPACK": moves.unpack,
     "TILE": moves.tile,
+    **rows.RULES,
     "CALL_ONCE": variables.once,
     "VAR_HANDLE": variables.handle,
     "READ_VARIABLE": variables.read,

@@ -237,3 +237,95 @@ def _divided(value: int, shift: int) -> int:
 def _away(value: np.float32) -> float:
     """Round halves away from zero, as std::round does."""
     return math.copysign(math.floor(abs(float(value)) + 0.5), float(value))
+
+
+def softmax_table(given: Scale, beta: float) -> np.ndarray:
+    """Return the exponentials of the softmax in fixed point, of 255 steps below the maximum up to it, int32 [256].
+
+    TFLite's reference (PreprocessSoftmaxScaling, reference/softmax.h): 5 bits before the point; 0 where the
+    difference is too large.
+    """
+    multiplier, shift = fixed_point(min(beta * float(given.step) * 2.0**26, 2.0**31 - 1))
+    lowest = -math.floor(31 * 2.0 ** (26 - shift))
+    table = []
+    for difference in range(-255, 1):
+        scaled = _times_whole(difference << shift, multiplier) if shift >= 0 else 0
+        table.append(_exponential_of_negative(scaled) if difference >= lowest else 0)
+    return np.array(table, np.int64).astype(np.int32)
+
+
+def micro_table(given: Scale, *, is_tanh: bool) -> np.ndarray:
+    """Return what each int8 becomes by TANH or LOGISTIC in TFLite Micro, int8 [256].
+
+    In fixed point with 4 bits before the point (reference/integer_ops/logistic.h and tanh.h).
+    """
+    bits = 4
+    multiplier, shift = fixed_point(float(given.step) * 2.0 ** (31 - bits))
+    radius = math.floor((2**bits - 1) * 2.0 ** (31 - bits - shift))
+    values = []
+    for i in range(-128, 128):
+        part = i - given.zero
+        if abs(part) >= radius:
+            values.append(-128 if part < 0 else 127)
+        elif is_tanh:
+            values.append(_divided(_tangent(rescaled(part, multiplier, shift), bits), 24))
+        else:
+            values.append(_divided(_logistic(rescaled(part, multiplier, shift), bits), 23) - 128)
+    return np.clip(values, -128, 127).astype(np.int8)
+
+
+def _logistic(value: int, bits: int) -> int:
+    """Return 1/(1 + e^-value) with 31 bits behind the point: gemmlowp's logistic of int32."""
+    if value == 0:
+        return 1 << 30
+    result = _inverse(_exponential_of_negative(-abs(value), bits))[0]
+    return result if value > 0 else 2**31 - 1 - result
+
+
+def _tangent(value: int, bits: int) -> int:
+    """Return the hyperbolic tangent with 31 bits behind the point: gemmlowp's tanh of int32."""
+    if value == 0:
+        return 0
+    doubled = _exponential_of_negative(-abs(value), bits + 1)  # of twice the value: a bit more before the point
+    result = _inverse(doubled)[1]
+    return result if value > 0 else -result
+
+
+def _inverse(value: int) -> tuple[int, int]:
+    """Return 1/(1 + x) and (1 - x)/(1 + x) for x from 0 to 1, by three steps of Newton's method."""
+    half = (value + 2**31 - 1 + 1) // 2
+    x = 1515870810 + _times_whole(half, -1010580540)
+    for _ in range(3):
+        x += _times_whole(x, (1 << 29) - _times_whole(half, x)) * 4
+    top = 2**31 - 1
+    return min(x * 2, top), max(min((x - (1 << 29)) * 4, top), -top - 1)
+
+
+#: e^-(2^power) with 31 bits behind the point, as gemmlowp has them (fixedpoint/fixedpoint.h).
+_POWERS = {-2: 1672461947, -1: 1302514674, 0: 790015084, 1: 290630308, 2: 39332535, 3: 720401, 4: 242}
+
+
+def _exponential_of_negative(value: int, bits: int = 5) -> int:
+    """Return e^value of a value <= 0 with so many bits before the point: gemmlowp's exp_on_negative_values of int32."""
+    if value == 0:
+        return 2**31 - 1
+    fraction = 31 - bits
+    quarter = 1 << (fraction - 2)
+    part = (value & (quarter - 1)) - quarter
+    x = (part << bits) + (1 << 28)
+    square = _times_whole(x, x)
+    fourth, third = _times_whole(square, square), _times_whole(square, x)
+    tail = _divided(_times_whole(_divided(fourth, 2) + third, 715827883) + square, 1)
+    result = 1895147668 + _times_whole(1895147668, x + tail)
+    rest = part - value
+    for power, factor in _POWERS.items():
+        if power < bits and rest & (1 << (fraction + power)):
+            result = _times_whole(result, factor)
+    return result
+
+
+def _times_whole(first: int, second: int) -> int:
+    """Multiply as gemmlowp's SaturatingRoundingDoublingHighMul of int32."""
+    product = first * second
+    nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
+    return min(nudged // 2**31 if nudged >= 0 else -(-nudged // 2**31), 2**31 - 1)

@@ -1,4 +1,4 @@
-"""Operators that keep a state from run to run: LSTM over a sequence."""
+"""Operators that keep a state from run to run: LSTM over a sequence, SVDF."""
 
 from __future__ import annotations
 
@@ -54,6 +54,10 @@ def sequence_lstm(operator: Operator, calls: Calls) -> None:
         return
     if given.dtype != np.int8 or weights.dtype != np.int8 or cell.dtype != np.int16:
         raise UnsupportedModel(f"an LSTM of {given.dtype} with weights of {weights.dtype} is not supported")
+    if calls.rounding == "tflm":
+        raise UnsupportedModel(
+            "an LSTM of int8 in the rounding of TFLite Micro is not supported", hint="--rounding litert"
+        )
     source, state = scale_of(given), scale_of(hidden)
     cell_bits = -math.log2(float(scale_of(cell).step))
     if cell_bits != round(cell_bits) or not 11 <= cell_bits <= 15:
@@ -105,3 +109,40 @@ def _biases(operator: Operator, dtype: type[np.float32 | np.int32]) -> np.ndarra
     cells = operator.outputs[0].shape[-1]
     found = [_input(operator, place) for place in _BIASES]
     return np.concatenate([np.zeros(cells, dtype) if one is None or one.data is None else one.data for one in found])
+
+
+def svdf(operator: Operator, calls: Calls) -> None:
+    """SVDF of int8, with a state of int16 or, by TFLite Micro alone, of int8."""
+    given, features, times = (_present(operator, place) for place in range(3))
+    bias, state = operator.inputs[3], _present(operator, 4)
+    options: Any = operator.options
+    output = operator.outputs[0]
+    if given.dtype != np.int8 or features.dtype != np.int8 or times.dtype != state.dtype:
+        raise UnsupportedModel(f"SVDF of {given.dtype} with weights of {features.dtype} is not supported")
+    if state.dtype == np.int8 and calls.rounding != "tflm":
+        raise UnsupportedModel("SVDF with a state of int8 is TFLite Micro's alone", hint="--rounding tflm")
+    if features.data is None or times.data is None or (bias is not None and bias.data is None):
+        raise UnsupportedModel("the weights of SVDF are computed, expected constants")
+    if not state.is_variable:
+        raise UnsupportedModel("SVDF whose state is not a variable is not supported")
+    filters, inputs = features.shape
+    units = filters // options.rank
+    biases = np.zeros(units, np.int32) if bias is None or bias.data is None else bias.data
+    source, kept, target = scale_of(given), scale_of(state), scale_of(output)
+    first = float(source.step) * float(scale_of(features).step) / float(kept.step)
+    second = float(kept.step) * float(scale_of(times).step) / float(target.step)
+    integers = {"batch": given.shape[0], "inputs": inputs, "filters": filters, "rank": options.rank}
+    integers |= {"memory": times.shape[1], "input_zero": source.zero, "output_zero": target.zero}
+    integers |= {"state_zero": kept.zero, "state_bytes": state.dtype.itemsize}
+    integers["feature_multiplier"], integers["feature_shift"] = fixed_point(first)
+    integers["time_multiplier"], integers["time_shift"] = fixed_point(second)
+    start = np.full(state.shape, kept.zero, state.dtype)
+    tensors = {
+        "input": calls.of(given),
+        "output": calls.of(output),
+        "state": calls.variable(id(state), state, start),
+        "features": calls.constant(features.data),
+        "times": calls.constant(times.data),
+        "bias": calls.constant(biases.astype(np.int32)),
+    }
+    calls.add("svdf_int8", tensors, integers)

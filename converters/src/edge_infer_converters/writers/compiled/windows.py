@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.compiled import hybrid
 from edge_infer_converters.writers.compiled.numbers import (
     activation_floats,
     activation_integers,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from edge_infer_converters.writers.tflite.graph import Operator, Tensor
 
 _SAME = 0
+_CONVERT = "convert with --precision int8 --calibration DATA, or fp32"
 #: A depthwise convolution that gives several channels of each is computed as a dense one, up to so many weights.
 _MAX_DENSE = 2**18
 
@@ -28,9 +30,12 @@ def convolution(operator: Operator, calls: Calls) -> None:
     """CONV_2D."""
     given, weights, bias = _operands(operator)
     window = _window(operator, given, weights.shape[1:3])
-    matrix = _constant(weights).reshape(weights.shape[0], -1)
+    matrix = signed(weights).reshape(weights.shape[0], -1)
     if matrix.shape[1] != window["kernel_height"] * window["kernel_width"] * window["input_channels"]:
         raise UnsupportedModel("grouped CONV_2D is not supported", hint="convert the model that it was made of")
+    if is_hybrid(given, weights):
+        hybrid.convolution(operator, calls, _filters(matrix), window)
+        return
     _convolve(operator, calls, matrix, bias, window)
 
 
@@ -39,16 +44,23 @@ def depthwise(operator: Operator, calls: Calls) -> None:
     given, weights, bias = _operands(operator)
     window = _window(operator, given, weights.shape[1:3])
     channels, outputs = window["input_channels"], window["output_channels"]
-    taps = _constant(weights).reshape(-1, outputs)
+    taps = signed(weights).reshape(-1, outputs)
     if channels == outputs:
-        _convolve_depthwise(operator, calls, taps, bias, window)
+        if is_hybrid(given, weights):
+            hybrid.depthwise(operator, calls, taps, window)
+        else:
+            _convolve_depthwise(operator, calls, taps, bias, window)
         return
     if len(taps) * channels * outputs > _MAX_DENSE:
         raise UnsupportedModel(f"DEPTHWISE_CONV_2D of {channels} to {outputs} channels is not supported")
-    dense = np.zeros((outputs, len(taps), channels), taps.dtype)
+    dense = np.full((outputs, len(taps), channels), _zero_of(weights), taps.dtype)
     for output in range(outputs):
         dense[output, :, output * channels // outputs] = taps[:, output]
-    _convolve(operator, calls, dense.reshape(outputs, -1), bias, window)
+    matrix = dense.reshape(outputs, -1)
+    if is_hybrid(given, weights):
+        hybrid.convolution(operator, calls, _filters(matrix), window)
+    else:
+        _convolve(operator, calls, matrix, bias, window)
 
 
 def transposed(operator: Operator, calls: Calls) -> None:
@@ -74,7 +86,9 @@ def transposed(operator: Operator, calls: Calls) -> None:
         integers |= {"output_3": strides[0] * row, "size_4": width, "input_4": channels * size}
         integers["output_4"] = strides[1] * channels * size
         calls.add("copy", {"input": calls.of(given), "output": value}, integers)
-    turned = _constant(weights)[:, ::-1, ::-1, :]
+    if is_hybrid(given, weights):
+        raise UnsupportedModel("TRANSPOSE_CONV has weights of int8 and values of float32", hint=_CONVERT)
+    turned = signed(weights)[:, ::-1, ::-1, :]
     window = {"batch": batch, "input_channels": channels, "output_channels": weights.shape[0]}
     for axis, (side, pad) in enumerate((("height", "pad_top"), ("width", "pad_left"))):
         kernel, made, stride = weights.shape[1 + axis], output.shape[1 + axis], strides[axis]
@@ -89,13 +103,17 @@ def transposed(operator: Operator, calls: Calls) -> None:
 def fully_connected(operator: Operator, calls: Calls) -> None:
     """FULLY_CONNECTED: a convolution of 1x1 over as many places as there are rows."""
     given, weights, bias = _operands(operator)
-    matrix = _constant(weights)
+    matrix = signed(weights)
     outputs, inputs = matrix.shape
     rows = int(np.prod(given.shape, dtype=np.int64)) // inputs
     ones = ("batch", "input_width", "output_width", "kernel_height", "kernel_width")
     strides = ("stride_height", "stride_width", "dilation_height", "dilation_width")
     window = dict.fromkeys((*ones, *strides), 1) | {"pad_top": 0, "pad_left": 0}
     window |= {"input_height": rows, "output_height": rows, "input_channels": inputs, "output_channels": outputs}
+    if is_hybrid(given, weights):  # each row has a scale of its own
+        window |= {"batch": rows, "input_height": 1, "output_height": 1}
+        hybrid.convolution(operator, calls, _filters(matrix), window, is_connected=True)
+        return
     _convolve(operator, calls, matrix, bias, window, is_connected=True)
 
 
@@ -165,26 +183,25 @@ def _operands(operator: Operator) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def _check_operands(operator: Operator, given: Tensor, weights: Tensor, bias: Tensor | None) -> None:
-    if (given.dtype == np.float32) != (weights.dtype == np.float32):
+    if (given.dtype == np.float32) != (weights.dtype == np.float32) and not is_hybrid(given, weights):
         raise UnsupportedModel(
-            f"{operator.code} has weights of {weights.dtype} and values of {given.dtype}",
-            hint="convert with --precision int8 --calibration DATA, or fp32",
+            f"{operator.code} has weights of {weights.dtype} and values of {given.dtype}", hint=_CONVERT
         )
+    if weights.quantization is not None and weights.quantization.bits == 4:
+        raise UnsupportedModel("weights of 4 bits are not supported", hint="convert with --precision int8")
     if weights.data is None or (bias is not None and bias.data is None):
         raise UnsupportedModel(f"The weights of {operator.code} are computed, expected constants")
 
 
-def _constant(weights: Tensor) -> np.ndarray:
+def is_hybrid(given: Tensor, weights: Tensor) -> bool:
+    """Tell whether the weights alone are integers: the values are quantized while the model runs."""
+    return given.dtype == np.float32 and weights.dtype == np.int8
+
+
+def _zero_of(weights: Tensor) -> int:
+    """Return the zero point of int8 weights, or of uint8 ones with their sign flipped."""
     found = weights.quantization
-    if found is not None and found.bits == 4:
-        raise UnsupportedModel("weights of 4 bits are not supported", hint="convert with --precision int8")
-    zero = 0 if found is None else int(found.zero_point) - (128 if weights.dtype == np.uint8 else 0)
-    if zero:
-        raise UnsupportedModel(
-            "its weights have a zero point beside the middle of their range",
-            hint="convert the model that it was made of",
-        )
-    return signed(weights)
+    return 0 if found is None else int(found.zero_point) - (128 if weights.dtype == np.uint8 else 0)
 
 
 def _window(operator: Operator, given: Tensor, kernel: tuple[int, ...]) -> dict[str, int]:
@@ -213,7 +230,7 @@ def _window(operator: Operator, given: Tensor, kernel: tuple[int, ...]) -> dict[
     return found
 
 
-def _rows_of_eight(array: np.ndarray, fill: float = 0) -> np.ndarray:
+def rows_of_eight(array: np.ndarray, fill: float = 0) -> np.ndarray:
     """Pad the first axis to a multiple of 8."""
     missing = -len(array) % 8
     return np.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1), constant_values=fill) if missing else array
@@ -235,24 +252,24 @@ def _quantized(
         raise UnsupportedModel(f"{operator.code} has integers without a scale")
     source, target = scale_of(given), scale_of(output)
     options: Any = operator.options
-    integers = {"input_zero": source.zero, "output_zero": target.zero}
+    integers = {"input_zero": source.zero, "output_zero": target.zero, "weights_zero": _zero_of(weights)}
     integers |= activation_integers(options.fusedActivationFunction, target)
     steps = np.asarray(weights.quantization.scales, np.float32)
     values = np.zeros(outputs, np.int32) if bias is None or bias.data is None else bias.data.astype(np.int32)
-    tables = {"bias": calls.constant(_rows_of_eight(values))}
+    tables = {"bias": calls.constant(rows_of_eight(values))}
     if calls.rounding == "litert":
         multipliers = np.broadcast_to(source.step * steps / target.step, outputs).astype(np.float32)
-        return "", tables | {"multipliers": calls.constant(_rows_of_eight(multipliers))}, integers
+        return "", tables | {"multipliers": calls.constant(rows_of_eight(multipliers))}, integers
     if is_connected and len(steps) == 1:
         ratios = [float(source.step * steps[0]) / float(target.step)] * outputs
     else:
         ratios = [float(source.step) * float(step) / float(target.step) for step in np.broadcast_to(steps, outputs)]
     pairs = np.array([fixed_point(ratio) for ratio in ratios], np.int32)
     tables |= {
-        "multipliers": calls.constant(_rows_of_eight(pairs[:, 0])),
-        "shifts": calls.constant(_rows_of_eight(pairs[:, 1])),
+        "multipliers": calls.constant(rows_of_eight(pairs[:, 0])),
+        "shifts": calls.constant(rows_of_eight(pairs[:, 1])),
     }
-    return "_fixed", tables, integers | {"single": int(is_connected)}
+    return "_fixed", tables, integers | {"single": int(is_connected and calls.rounding == "reference")}
 
 
 def _convolve(
@@ -271,17 +288,24 @@ def _convolve(
         raise UnsupportedModel(f"{operator.code} lacks an input")
     ends = {"input": calls.of(given) if source is None else source[1], "output": calls.of(output)}
     outputs, taps = matrix.shape
-    rows = _rows_of_eight(matrix).reshape(-1, 8, taps)
     if matrix.dtype == np.float32:
+        rows = rows_of_eight(matrix).reshape(-1, 8, taps)
         fused: Any = options
         values = np.zeros(outputs, np.float32) if bias is None or bias.data is None else bias.data
-        tables = {"weights": calls.constant(rows.transpose(0, 2, 1)), "bias": calls.constant(_rows_of_eight(values))}
+        tables = {"weights": calls.constant(rows.transpose(0, 2, 1)), "bias": calls.constant(rows_of_eight(values))}
         calls.add("convolution_float", ends | tables, window, activation_floats(fused.fusedActivationFunction))
         return
     suffix, tables, integers = _quantized(operator, calls, bias, outputs, is_connected=is_connected, given=given)
-    even = np.pad(rows, ((0, 0), (0, 0), (0, taps % 2))).reshape(len(rows), 8, -1, 2)
-    weights = calls.constant(even.transpose(0, 2, 1, 3))
+    weights = calls.constant(_filters(matrix))
     calls.add(f"convolution_int8{suffix}", ends | tables | {"weights": weights}, window | integers)
+
+
+def _filters(matrix: np.ndarray) -> np.ndarray:
+    """Lay out int8 filters [outputs, taps] as the kernels take them: eight at once, two taps of each."""
+    taps = matrix.shape[1]
+    rows = rows_of_eight(matrix).reshape(-1, 8, taps)
+    even = np.pad(rows, ((0, 0), (0, 0), (0, taps % 2))).reshape(len(rows), 8, -1, 2)
+    return even.transpose(0, 2, 1, 3)
 
 
 def _convolve_depthwise(
@@ -300,7 +324,9 @@ def _convolve_depthwise(
         return
     suffix, tables, integers = _quantized(operator, calls, bias, channels)
     integers.pop("single", None)
-    padded = _rows_of_eight(np.pad(taps, ((0, len(taps) % 2), (0, 0))).T)  # [channels, taps]
+    # An odd last tap weighs nothing.
+    even = np.pad(taps, ((0, len(taps) % 2), (0, 0)), constant_values=integers["weights_zero"])
+    padded = rows_of_eight(even.T)  # [channels, taps]
     weights = calls.constant(padded.reshape(-1, 8, padded.shape[1] // 2, 2).transpose(0, 2, 1, 3))
     calls.add(f"depthwise_int8{suffix}", ends | tables | {"weights": weights}, window | integers)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MAX_MULTIPLY_ACCUMULATES = 50_000_000
 #: The arguments of kernels are places in 32 bits, with a sign.
 MAX_IMAGE_BYTES = 2**31
-ROUNDINGS = ("litert", "reference")
+ROUNDINGS = ("litert", "reference", "tflm")
 
 
 class Layer(NamedTuple):
@@ -85,7 +85,7 @@ def write(
         graph: The model. Where the batch of every input and output is free, a run computes one sample of a batch, else
             free batches become 1.
         rounding: How integers are rounded: `litert` as LiteRT with XNNPACK does, `reference` as LiteRT's reference
-            kernels do.
+            kernels do, `tflm` as TFLite Micro does.
         arena_max: The most bytes that its tensors may take, or None.
         fixes_batch: Whether a free batch becomes 1 in any case: the samples of a batch depend on one another.
         initial: The first values of its variables, by name; see `variables.initial_values`.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import numpy as np
 
 from edge_infer.generation.weight_file import Encoded
-from edge_infer_converters.writers.decoder.blocks import encode_rows
+from edge_infer_converters.writers.decoder.blocks import EncodedRows, encode_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from edge_infer.generation.weight_file import Encoding
-    from edge_infer_converters.writers.decoder.blocks import EncodedRows
 
 # Some values, so that a chunk and what is computed of it stay in a processor's cache.
 _CHUNK_VALUES = 2**17
@@ -39,6 +38,9 @@ class FloatTensor(Protocol):
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Return some rows."""
+
+    def blocks(self, start: int, stop: int, encoding: Encoding) -> tuple[bytes, bytes] | None:
+        """Return values and scales of some rows that need no encoding; None for all others."""
 
 
 class Place(NamedTuple):
@@ -101,9 +103,14 @@ class Spool:
         rows = max(1, _CHUNK_VALUES // max(columns, 1))
 
         def encoded(start: int) -> tuple[float, int, list[EncodedRows]]:
-            values = np.ascontiguousarray(tensor.rows(start, min(start + rows, tensor.shape[0])), np.float32)
+            stop = min(start + rows, tensor.shape[0])
+            values = np.ascontiguousarray(tensor.rows(start, stop), np.float32)
             flat = values.reshape(-1)
-            return float(np.dot(flat, flat)), values.size, [encode_rows(values, one) for one in encodings]
+            parts = []
+            for encoding in encodings:
+                taken = tensor.blocks(start, stop, encoding)
+                parts.append(encode_rows(values, encoding) if taken is None else EncodedRows(*taken, 0.0))
+            return float(np.dot(flat, flat)), values.size, parts
 
         sizes = [_nbytes(tensor.shape, one) for one in encodings]
         starts = [self._size]

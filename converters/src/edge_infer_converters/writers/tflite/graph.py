@@ -49,6 +49,12 @@ class Quantization:
     blocks: Tensor | None = None
     block_size: int = 0
 
+    def is_same(self, other: Quantization | None) -> bool:
+        """Tell whether another one gives the same meaning, both having one scale."""
+        if other is None or len(self.scales) != 1 or len(other.scales) != 1:
+            return False
+        return self.zero_point == other.zero_point and bool(self.scales[0] == other.scales[0])
+
 
 @dataclass(eq=False, slots=True)
 class Tensor:

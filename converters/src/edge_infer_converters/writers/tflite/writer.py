@@ -11,13 +11,17 @@ import onnx
 import onnx.inliner
 
 from edge_infer.errors import ConversionError
+from edge_infer_converters.passes.carried_scales import to_float_weights
 from edge_infer_converters.passes.fold_batch_norm import fold_batch_norm
+from edge_infer_converters.passes.quantized_operators import has_quantizers, to_quantizers
+from edge_infer_converters.passes.quantized_weights import store_quantized_weights
 from edge_infer_converters.writers.tflite import flatbuffer, metadata
 from edge_infer_converters.writers.tflite.decompose import join_gelu, write_out_functions
 from edge_infer_converters.writers.tflite.lowering import BatchDependent, lower
 from edge_infer_converters.writers.tflite.narrowing import narrow
 from edge_infer_converters.writers.tflite.peephole import tidy
 from edge_infer_converters.writers.tflite.quantize.activations import to_integers
+from edge_infer_converters.writers.tflite.quantize.carried import to_carried_integers, with_integer_ends
 from edge_infer_converters.writers.tflite.quantize.fast_activations import with_fast_activations
 from edge_infer_converters.writers.tflite.quantize.ranges import measure
 from edge_infer_converters.writers.tflite.quantize.schemes import INT8, INT8X16
@@ -28,6 +32,7 @@ from edge_infer_converters.writers.tflite.specialise import specialise
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from edge_infer_converters.passes.carried_scales import Scales
     from edge_infer_converters.writers.tflite.graph import Graph
     from edge_infer_converters.writers.tflite.quantize.schemes import Scheme
 
@@ -64,6 +69,8 @@ class FloatGraph:
         is_batch_fixed: Whether a free batch had to be set to 1.
         entries: Metadata to write: the bytes of each entry.
         files: Files to put behind the model.
+        scales: Of a model that computes with quantized numbers, the scales of its constants by `carried_scales.key_of`;
+            else None.
 
     Attributes:
         keep_names: Whether tensors between inputs and outputs keep their names; they weigh, and nothing reads them.
@@ -77,8 +84,10 @@ class FloatGraph:
         is_batch_fixed: bool = False,
         entries: Mapping[str, bytes] | None = None,
         files: Mapping[str, bytes] | None = None,
+        scales: Mapping[str, Scales] | None = None,
     ) -> None:
         self.graph = graph
+        self.scales = scales
         self.name = name
         self.entries = dict(entries or {})
         self.files = dict(files or {})
@@ -112,11 +121,14 @@ class FloatGraph:
         """
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
+        scales: dict[str, Scales] | None = None
         with np.errstate(all="ignore"):  # broken weights give what they give, as in the engine
+            if has_quantizers(model):
+                model, scales = to_float_weights(store_quantized_weights(to_quantizers(model)))
             prepared = write_out_functions(fold_batch_norm(model), RULES)
             graph, is_batch_fixed = _lowered(prepared, for_page, fixed_batch)
         tidy(graph)
-        return cls(graph, name, is_batch_fixed=is_batch_fixed)
+        return cls(graph, name, is_batch_fixed=is_batch_fixed, scales=scales)
 
     def describe(self, name: str, version: str, labels: Sequence[str] = ()) -> None:
         """Let every file say what it is: metadata as TensorFlow Lite Support defines them.
@@ -141,7 +153,7 @@ class FloatGraph:
         """Write the graph in a precision.
 
         Args:
-            word: One of `WORDS`.
+            word: One of `WORDS`; a quantized model is written in `int8` only, with its own scales.
             calls: For `int8` and `int8x16`, inputs for single calls that give values their ranges.
             integer_interface: For these, whether float inputs and outputs become integers too.
 
@@ -150,7 +162,13 @@ class FloatGraph:
         """
         graph, note = self.graph, ""
         with np.errstate(all="ignore"):
-            if word in _SCHEMES:
+            if self.scales is not None:
+                if word != "int8":
+                    raise ConversionError(f"The model is quantized already: it is not written in {word} again")
+                graph = to_carried_integers(graph, self.scales)
+                graph = with_integer_ends(graph) if integer_interface else graph
+                note = f"{_share(graph, INT8)[0]} with the scales that it came with"
+            elif word in _SCHEMES:
                 if not calls:
                     raise ConversionError(
                         f"{word} needs inputs that give its values their ranges: pass some as `calls`"
@@ -203,13 +221,18 @@ def _integer_note(graph: Graph, scheme: Scheme) -> str:
     Raises:
         ConversionError: Nothing does.
     """
-    computing = [operator for operator in graph.operators if operator.code not in ("QUANTIZE", "DEQUANTIZE")]
-    integer = [one for one in computing if any(tensor.dtype == scheme.dtype for tensor in one.outputs)]
-    if not integer:
+    note, count = _share(graph, scheme)
+    if not count:
         raise ConversionError(
             "The model has no operator with weights that int8 can hold (Conv, Gemm, MatMul)", hint="--precision fp16"
         )
-    return f"{len(integer)} of {len(computing)} operators in {scheme.name}"
+    return note
+
+
+def _share(graph: Graph, scheme: Scheme) -> tuple[str, int]:
+    computing = [operator for operator in graph.operators if operator.code not in ("QUANTIZE", "DEQUANTIZE")]
+    integer = [one for one in computing if any(tensor.dtype == scheme.dtype for tensor in one.outputs)]
+    return f"{len(integer)} of {len(computing)} operators in {scheme.name}", len(integer)
 
 
 def _lowered(model: onnx.ModelProto, for_page: bool, fixed_batch: bool) -> tuple[Graph, bool]:

@@ -82,7 +82,7 @@ class _Quantizing:
             if operator.code in scheme.prescribed:
                 _, scale, zero_point = scheme.prescribed[operator.code]
                 meaning = Quantization(np.array([scale], np.float32), zero_point)
-                if not _is_same(meaning, output.quantization):
+                if not meaning.is_same(output.quantization):
                     given = Tensor(f"{tensor.name}/given", tensor.shape, tensor.signature, scheme.dtype, None, meaning)
                     after.append(Operator("QUANTIZE", [given], [output], schema.QuantizeOptionsT(), _REQUANTIZE))
                     output = given
@@ -329,10 +329,6 @@ def _with_whole_tables(graph: Graph, ranges: Ranges) -> Ranges:
         if table.data.size:
             changed[id(picked)] = min(low, float(table.data.min())), max(high, float(table.data.max()))
     return changed
-
-
-def _is_same(one: Quantization, other: Quantization | None) -> bool:
-    return other is not None and one.zero_point == other.zero_point and bool(one.scales[0] == other.scales[0])
 
 
 def _groups(graph: Graph, chosen: set[int], scheme: Scheme) -> dict[int, int]:

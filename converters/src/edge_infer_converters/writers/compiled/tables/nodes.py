@@ -1,0 +1,440 @@
+"""How each operator of a model over tables is written: those of ONNX-ML, and plain ones on rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from ai_edge_litert import schema_py_generated as schema
+
+from edge_infer.errors import UnsupportedModel
+from edge_infer_converters.writers.compiled.rows import Pairs, Points
+from edge_infer_converters.writers.compiled.tables.ensembles import forest_of
+from edge_infer_converters.writers.compiled.tables.reading import DOMAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_infer_converters.writers.compiled.tables.reading import Node
+    from edge_infer_converters.writers.tflite.graph import Tensor
+
+_INT32, _INT64, _FLOAT = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
+_NORMS = {"L1": 0, "L2": 1, "MAX": 2}
+
+
+# -- labels and scores --
+
+
+def classes_of(node: Node) -> tuple[np.ndarray, bool]:
+    """Return the numbers of the classes, and whether they are the places of texts."""
+    for name in ("classlabels_int64s", "classlabels_ints"):
+        if node.attributes.get(name):
+            return np.array(node.attributes[name], np.int64), False
+    texts = node.attributes.get("classlabels_strings") or ()
+    return np.arange(len(texts), dtype=np.int64), True
+
+
+def label(node: Node, place: Tensor, classes: np.ndarray, *, is_text: bool) -> None:
+    """Give out the class at a place."""
+    made = node.made(1, _INT64, output=0, is_flat=True)
+    if is_text:
+        node.table.texts.add(node.outputs[0])
+    _pick(node, node.stored(classes), place, made)
+
+
+def _pick(node: Node, table: Tensor, place: Tensor, output: Tensor) -> None:
+    options: Any = schema.GatherOptionsT()
+    options.axis = options.batchDims = 0
+    node.add("GATHER", [table, place], output, options)
+
+
+def highest(node: Node, scores: Tensor) -> Tensor:
+    """Return the place of the highest score."""
+    return node.add("ARG_MAX", [scores], node.made(1, _INT32, is_flat=True))
+
+
+def scores_of(node: Node, raw: Tensor, output: int) -> None:
+    """Turn sums into scores as the node's `post_transform` says, and give them out."""
+    transform = node.text("post_transform", "NONE")
+    if transform == "NONE":
+        node.share(raw, output)
+        return
+    made = node.made(raw.shape[-1], output=output)
+    if transform == "LOGISTIC":
+        node.add("LOGISTIC", [raw], made)
+    elif transform == "SOFTMAX":
+        options: Any = schema.SoftmaxOptionsT()
+        options.beta = 1.0
+        node.add("SOFTMAX", [raw], made, options)
+    else:
+        raise UnsupportedModel(f"post_transform {transform}")
+
+
+def of_both(node: Node, score: Tensor, classes: np.ndarray, *, is_share: bool, is_text: bool) -> None:
+    """Give out the class and the scores of two classes by the score of the second.
+
+    Args:
+        node: The classifier.
+        score: A number for each row.
+        classes: Both.
+        is_share: Whether the score lies between 0 and 1, and its middle decides, else 0.
+        is_text: Whether the classes are places of texts.
+    """
+    sides = np.array([[-1.0], [1.0]], np.float32)
+    raw = node.linear(score, sides, np.array([1.0, 0.0], np.float32) if is_share else None)
+    # At the middle the first class wins: it stands first.
+    middle = np.array([0.5, 0.5], np.float32) if is_share else np.zeros(2, np.float32)
+    shifted = node.linear(score, sides, np.array([middle[0], -middle[1]], np.float32))
+    label(node, highest(node, shifted), classes, is_text=is_text)
+    if is_share:
+        node.share(raw, 1)
+    else:
+        scores_of(node, raw, 1)
+
+
+# -- ONNX-ML --
+
+
+def tree_classifier(node: Node) -> None:
+    """TreeEnsembleClassifier."""
+    classes, is_text = classes_of(node)
+    ids = [*dict.fromkeys(node.attributes["class_ids"])]
+    base = node.array("base_values")
+    if len(classes) == 2 and len(ids) == 1:  # the votes are for one class, the other one has the rest
+        weights = np.array(node.attributes["class_weights"], np.float32)
+        votes = {**node.attributes, "class_ids": [0] * len(weights)}
+        start = base[-1:] if len(base) else np.zeros(1, np.float32)
+        score = node.add("TREES", [node.given()], node.made(1), forest_of(votes, "class", 1, start))
+        of_both(node, score, classes, is_share=bool((weights >= 0).all()), is_text=is_text)
+        return
+    start = base if len(base) == len(classes) else np.zeros(len(classes), np.float32)
+    forest = forest_of(node.attributes, "class", len(classes), start)
+    sums = node.add("TREES", [node.given()], node.made(len(classes)), forest)
+    label(node, highest(node, sums), classes, is_text=is_text)
+    scores_of(node, sums, 1)
+
+
+def tree_regressor(node: Node) -> None:
+    """TreeEnsembleRegressor."""
+    targets = node.integer("n_targets", 1)
+    how = node.text("aggregate_function", "SUM")
+    if how not in ("SUM", "AVERAGE"):
+        raise UnsupportedModel(f"aggregate_function {how}")
+    base = node.array("base_values")
+    attributes = dict(node.attributes)
+    if how == "AVERAGE":
+        count = len({*attributes["nodes_treeids"]})
+        attributes["target_weights"] = [weight / count for weight in attributes["target_weights"]]
+    start = base if len(base) == targets else np.zeros(targets, np.float32)
+    sums = node.add("TREES", [node.given()], node.made(targets), forest_of(attributes, "target", targets, start))
+    scores_of(node, sums, 0)
+
+
+def linear_classifier(node: Node) -> None:
+    """LinearClassifier."""
+    classes, is_text = classes_of(node)
+    given = node.given()
+    weights = node.array("coefficients").reshape(-1, given.shape[-1])
+    bias = node.array("intercepts")
+    sums = node.linear(given, weights, bias if len(bias) else None)
+    if len(weights) == 1 and len(classes) == 2:
+        of_both(node, sums, classes, is_share=False, is_text=is_text)
+        return
+    label(node, highest(node, sums), classes, is_text=is_text)
+    scores_of(node, sums, 1)
+
+
+def linear_regressor(node: Node) -> None:
+    """LinearRegressor."""
+    given = node.given()
+    bias = node.array("intercepts")
+    weights = node.array("coefficients").reshape(node.integer("targets", 1), given.shape[-1])
+    scores_of(node, node.linear(given, weights, bias if len(bias) else None), 0)
+
+
+def scaler(node: Node) -> None:
+    """Scaler: less the offset, times the scale."""
+    given = node.given()
+    less = node.binary("SUB", given, node.array("offset"))
+    node.binary("MUL", less, node.array("scale"), node.made(given.shape[-1], output=0))
+
+
+def normalizer(node: Node) -> None:
+    """Normalizer: by the sum of sizes, the length, or the largest size."""
+    given = node.given()
+    node.add("NORMALIZE_ROWS", [given], node.made(given.shape[-1], output=0), _NORMS[node.text("norm", "MAX")])
+
+
+def extractor(node: Node) -> None:
+    """ArrayFeatureExtractor: columns by their numbers, or an entry of a constant row."""
+    table, places = node.constant(0), node.constant(1)
+    if table is not None:
+        place = node.given(1)
+        if table.dtype.kind in "OSU":
+            table = np.arange(table.size)
+            node.table.texts.add(node.outputs[0])
+        kept = table.reshape(-1)
+        made = node.made(1, kept.dtype, output=0)
+        _pick(node, node.stored(kept), _whole(place), made)
+        return
+    if places is None:
+        raise UnsupportedModel("by computed numbers of a computed row")
+    _columns(node, node.given(), places.reshape(-1))
+
+
+def _columns(node: Node, given: Tensor, places: np.ndarray) -> None:
+    options: Any = schema.GatherOptionsT()
+    options.axis, options.batchDims = 1, 0
+    made = node.made(len(places), given.dtype, output=0)
+    node.add("GATHER", [given, node.stored(places.astype(np.int32))], made, options)
+
+
+def _whole(place: Tensor) -> Tensor:
+    if place.dtype != _INT32:
+        raise UnsupportedModel(f"numbers of {place.dtype} that are computed")
+    return place
+
+
+def _kernel_values(node: Node) -> tuple[Tensor, int]:
+    """Return what the kernel gives for each support vector, and their number."""
+    given = node.given()
+    vectors = node.array("support_vectors").reshape(-1, given.shape[-1])
+    kind = node.text("kernel_type", "LINEAR")
+    gamma, offset, degree = (float(value) for value in (*node.attributes.get("kernel_params", ()), 0.0, 0.0, 0.0)[:3])
+    if kind == "RBF":
+        squares = node.add("DISTANCES", [given], node.made(len(vectors)), Points(vectors))
+        return node.add("EXP", [node.binary("MUL", squares, np.array([-gamma]))], node.made(len(vectors))), len(vectors)
+    if kind == "LINEAR":
+        return node.linear(given, vectors, None), len(vectors)
+    values = node.linear(given, vectors * np.float32(gamma), np.array([offset]))
+    if kind == "SIGMOID":
+        return node.add("TANH", [values], node.made(len(vectors))), len(vectors)
+    if kind != "POLY" or degree != int(degree) or not 1 <= degree <= 8:
+        raise UnsupportedModel(f"kernel {kind} of degree {degree}")
+    power = values
+    for _ in range(int(degree) - 1):
+        power = node.binary("MUL", power, values)
+    return power, len(vectors)
+
+
+def svm_regressor(node: Node) -> None:
+    """SVMRegressor."""
+    coefficients, rho = node.array("coefficients"), node.array("rho")
+    if not len(node.attributes.get("support_vectors", ())):
+        sums = node.linear(node.given(), coefficients.reshape(1, -1), rho[:1])
+    else:
+        values, _ = _kernel_values(node)
+        sums = node.linear(values, coefficients.reshape(1, -1), rho[:1])
+    if node.integer("one_class"):
+        _sign(node, sums)
+        return
+    scores_of(node, sums, 0)
+
+
+def _sign(node: Node, given: Tensor) -> None:
+    """Give out 1 above 0, else -1."""
+    both = node.linear(given, np.array([[-1.0], [1.0]], np.float32), None)
+    made = node.made(given.shape[-1], output=0)
+    _pick(node, node.stored(np.array([-1.0, 1.0], np.float32)), highest(node, both), made)
+
+
+def svm_classifier(node: Node) -> None:
+    """SVMClassifier with support vectors: a decision for each pair of classes, then votes."""
+    classes, is_text = classes_of(node)
+    if not len(node.attributes.get("vectors_per_class", ())):
+        raise UnsupportedModel("without support vectors")
+    values, count = _kernel_values(node)
+    table = node.array("coefficients").reshape(-1, count)
+    ends = np.cumsum([0, *node.attributes["vectors_per_class"]])
+    pairs = [(i, j) for i in range(len(classes)) for j in range(i + 1, len(classes))]
+    weights = np.zeros((len(pairs), count), np.float32)
+    for row, (i, j) in enumerate(pairs):
+        weights[row, ends[i] : ends[i + 1]] = table[j - 1, ends[i] : ends[i + 1]]
+        weights[row, ends[j] : ends[j + 1]] = table[i, ends[j] : ends[j + 1]]
+    decisions = node.linear(values, weights, node.array("rho"))
+    votes = node.add("PAIR_VOTES", [decisions], node.made(len(classes)), Pairs(None, len(classes)))
+    label(node, highest(node, votes), classes, is_text=is_text)
+    sigmoids = np.stack([node.array("prob_a"), node.array("prob_b")])
+    if not sigmoids.size:
+        if len(classes) == 2:
+            raise UnsupportedModel("two classes without probabilities")
+        scores_of(node, decisions, 1)
+        return
+    made = node.made(len(classes), output=1)
+    node.add("PAIR_VOTES", [decisions], made, Pairs(sigmoids, len(classes)))
+
+
+# -- plain operators on rows --
+
+
+def identity(node: Node) -> None:
+    """Identity, and reshapes that leave one row."""
+    given = node.given()
+    texts = node.table.texts
+    if given.name in texts:
+        texts.add(node.outputs[0])
+    node.share(given)
+
+
+def reshape(node: Node) -> None:
+    """Reshape, Flatten: the same numbers, as a row or one for each row."""
+    given = node.given()
+    shape = node.constant(1)
+    count = int(np.prod(given.shape))
+    is_flat = shape is not None and shape.size == 1
+    if is_flat and count != 1:
+        raise UnsupportedModel("of all rows to one")
+    made = node.made(count, given.dtype, output=0, is_flat=is_flat)
+    if given.name in node.table.texts:
+        node.table.texts.add(made.name)
+    node.add("RESHAPE", [given], made)
+
+
+def cast(node: Node) -> None:
+    """Cast of floats to floats, of labels to labels."""
+    given = node.given()
+    to = node.integer("to")
+    wanted = onnx.helper.tensor_dtype_to_np_dtype(to) if to != onnx.TensorProto.STRING else np.dtype(object)
+    if wanted != given.dtype and not (given.dtype == _INT32 and wanted == _INT64):
+        raise UnsupportedModel(f"of {given.dtype} to {wanted}")
+    node.share(given)
+
+
+def arg(node: Node) -> None:
+    """ArgMax, ArgMin along the columns."""
+    given = node.given()
+    if node.integer("axis") not in (1, -1) or node.integer("select_last_index"):
+        raise UnsupportedModel("along the rows")
+    code = "ARG_MAX" if node.op_type == "ArgMax" else "ARG_MIN"
+    is_flat = not node.integer("keepdims", 1)
+    place = node.add(code, [given], node.made(1, _INT32, is_flat=is_flat))
+    node.share(place)
+    if node.outputs[0] in node.table.ends:  # ONNX gives int64
+        counted = np.arange(given.shape[-1], dtype=np.int64)
+        _pick(node, node.stored(counted), place, node.made(1, _INT64, output=0, is_flat=is_flat))
+
+
+def matmul(node: Node) -> None:
+    """MatMul by a constant."""
+    weights = node.constant(1)
+    if weights is None or weights.ndim != 2:
+        raise UnsupportedModel("of two computed values")
+    node.linear(node.given(), weights.T, None, node.made(weights.shape[1], output=0))
+
+
+def gemm(node: Node) -> None:
+    """Gemm by a constant."""
+    weights, bias = node.constant(1), node.constant(2)
+    if weights is None or node.integer("transA"):
+        raise UnsupportedModel("of two computed values")
+    alpha, beta = (float(node.attributes.get(name, 1.0)) for name in ("alpha", "beta"))
+    rows = (weights if node.integer("transB") else weights.T) * np.float32(alpha)
+    node.linear(node.given(), rows, None if bias is None else bias * np.float32(beta), node.made(len(rows), output=0))
+
+
+_BINARY = {"Add": "ADD", "Sub": "SUB", "Mul": "MUL", "Div": "DIV", "Max": "MAXIMUM", "Min": "MINIMUM"}
+
+
+def binary(node: Node) -> None:
+    """Add, Sub, Mul, Div, Max, Min of rows and constants."""
+    if node.count != 2:
+        raise UnsupportedModel(f"of {node.count} values")
+    values: list[Tensor] = []
+    for place in range(2):
+        known = node.constant(place)
+        if known is not None and known.ndim > 1 and known.size != known.shape[-1]:
+            raise UnsupportedModel("of a table")
+        values.append(node.given(place) if known is None else node.stored(known.astype(np.float32).reshape(1, -1)))
+    columns = max(value.shape[-1] for value in values)
+    if any(value.dtype != _FLOAT for value in values):
+        raise UnsupportedModel("of integers")
+    node.add(_BINARY[node.op_type], values, node.made(columns, output=0), schema.AddOptionsT())
+
+
+_UNARY = {"Relu": "RELU", "Sigmoid": "LOGISTIC", "Tanh": "TANH", "Exp": "EXP", "Sqrt": "SQRT", "Neg": "NEG"} | {
+    "Log": "LOG",
+    "Abs": "ABS",
+}
+
+
+def unary(node: Node) -> None:
+    """Relu, Sigmoid and their like."""
+    given = node.given()
+    node.add(_UNARY[node.op_type], [given], node.made(given.shape[-1], output=0))
+
+
+def reciprocal(node: Node) -> None:
+    """Reciprocal."""
+    given = node.given()
+    node.add("DIV", [node.stored(np.ones((1, 1), np.float32)), given], node.made(given.shape[-1], output=0))
+
+
+def power(node: Node) -> None:
+    """Pow by 2."""
+    exponent = node.constant(1)
+    if exponent is None or exponent.size != 1 or float(exponent.reshape(())) != 2:
+        raise UnsupportedModel("by another number than 2")
+    given = node.given()
+    node.add("SQUARE", [given], node.made(given.shape[-1], output=0))
+
+
+def softmax(node: Node) -> None:
+    """Softmax along the columns."""
+    given = node.given()
+    options: Any = schema.SoftmaxOptionsT()
+    options.beta = 1.0
+    node.add("SOFTMAX", [given], node.made(given.shape[-1], output=0), options)
+
+
+def reduced(node: Node) -> None:
+    """ReduceSum, ReduceSumSquare along the columns: a product with ones."""
+    axes = node.attributes.get("axes")
+    known = node.constant(1)
+    axes = [int(axis) for axis in (known.reshape(-1) if known is not None else axes or ())]
+    if axes not in ([1], [-1]):
+        raise UnsupportedModel("along the rows")
+    given = node.given()
+    if node.op_type == "ReduceSumSquare":
+        given = node.add("SQUARE", [given], node.made(given.shape[-1]))
+    is_flat = not node.integer("keepdims", 1)
+    made = node.made(1, output=0, is_flat=is_flat)
+    node.linear(given, np.ones((1, given.shape[-1]), np.float32), None, made)
+
+
+def concat(node: Node) -> None:
+    """Concat of rows."""
+    values = [node.given(place) for place in range(node.count)]
+    if node.integer("axis") not in (1, -1) or any(len(value.shape) != 2 for value in values):
+        raise UnsupportedModel("along the rows")
+    options: Any = schema.ConcatenationOptionsT()
+    options.axis = 1
+    columns = sum(value.shape[1] for value in values)
+    node.add("CONCATENATION", values, node.made(columns, values[0].dtype, output=0), options)
+
+
+RULES: dict[str, Callable[[Node], None]] = {
+    f"{DOMAIN}.TreeEnsembleClassifier": tree_classifier,
+    f"{DOMAIN}.TreeEnsembleRegressor": tree_regressor,
+    f"{DOMAIN}.LinearClassifier": linear_classifier,
+    f"{DOMAIN}.LinearRegressor": linear_regressor,
+    f"{DOMAIN}.Scaler": scaler,
+    f"{DOMAIN}.Normalizer": normalizer,
+    f"{DOMAIN}.ArrayFeatureExtractor": extractor,
+    f"{DOMAIN}.SVMRegressor": svm_regressor,
+    f"{DOMAIN}.SVMClassifier": svm_classifier,
+    "Identity": identity,
+    **dict.fromkeys(("Reshape", "Flatten"), reshape),
+    "Cast": cast,
+    **dict.fromkeys(("ArgMax", "ArgMin"), arg),
+    "MatMul": matmul,
+    "Gemm": gemm,
+    **dict.fromkeys(_BINARY, binary),
+    **dict.fromkeys(_UNARY, unary),
+    "Reciprocal": reciprocal,
+    "Pow": power,
+    "Softmax": softmax,
+    **dict.fromkeys(("ReduceSum", "ReduceSumSquare"), reduced),
+    "Concat": concat,
+    "Sign": lambda node: _sign(node, node.given()),
+}

@@ -1,0 +1,150 @@
+"""Turns: tenants that ask at the same time have the event loop in turn, whatever the number of their connections.
+
+A small request takes the event loop longer than it takes the model: who has ten times the connections would have ten
+times the answers, whose turn it is in the model's queue or not. So each pass of the loop begins and answers a few
+requests of each tenant, by weight, and the others wait in a line of its own: deficit round robin (Shreedhar and
+Varghese 1995), where a tenant that has nothing to do saves nothing up. Who asks alone waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from edge_infer.errors import EdgeInferError
+from edge_infer.server.scheduling.shares import ANYONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge_infer.server.http.exchange import Exchange
+    from edge_infer.server.ingestion.api_keys import ApiKeys
+    from edge_infer.server.scheduling.shares import Tenant
+
+    #: What waits for its turn; it returns whether there was something to do.
+    Work = Callable[[], bool]
+
+#: How many requests of the tenant with the greatest weight begin or are answered in one pass of the loop.
+_A_PASS = 2.0
+#: How long after its last request a tenant counts as one that asks.
+_ASKS_S = 0.05
+
+
+class _Line:
+    """The work of a tenant that waits: answers go before requests that have not begun."""
+
+    __slots__ = ("answers", "requests")
+
+    def __init__(self) -> None:
+        self.answers: deque[Work] = deque()
+        self.requests: deque[Work] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.answers or self.requests)
+
+
+class Turns:
+    """Decides whose work the event loop does now; for one loop.
+
+    Args:
+        keys: Tells the tenant of a request. Requests without a known key have one line together.
+    """
+
+    def __init__(self, keys: ApiKeys) -> None:
+        self._keys = keys
+        self._lines: dict[str, _Line] = {}
+        self._credits: dict[str, float] = {}  # what those may still do in this pass that did something in it
+        self._weights: dict[str, float] = {}  # of those that ask
+        self._asked: dict[str, float] = {}  # when they did last
+        self._swept = 0.0
+        self._is_due = False  # whether a pass is to come
+
+    def defer_request(self, exchange: Exchange, begin: Work) -> bool:
+        """Let a request wait, unless its tenant may begin it now.
+
+        Args:
+            exchange: The request, whose turn it is on its connection; its tenant is noted in it.
+            begin: Begins it later; false where it was answered meanwhile, or its client left.
+
+        Returns:
+            Whether it waits; if not, the caller begins it.
+        """
+        try:
+            tenant = exchange.tenant = self._keys.tenant_of(exchange.headers)
+        except EdgeInferError:
+            tenant = ANYONE  # it is refused, in its turn
+        name, now = tenant.name, exchange.start
+        self._asked[name] = now
+        self._weights[name] = tenant.weight
+        if len(self._asked) == 1:
+            return False
+        if now - self._swept > _ASKS_S:
+            self._sweep(now)
+        if self._may(name):
+            return False
+        self._line(name).requests.append(begin)
+        return True
+
+    def defer_answer(self, tenant: Tenant, answer: Work) -> bool:
+        """Let an answer wait, unless its tenant may have it now.
+
+        Args:
+            tenant: Whose it is.
+            answer: Writes and sends it later.
+
+        Returns:
+            Whether it waits; if not, the caller sends it.
+        """
+        if len(self._asked) == 1 or tenant.name not in self._weights or self._may(tenant.name):
+            return False
+        self._line(tenant.name).answers.append(answer)
+        return True
+
+    def _may(self, name: str) -> bool:
+        """Use up a part of what a tenant may do in this pass; false where nothing of it is left."""
+        self._plan()
+        if name in self._lines:
+            return False
+        left = self._credits.get(name)
+        left = self._earned(name) if left is None else left
+        self._credits[name] = left - 1 if left >= 1 else left
+        return left >= 1
+
+    def _line(self, name: str) -> _Line:
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _Line()
+        return line
+
+    def _earned(self, name: str) -> float:
+        """Return what a tenant may do in a pass."""
+        return _A_PASS * self._weights[name] / max(self._weights.values())
+
+    def _sweep(self, now: float) -> None:
+        """Forget who does not ask any more."""
+        self._swept = now
+        for name in [one for one, last in self._asked.items() if now - last > _ASKS_S and one not in self._lines]:
+            del self._asked[name], self._weights[name]
+            self._credits.pop(name, None)
+
+    def _plan(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._pass)
+
+    def _pass(self) -> None:
+        """Do what each tenant may do now."""
+        self._is_due = False
+        before, self._credits = self._credits, {}
+        for name, line in list(self._lines.items()):
+            left = min(before.get(name, 0.0), 1.0) + self._earned(name)
+            while line and left >= 1:
+                work = (line.answers or line.requests).popleft()
+                if work():
+                    left -= 1
+            self._credits[name] = left
+            if not line:
+                del self._lines[name]
+        if self._lines:
+            self._plan()

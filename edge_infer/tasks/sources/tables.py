@@ -1,0 +1,102 @@
+"""Definitions of tables: what the converter of estimators writes into an ONNX file, or columns by number.
+
+The metadata `edge_infer.table` of the file is an object: `columns` (each with `name`, `dtype`, and perhaps `nullable`
+and `categories`), `unknown` (as of the step `tabular.categories`), `answer` (`classes`, `nearest`, `label` or `value`)
+and `classes`, their names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edge_infer.errors import BundleError, InputError
+from edge_infer.tasks.sources.found import made
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge_infer.tasks.sources.facts import Facts
+    from edge_infer.tasks.sources.found import Found
+
+#: The key in the metadata of an ONNX file.
+KEY = "edge_infer.table"
+TASKS = ("tabular-classification", "tabular-regression")
+#: What each answer is of: the outputs that may hold it, the steps, and the task.
+_ANSWERS = {
+    "classes": (("probabilities", "output_probability"), ("post.top_k",), TASKS[0]),
+    "nearest": (("scores",), ("post.nearest", "post.top_k"), TASKS[0]),
+    "label": (("label", "output_label"), ("post.label",), TASKS[0]),
+    "value": (("variable",), ("post.value",), TASKS[1]),
+}
+
+
+def find(facts: Facts, task: str | None) -> Found | None:
+    """Return the definition of a model over a table; None where it is for something else.
+
+    Args:
+        facts: What the model takes and gives.
+        task: The task that is wanted; of a model that names no columns one of tables makes `x0`, `x1`, ...
+
+    Raises:
+        BundleError: The metadata are damaged.
+        InputError: The model is not one over a table.
+    """
+    if KEY in facts.metadata:
+        return _of_metadata(facts)
+    if task not in TASKS:
+        return None
+    spec = facts.inputs[0]
+    width = spec.shape[-1] if len(spec.shape) == 2 else None
+    if len(facts.inputs) != 1 or not isinstance(width, int) or not str(spec.dtype).startswith("float"):
+        raise InputError(
+            f"the model takes {', '.join(map(str, facts.inputs))}, expected one input float32[batch, columns]",
+            hint="--preprocess FILE.json, with the columns by name",
+        )
+    columns = [{"name": f"x{i}", "dtype": str(spec.dtype)} for i in range(width)]
+    answer = "value" if task == TASKS[1] else "classes"
+    output = facts.output(*_ANSWERS[answer][0]) or facts.outputs[0]
+    steps: list[dict[str, Any]] = []
+    if answer == "classes" and not facts.has_probabilities(output.name) and output.name not in _ANSWERS[answer][0]:
+        steps.append({"step": "post.softmax", "tensor": output.name})
+    steps.append({"step": _ANSWERS[answer][1][-1], "tensor": None if steps else output.name})
+    return made(task, "onnx", {spec.name: before(columns)}, steps)
+
+
+def before(columns: Sequence[dict[str, Any]], unknown: str = "error") -> list[dict[str, Any]]:
+    """Return the steps that make one tensor of columns, as a manifest writes them."""
+    categories = {one["name"]: one["categories"] for one in columns if one.get("categories")}
+    nullable = [one["name"] for one in columns if one.get("nullable")]
+    steps: list[dict[str, Any]] = [
+        {
+            "step": "tabular.columns",
+            "names": [one["name"] for one in columns],
+            "types": [one["dtype"] for one in columns],
+            "nullable": nullable or None,
+        }
+    ]
+    if categories:
+        steps.append({"step": "tabular.categories", "values": categories, "unknown": unknown})
+    return [*steps, {"step": "tabular.tensor"}]
+
+
+def _of_metadata(facts: Facts) -> Found:
+    import json
+
+    try:
+        document = json.loads(facts.metadata[KEY])
+        outputs, steps, task = _ANSWERS[document["answer"]]
+        named = {spec.name for spec in facts.outputs}
+        output = next(name for name in outputs if name in named)
+        first, *more = steps
+        after: list[dict[str, Any]] = [
+            {"step": first, "tensor": output if len(named) > 1 else None},
+            *({"step": one} for one in more),
+        ]
+        inputs = {facts.inputs[0].name: before(document["columns"], document.get("unknown", "error"))}
+        classes = document.get("classes", ())
+        return made(task, document["source"], inputs, after, classes)
+    except (ValueError, KeyError, TypeError, StopIteration, RecursionError) as error:
+        raise BundleError(
+            f"the metadata `{KEY}` of the model are damaged: {type(error).__name__}: {error}",
+            hint="convert the model again, or give --preprocess FILE.json",
+        ) from error

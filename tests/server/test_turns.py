@@ -1,0 +1,167 @@
+"""`Turns`: tenants that ask at the same time have the event loop in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import sha256
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edge_infer.server.app import Limits, create_app
+from edge_infer.server.config import Settings
+from edge_infer.server.http import turns as turns_file
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.http.turns import Turns
+from edge_infer.server.ingestion.api_keys import ApiKeys
+from edge_infer.server.scheduling.batcher import BatchLimits
+from edge_infer.server.scheduling.shares import Tenant
+from tests.support.server.bundles import bundle_files, write_bundle
+from tests.support.server.client import OCTETS, Client, row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TENANTS = {Tenant("a"): b"a", Tenant("b"): b"b", Tenant("heavy", weight=4.0): b"heavy"}
+
+
+def of(key: bytes, start: float = 0.0) -> Any:
+    """A request, as far as `Turns` knows it."""
+    return SimpleNamespace(headers=[(b"x-api-key", key)], start=start, tenant=None)
+
+
+class Asked:
+    """Requests that are asked at once, and the order in which they begin."""
+
+    def __init__(self) -> None:
+        self.turns = Turns(ApiKeys({tenant: [sha256(key).digest()] for tenant, key in TENANTS.items()}))
+        self.begun: list[bytes] = []
+
+    def ask(self, key: bytes, count: int, start: float = 0.0, *, is_left: bool = False) -> None:
+        def begin() -> bool:
+            self.begun += [] if is_left else [key]
+            return not is_left
+
+        for _ in range(count):
+            if not self.turns.defer_request(of(key, start), begin):
+                begin()
+
+    async def passes(self, count: int) -> None:
+        for _ in range(count):
+            await asyncio.sleep(0)
+
+
+def test_who_asks_alone_waits_for_nobody() -> None:
+    asked = Asked()
+    asked.ask(b"a", 100)
+    assert asked.begun == [b"a"] * 100
+
+
+def test_tenants_begin_in_turn_whatever_the_number_of_their_requests() -> None:
+    async def run() -> Asked:
+        asked = Asked()
+        asked.ask(b"b", 1)
+        asked.ask(b"a", 40)
+        asked.ask(b"b", 7)
+        await asked.passes(4)
+        assert asked.begun.count(b"b") == 8
+        assert abs(asked.begun.count(b"a") - 8) <= 2
+        await asked.passes(40)
+        return asked
+
+    assert asyncio.run(run()).begun.count(b"a") == 40
+
+
+def test_weights_count() -> None:
+    async def run() -> list[bytes]:
+        asked = Asked()
+        asked.ask(b"heavy", 1)
+        asked.ask(b"a", 100)
+        asked.ask(b"heavy", 99)
+        await asked.passes(40)
+        return list(asked.begun)
+
+    begun = asyncio.run(run())
+    assert begun.count(b"heavy") == pytest.approx(4 * begun.count(b"a"), rel=0.2)
+
+
+def test_requests_without_a_known_key_have_one_line() -> None:
+    async def run() -> list[bytes]:
+        asked = Asked()
+        asked.ask(b"a", 1)
+        for number in range(40):
+            asked.ask(b"unknown %d" % number, 1)
+        asked.ask(b"a", 7)
+        await asked.passes(4)
+        return list(asked.begun)
+
+    begun = asyncio.run(run())
+    assert begun.count(b"a") == 8
+    assert len(begun) <= 8 + 10
+
+
+def test_requests_that_were_answered_meanwhile_cost_no_turn() -> None:
+    async def run() -> list[bytes]:
+        asked = Asked()
+        asked.ask(b"b", 1)
+        asked.ask(b"a", 5)
+        asked.ask(b"a", 50, is_left=True)
+        asked.ask(b"a", 1)
+        await asked.passes(3)
+        return list(asked.begun)
+
+    assert asyncio.run(run()).count(b"a") == 6
+
+
+def test_a_tenant_that_asks_no_more_leaves_the_loop_to_the_others() -> None:
+    async def run() -> list[bytes]:
+        asked = Asked()
+        asked.ask(b"b", 1)
+        asked.ask(b"a", 1, start=1.0)  # b asked a second ago
+        asked.ask(b"a", 50, start=1.0)
+        return list(asked.begun)
+
+    assert asyncio.run(run()).count(b"a") == 51
+
+
+def test_answers_go_before_requests() -> None:
+    async def run() -> list[str]:
+        asked, order = Asked(), []
+
+        def do(what: str) -> bool:
+            order.append(what)
+            return True
+
+        asked.ask(b"b", 1)
+        asked.ask(b"a", 5)
+        for what in ("request", "request"):
+            assert asked.turns.defer_request(of(b"a"), partial(do, what))
+        assert asked.turns.defer_answer(Tenant("a"), partial(do, "answer"))
+        await asked.passes(6)
+        return order
+
+    assert asyncio.run(run()) == ["answer", "request", "request"]
+
+
+def test_requests_that_wait_for_their_turn_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_file, "_A_PASS", 0.2)
+    monkeypatch.setattr(turns_file, "_ASKS_S", 60.0)
+    settings = Settings(tenants={tenant: [sha256(key).digest()] for tenant, key in TENANTS.items()})
+    path = write_bundle(tmp_path / "tiny", bundle_files())
+    with ServerThread(
+        create_app({"tiny": path}, settings=settings, limits=Limits(batch=BatchLimits(max_rows=0)))
+    ) as server:
+        send = Client(server.url)
+
+        def ask(number: int) -> bool:
+            key = ("a", "b", "unknown")[number % 3]
+            rows = 30_000 if number % 5 == 0 else 3  # 360 kB arrive in pieces
+            path = f"/v2/models/tiny/infer{'?a=b' if number % 2 else ''}"
+            answer = send(path, "POST", row(float(number), rows), content_type=OCTETS, X_Api_Key=key)
+            return answer.status == 401 if key == "unknown" else answer.body == row(float(number), rows)
+
+        with ThreadPoolExecutor(16) as pool:
+            assert all(pool.map(ask, range(60)))

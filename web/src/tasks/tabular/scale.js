@@ -1,0 +1,20 @@
+/** The step `tabular.scale`: `(x - mean) / scale` in float64, for some columns. */
+
+import { InferError } from "../../errors.js";
+import { checkLengths, mapColumn } from "./table.js";
+
+const STEP = "tabular.scale";
+
+/**
+ * @param {{columns: string[], mean: number[], scale: number[]}} parameters
+ * @returns {import("../item.js").Apply}
+ * @throws {InferError} `manifest_error`: there is not one number for each column, or a scale is zero.
+ */
+export function prepare({ columns, mean, scale }) {
+  checkLengths(STEP, columns, { mean, scale });
+  if (scale.includes(0)) throw new InferError("pipeline: `tabular.scale` has a scale of 0", "manifest_error", { details: { field: "scale" } });
+  return (/** @type {import("./table.js").Table} */ table) => {
+    columns.forEach((name, i) => mapColumn(table, name, STEP, (x) => (x - mean[i]) / scale[i]));
+    return table;
+  };
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import FilePayload
 
 from edge_infer.server.app import create_app
 from edge_infer.server.http.in_thread import ServerThread
@@ -58,7 +59,7 @@ def ask(page: Page, text: str) -> list[str]:
 def shots(page: Page, folder: Path | None) -> None:
     """Photograph the page in both colours at three widths, for a person's look."""
     for scheme in ("light", "dark") if folder else ():
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         for width in (360, 800, 1440):
             page.set_viewport_size({"width": width, "height": 900})
             assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -121,7 +122,7 @@ def test_what_is_no_document_is_refused_and_names_can_be_read_aloud(
 ) -> None:
     def work(page: Page) -> tuple[str, list[str], str]:
         ready(page)
-        page.set_input_files(".drop input", [{"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF"}])
+        page.set_input_files(".drop input", FilePayload(name="a.pdf", mimeType="application/pdf", buffer=b"%PDF"))
         page.wait_for_selector("#status.bad")
         said = page.inner_text("#status")
         page.set_input_files(".drop input", files()[:1])  # type: ignore[arg-type]

@@ -258,7 +258,7 @@ class Slots:
         wanted: list[int] = []
         jobs: list[Job] = []
         written: list[tuple[Slot, Sequence[int]]] = []
-        left = self._room(active)
+        left = room = self._room(active)
         # Prompts in the order in which they arrived; a running job always has its one row.
         for slot in sorted(active, key=lambda one: one.last_used):
             job = slot.job
@@ -283,7 +283,7 @@ class Slots:
             return []
         start = self._clock()
         self._decoder.run(tokens, slots, positions, wanted)
-        self._measure(self._clock() - start, sum(len(rows) for slot, rows in written if not _is_decoding(slot)))
+        self._measure(self._clock() - start, room - left)
         # Only now: an interrupt or a failure before leaves the slots as the cache is.
         for slot, more in written:
             slot.tokens += more

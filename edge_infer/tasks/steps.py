@@ -44,6 +44,7 @@ STEPS = {
     "audio.fit": Flow(_SOUND, "sound"),
     "audio.frame": Flow(_SOUND, "frames"),
     "audio.log_mel": Flow(_SOUND, "tensor"),
+    "audio.micro_features": Flow(_SOUND, "tensor"),
     "audio.normalize": Flow(_SOUND, "tensor"),
     "audio.resample": Flow(_SOUND, "sound"),
     "image.center_crop": Flow(_IMAGE, "image"),
@@ -81,7 +82,9 @@ STEPS = {
     "tabular.tensor": Flow(_TABLE, "tensor"),
     "tensor.constant": Flow(_RAW, "tensor"),
     "tensor.dequantize": Flow(_OUTPUTS, "outputs"),
+    "tensor.frames": Flow(("tensor",), "frames"),
     "tensor.quantize": Flow(("tensor",), "tensor"),
+    "tensor.reshape": Flow(("tensor",), "tensor"),
     "text.tokenize": Flow(_RAW, "tensors"),
 }
 

@@ -248,7 +248,7 @@ def test_a_file_that_is_cut_while_in_use_is_an_error_and_not_the_end(tmp_path: P
         want = _bits(_all_logits(decoder, TOKENS))
         with path.open("r+b") as file:
             file.truncate(size % len(whole))
-        with pytest.raises(BundleError, match="was cut to .* while it was in use"):
+        with pytest.raises(BundleError, match=r"was cut to .* while it was in use"):
             decoder.run([1], [0], [0], [0])
         with pytest.raises(InputError, match="were not computed"):
             decoder.logits(0)

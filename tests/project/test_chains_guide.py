@@ -13,7 +13,12 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from edge_infer.chains.build import build_chain, read_description
 from edge_infer.cli import cli
+from edge_infer.server.app import create_app
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from edge_infer.tools.browser.chromium import chromium
 from tests.support.chains import made
 
 if TYPE_CHECKING:
@@ -51,3 +56,18 @@ def test_the_commands_and_the_code_of_the_guide_run(folder: Path, capsys: pytest
     assert printed[0] == "['thing', 'place'] green"
     assert printed[1].startswith("['things: 2 in ")
     assert printed[2] == "2"
+
+
+@pytest.mark.browser
+def test_the_page_of_the_guide_answers(folder: Path) -> None:
+    (script,) = blocks("html")
+    if not (folder / "page.bundle").exists():
+        build_chain(read_description(folder / "things.toml"), folder, folder / "page.bundle")
+    app = create_app({"things": folder / "page.bundle"}, find_web_root())
+    with ServerThread(app) as server, chromium() as browser:
+        page = browser.new_page()
+        page.route(f"{server.url}/guide.html", lambda route: route.fulfill(body=script, content_type="text/html"))
+        page.route(f"{server.url}/photo.png", lambda route: route.fulfill(path=folder / "photo.png"))
+        page.goto(f"{server.url}/guide.html")
+        page.wait_for_function("document.body.dataset.answer", timeout=30_000)
+        assert page.evaluate("document.body.dataset.answer") == "2 things, the first is green"

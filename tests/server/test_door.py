@@ -554,6 +554,19 @@ def test_messages_that_come_in_pieces_are_answered(tiny: Path) -> None:
         assert app.refusals == {}
 
 
+def test_a_longer_field_of_length_than_needed_counts_for_nothing(tiny: Path) -> None:
+    app = create_app({"tiny": tiny})
+    message = FRAME.pack(1, 0, 12) + row(1.0)
+    long = b"\x82\xff" + len(message).to_bytes(8, "big") + bytes(4) + message
+    with ServerThread(app) as server, opened(server) as connection:
+        connection.sendall(UPGRADE)
+        assert b" 101 " in connection.recv(65536)
+        for _ in range(20):
+            connection.sendall(long)
+            assert row(1.0) in connection.recv(65536)
+        wait_until(lambda: not app.direct.context.memory.taken)
+
+
 def test_half_a_message_for_which_there_is_no_room_ends_its_stream(tiny: Path) -> None:
     app = create_app({"tiny": tiny}, limits=Limits(max_bodies_bytes=300_000))
     with ServerThread(app) as server, opened(server) as one, opened(server) as two:

@@ -468,6 +468,29 @@ def test_masks_are_equal(tmp_path: Path) -> None:
     assert_equal(cases, tmp_path)
 
 
+def test_features_of_microcontrollers_are_equal(tmp_path: Path) -> None:
+    chance = random.Random(19)
+    loud = Sound(array("f", (chance.choice((-1.0, 0.999, 0.0)) for _ in range(3000))), 16_000)
+    ways: list[Case] = [
+        {},
+        {"unit": "int8", "hop": 320},
+        {"window": 256, "hop": 100, "channels": 20, "gain": False},
+        {"window": 1024, "hop": 512, "low_hz": 20, "high_hz": 8000, "channels": 64},
+        {"window": 16, "hop": 16, "channels": 3},
+        {"window": 4000},
+        {"low_hz": 9000},
+    ]
+    cases = [
+        case([{"step": "audio.micro_features", **way}], one) for way in ways for one in (sound(chance, 4000), loud)
+    ]
+    tensors = tensor([chance.random() for _ in range(24)], (6, 4))
+    more: list[Case] = [{"step": "tensor.reshape", "shape": [2, 12]}, {"step": "tensor.reshape", "shape": [5]}]
+    more += [{"step": "tensor.reshape", "shape": [0]}, {"step": "tensor.frames", "rows": 2, "samples": 10}]
+    more += [{"step": "tensor.frames", "rows": 7}]
+    cases += [case([one], tensors) for one in more]
+    assert_equal(cases, tmp_path)
+
+
 def test_depths_and_pictures_are_equal(tmp_path: Path) -> None:
     chance = random.Random(17)
     letterboxed = {"width": 40, "height": 30, "inputWidth": 24, "inputHeight": 24, "geometry": [[0.6, 0.6, 0, 3]]}

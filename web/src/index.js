@@ -204,6 +204,55 @@ export async function openIndex(url, { model, modelOptions, ...options } = {}) {
 }
 
 /**
+ * Open an index of the reader's own documents, which is made in the page and kept in its storage; it works offline.
+ *
+ *     const notes = await ownIndex("notes", { model: "/models/minilm" });
+ *     await notes.add(document.querySelector("input[type=file]").files);
+ *     const [best] = await notes.search("how do I reset it?");
+ *
+ * @param {string} name Its name in the page's storage.
+ * @param {SessionOptions & {model: URL | string}} options `model` is a bundle for feature-extraction; its float weights are taken
+ *   where it has some, unless `variant` says otherwise. The rest is what `load` takes.
+ * @returns {Promise<import("./vectors/own-index.js").OwnIndex>} Empty where nothing was kept, or it was made by another model.
+ * @throws {InferError} `input_error`: the bundle gives no vector for a text. And what `load` throws.
+ */
+export async function ownIndex(name, { model, ...options }) {
+  const [{ OwnIndex }, { openFolder }, { embedderOf }] = await Promise.all([
+    import("./vectors/own-index.js"),
+    import("./vectors/own-folder.js"),
+    import("./vectors/embedder.js"),
+  ]);
+  const folder = await openFolder(name);
+  const embedder = await embedderOf(addressOf(model), (/** @type {string} */ url, /** @type {any} */ more) => pipeline("feature-extraction", url, { ...more, ...options }), options.apiKey);
+  return OwnIndex.open(folder, embedder);
+}
+
+/**
+ * Open a chain that `edge-infer chain` made: bundles that feed one another, with the same answers as `edge_infer.Chain`.
+ *
+ *     const chain = await openChain("/models/faces-and-moods");
+ *     const { faces, moods } = await chain.answer("photo.jpg");
+ *
+ * @param {URL | string} url The address of its bundle.
+ * @param {Omit<SessionOptions, "variant" | "backend"> & {cache?: import("./chains/cache.js").StepCache}} [options] What `load` takes for all models, and where
+ *   steps that are marked `cache` keep their results: the memory of the page unless given.
+ * @returns {Promise<import("./chains/chain.js").Chain>}
+ * @throws {InferError} `manifest_error`: the chain is wrong: a circle, a name that is not there, kinds that do not fit. And what `load` throws.
+ */
+export async function openChain(url, { cache, ...options } = {}) {
+  const { Chain } = await import("./chains/chain.js");
+  const { keep, root, apiKey, onProgress, signal } = options;
+  const openers = {
+    load: (/** @type {string} */ place) => load(place, options),
+    pipeline: (/** @type {string} */ place) => pipeline(place, options),
+    openIndex: (/** @type {string} */ place) => openIndex(place, { onProgress, signal }),
+    generate: (/** @type {string} */ place) => generate(place, { keep, root, apiKey, onProgress, signal }),
+    apiKey,
+  };
+  return Chain.open(addressOf(url), openers, { cache, signal });
+}
+
+/**
  * Measure the ways to run a bundle in this browser, on its golden examples, and remember them: from then on `load`
  * takes the fastest of those that it is asked for.
  *

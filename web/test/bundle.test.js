@@ -39,7 +39,7 @@ test("a manifest that lies is refused, with the field named", () => {
     ["a list", [], /holds no object/],
     ["no version", manifest({ schema_version: undefined }), /schema_version/],
     ["a later version", manifest({ schema_version: "2.0" }), /reads 1\.x/],
-    ["a reserved field", manifest({ chain: [] }), /`chain`, which is reserved/],
+    ["a chain that is none", manifest({ chain: [] }), /`chain` that is no object/],
     ["a reserved field of a variant", manifest({ variants: [{ ...variant, generate: {} }] }), /`generate`, which is reserved/],
     ["a generation that is no object", manifest({ generate: "decoder" }), /no object/],
     ["a generation of no kind", manifest({ generate: {} }), /without a `kind`/],

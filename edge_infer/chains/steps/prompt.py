@@ -53,34 +53,44 @@ class _Prompt:
         pass
 
     def _filled(self, read: Mapping[str, Any]) -> str:
-        return _PLACE.sub(lambda place: self._text(place[1], read[place[1]]), self._parameters["template"])
+        p = self._parameters
+        return _PLACE.sub(
+            lambda place: text_of(place[1], read[place[1]], p["max_characters"], p["separator"]), p["template"]
+        )
 
-    def _text(self, name: str, value: Any) -> str:
-        """Return a value as text: a text itself, of hits `[1] ...` for each, of labels their names.
 
-        Raises:
-            InputError: It has no text.
-        """
-        most: int = self._parameters["max_characters"]
-        if isinstance(value, str):
-            return value[:most]
-        rows = value if isinstance(value, list) and all(isinstance(one, dict) for one in value) else None
-        if rows is not None and all("metadata" in one for one in rows):
-            return self._numbered(rows, most)
-        if rows is not None and all(isinstance(one.get("label"), str) for one in rows):
-            return ", ".join(one["label"] for one in rows)[:most]
-        if isinstance(value, dict) and isinstance(value.get("answer"), str):
-            return str(value["answer"])[:most]
-        raise InputError(f"`{name}` has no text for the template", hint="let it read texts, hits or labels", input=name)
+def text_of(name: str, value: Any, most: int, separator: str) -> str:
+    """Return a value as text: a text itself, of hits `[1] ...` for each, of labels their names.
 
-    def _numbered(self, hits: Sequence[Mapping[str, Any]], most: int) -> str:
-        """Return the texts of hits with their numbers, as many whole ones as there is room for, at least one."""
-        parts: list[str] = []
-        left = most
-        for number, hit in enumerate(hits, 1):
-            part = f"[{number}] {hit['text'] or ''}"
-            if parts and len(part) > left:
-                break
-            parts.append(part[:most])
-            left -= len(part) + len(self._parameters["separator"])
-        return str(self._parameters["separator"]).join(parts)
+    Args:
+        name: The place in the template, for errors.
+        value: What stands there.
+        most: The most characters.
+        separator: What stands between hits.
+
+    Raises:
+        InputError: It has no text.
+    """
+    if isinstance(value, str):
+        return value[:most]
+    rows = value if isinstance(value, list) and all(isinstance(one, dict) for one in value) else None
+    if rows is not None and all("metadata" in one for one in rows):
+        return _numbered(rows, most, separator)
+    if rows is not None and all(isinstance(one.get("label"), str) for one in rows):
+        return ", ".join(one["label"] for one in rows)[:most]
+    if isinstance(value, dict) and isinstance(value.get("answer"), str):
+        return str(value["answer"])[:most]
+    raise InputError(f"`{name}` has no text for the template", hint="let it read texts, hits or labels", input=name)
+
+
+def _numbered(hits: Sequence[Mapping[str, Any]], most: int, separator: str) -> str:
+    """Return the texts of hits with their numbers, as many whole ones as there is room for, at least one."""
+    parts: list[str] = []
+    left = most
+    for number, hit in enumerate(hits, 1):
+        part = f"[{number}] {hit['text'] or ''}"
+        if parts and len(part) > left:
+            break
+        parts.append(part[:most])
+        left -= len(part) + len(separator)
+    return separator.join(parts)

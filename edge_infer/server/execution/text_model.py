@@ -9,6 +9,7 @@ from edge_infer.errors import BackendError, InputError
 from edge_infer.generation.generate import generate
 from edge_infer.generation.slots import Slots
 from edge_infer.generation.vectors import difference, read_vectors
+from edge_infer.platform.cpu import usable_cpus
 from edge_infer.runtime.options import DEFAULTS
 from edge_infer.runtime.selection import Choice
 from edge_infer.runtime.session import Report, Session
@@ -129,7 +130,11 @@ def load_text_model(
             its bundle says.
     """
     try:
-        generator = generate(bundle, variant=variant or None, slots=text.slots, context=text.context or None)
+        # One processor is left for the event loop, which answers for all models.
+        threads = max(1, usable_cpus() - 1)
+        generator = generate(
+            bundle, variant=variant or None, slots=text.slots, context=text.context or None, threads=threads
+        )
     except InputError as error:  # the server's own settings: no client's fault
         raise BackendError(error.message, hint=error.hint or "--slots, --context", **error.details) from error
     try:

@@ -187,7 +187,7 @@ class Bridge:
                 parts.append(b"0\r\n\r\n")
         else:
             parts.append(body)
-        exchange.send(b"".join(parts))
+        exchange.send_parts(parts)
         if is_last:
             exchange.finish()
             self._event.set()

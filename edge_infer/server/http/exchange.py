@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 STATUS_LINES = {status.value: b"HTTP/1.1 %d %s\r\n" % (status, status.phrase.encode()) for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"connection: close\r\n"
+#: A part of an answer that is longer is written by itself: to join it costs more than another call.
+_LONG_BYTES = 2**18
 
 
 class Carrier(Protocol):
@@ -163,7 +165,8 @@ class Exchange:
             lines: The lines of its headers, but for its date, its length and what becomes of the connection.
             body: Its body.
         """
-        self.send(b"".join((*self.head(status), *lines, b"content-length: %d\r\n\r\n" % len(body), body)))
+        head = (*self.head(status), *lines, b"content-length: %d\r\n\r\n" % len(body))
+        self.send_parts([*head, body])
         self.finish()
 
     def send(self, data: bytes) -> None:
@@ -171,6 +174,14 @@ class Exchange:
         self.is_started = True
         if not self.is_gone:
             self.carrier.transport.write(data)
+
+    def send_parts(self, parts: list[bytes]) -> None:
+        """Send parts of the answer; the last is not copied where it is long, which would hold up the event loop."""
+        if len(parts[-1]) > _LONG_BYTES:
+            self.send(b"".join(parts[:-1]))
+            self.send(parts[-1])
+        else:
+            self.send(b"".join(parts))
 
     def finish(self) -> None:
         """Take note that the answer was sent; the connection goes on."""

@@ -260,10 +260,10 @@ class WebSocket:
 
     def _parse(self, data: bytes) -> None:
         self._frames.receive_data(data)
-        self._unparsed += len(data)
-        for frame in self._frames.events_received():
+        frames = self._frames.events_received()
+        self._unparsed = len(self._frames.reader.buffer) if frames else self._unparsed + len(data)
+        for frame in frames:
             assert isinstance(frame, Frame)
-            self._unparsed -= _wire_bytes(len(frame.data))
             if frame.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
                 self._add(bytes(frame.data), is_text=frame.opcode is Opcode.TEXT, is_last=frame.fin)
             elif frame.opcode is Opcode.PING:
@@ -365,11 +365,6 @@ class WebSocket:
             self._refusals[refusal] += 1
             self._frames.fail(code, reason)
             self._flush()
-
-
-def _wire_bytes(size: int) -> int:
-    """Return the bytes of a client's frame: its head, its mask and its data (RFC 6455 section 5.2)."""
-    return size + 6 + (0 if size < 126 else 2 if size < 2**16 else 8)
 
 
 def _handshake(frames: ServerProtocol, head: bytes) -> Response:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from edge_infer.server.errors import ClientLeft, ShuttingDown, expected
+from starlette.requests import ClientDisconnect
+
+from edge_infer.server.errors import ClientLeft, ShuttingDown, expected, problem_parts
 from edge_infer.server.headers import IS_GONE, REFUSED, echoed
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.metrics.access_log import note
@@ -13,7 +15,7 @@ from edge_infer.server.protocol.head import RequestHead
 from edge_infer.server.scheduling.shares import ANYONE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from starlette.types import Receive, Scope, Send
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from edge_infer.server.metrics.recorder import Ledger
     from edge_infer.server.scheduling.request import Timings
     from edge_infer.server.scheduling.shares import Tenant
+
+    Headers = list[tuple[bytes, bytes]]
+    Reply = tuple[bytes, Headers]
 
 
 class ServerContext(NamedTuple):
@@ -322,6 +327,42 @@ class HttpCall(Call):
         told = super().failed(error)
         note(self._scope, code=told.code)
         return told
+
+    async def answer(
+        self,
+        send: Send,
+        work: Awaitable[Reply | None],
+        always: Iterable[tuple[bytes, bytes]],
+        *,
+        problem: Callable[[EdgeInferError], tuple[int, bytes, Headers]] = problem_parts,
+        end: Callable[[EdgeInferError], Awaitable[bool]] | None = None,
+    ) -> None:
+        """Send what the work gives, or its error, and let go of everything.
+
+        Args:
+            send: ASGI's.
+            work: Gives the body and its headers; None where it has sent all by itself.
+            always: What every answer carries.
+            problem: Writes an error.
+            end: Ends an answer of which the work has sent a part; false where it has sent none.
+        """
+        status = 200
+        try:
+            found = await work
+            if found is None:
+                return
+            body, headers = found
+        except ClientDisconnect:
+            self.left()
+            return
+        except Exception as error:
+            told = self.failed(error)
+            if end is not None and await end(told):
+                return
+            status, body, headers = problem(told)
+        finally:
+            self.close()
+        await self.reply(send, status, [*headers, *always], body)
 
     async def reply(self, send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Send a whole answer, a result or an error."""

@@ -13,11 +13,8 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
-
-from starlette.requests import ClientDisconnect
 
 from edge_infer.errors import BundleError, EdgeInferError, InputError, ModelNotFound, PayloadTooLarge, listed
 from edge_infer.generation.template import checked_values
@@ -48,6 +45,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.sampler import Grammar
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.repository import ModelRepository
+    from edge_infer.server.ingestion.admission import Reply
     from edge_infer.server.ingestion.text_fields import TextAsked
 
 #: How many prompts are rendered and cut into tokens at once.
@@ -311,29 +309,21 @@ class GenerateEndpoint:
         allowed: str = "",
     ) -> None:
         """Send what the work gives, or its error; None where it has sent all by itself."""
-        call, status = HttpCall(self._context, scope), HTTPStatus.OK.value
-        headers: list[tuple[bytes, bytes]]
-        try:
-            body, headers = await work(call), [(b"content-type", JSON.encode())]
-            if body is None:
-                return
-        except ClientDisconnect:
-            call.left()
-            return
-        except Exception as error:
-            told = call.failed(error)
-            if isinstance(told, ClientLeft):
-                return
-            if is_begun():
-                document = error_document(told, status_of(told))
+        call = HttpCall(self._context, scope)
+
+        async def answer() -> Reply | None:
+            body = await work(call)
+            return None if body is None else (body, [(b"content-type", JSON.encode())])
+
+        async def end(error: EdgeInferError) -> bool:
+            if is_begun() and not isinstance(error, ClientLeft):
+                document = error_document(error, status_of(error))
                 await send(_part(b"data: %s\n\n" % json.dumps(document).encode() + DONE, is_last=True))
-                return
-            status, body, headers = openai_error(told) if is_openai else problem_parts(told)
-        finally:
-            call.close()
-        if allowed:
-            headers.append((b"allow", allowed.encode()))
-        await call.reply(send, status, [*headers, *self._headers], body)
+            return is_begun() or isinstance(error, ClientLeft)
+
+        always = [*self._headers, *([(b"allow", allowed.encode())] if allowed else [])]
+        problem = openai_error if is_openai else problem_parts
+        await call.answer(send, answer(), always, problem=problem, end=end)
 
 
 def _part(data: bytes, *, is_last: bool = False) -> dict[str, Any]:

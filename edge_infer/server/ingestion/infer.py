@@ -13,10 +13,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from starlette.requests import ClientDisconnect
-
 from edge_infer.errors import EdgeInferError, ExecutionError, InputError, PayloadTooLarge
-from edge_infer.server.errors import UnsupportedMediaType, problem_parts
+from edge_infer.server.errors import UnsupportedMediaType
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.bodies import read_body, unpacked
 from edge_infer.server.ingestion.submit import ask
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.ingestion.admission import Reply
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.server.protocol.requests import InferRequest
 
@@ -75,22 +74,16 @@ class InferEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
-        call, status = HttpCall(self.context, scope), 200
-        try:
-            model, head = await call.open(target)
-            written = await self._infer(model, head, receive, call)
-            written = await self.packed(written, head)
-            body, headers = written.body, written.headers
-            total_s = call.answered(written.timings, written.serialization_s, written.variant)
-            headers.append((b"server-timing", server_timing(written.timings, written.serialization_s, total_s)))
-        except ClientDisconnect:
-            call.left()
-            return
-        except Exception as error:
-            status, body, headers = problem_parts(call.failed(error))
-        finally:
-            call.close()
-        await call.reply(send, status, [*headers, *self.headers], body)
+        call = HttpCall(self.context, scope)
+        await call.answer(send, self._answer(call, target, receive), self.headers)
+
+    async def _answer(self, call: HttpCall, target: tuple[str, str | None], receive: Receive) -> Reply:
+        model, head = await call.open(target)
+        written = await self._infer(model, head, receive, call)
+        written = await self.packed(written, head)
+        total_s = call.answered(written.timings, written.serialization_s, written.variant)
+        timing = (b"server-timing", server_timing(written.timings, written.serialization_s, total_s))
+        return written.body, [*written.headers, timing]
 
     async def packed(self, written: Written, head: RequestHead) -> Written:
         """Compress a large answer for a client that reads that, in a thread."""

@@ -12,9 +12,7 @@ import logging
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import ClientDisconnect
-
-from edge_infer.server.errors import ClientLeft, problem_parts, status_of
+from edge_infer.server.errors import ClientLeft, status_of
 from edge_infer.server.headers import echoed
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.submit import ask
@@ -53,19 +51,23 @@ class EventEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, target: tuple[str, str | None]) -> None:
         """Answer a request."""
         call, is_begun = HttpCall(self._context, scope), False
-        try:
+
+        async def answer() -> None:
+            nonlocal is_begun
             model, head = await call.open(target)
             plan = await self._plan(model, head, receive, call)
             is_begun = True
             await self._begin(scope, send)
             await self._run(model, plan, call, send)
-        except ClientDisconnect:
-            call.left()
-            return
-        except Exception as error:
-            await self._fail(call, call.failed(error), send, is_begun=is_begun)
-        finally:
-            call.close()
+
+        async def end(error: EdgeInferError) -> bool:
+            if is_begun and not isinstance(error, ClientLeft):
+                document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
+                await send(_event(b"error", json.dumps(document, default=str).encode()))
+                await send({"type": "http.response.body", "body": b""})
+            return is_begun or isinstance(error, ClientLeft)
+
+        await call.answer(send, answer(), self._headers, end=end)
 
     async def _plan(self, model: LoadedModel, head: RequestHead, receive: Receive, call: HttpCall) -> Plan:
         head.check_media_type()
@@ -125,17 +127,6 @@ class EventEndpoint:
                 inputs[name] = answer.outputs[output]
         await send(_event(b"end", b'{"steps":%d}' % plan.steps))
         await send({"type": "http.response.body", "body": b""})
-
-    async def _fail(self, call: HttpCall, error: EdgeInferError, send: Send, *, is_begun: bool) -> None:
-        if isinstance(error, ClientLeft):
-            return
-        if is_begun:
-            document: dict[str, Any] = {**error.to_json(), "status": status_of(error)}
-            await send(_event(b"error", json.dumps(document, default=str).encode()))
-            await send({"type": "http.response.body", "body": b""})
-            return
-        status, body, headers = problem_parts(error)
-        await call.reply(send, status, [*headers, *self._headers], body)
 
 
 def _chosen(results: dict[str, Array], wanted: Sequence[str] | None) -> dict[str, Array]:

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl
 from weakref import WeakKeyDictionary
 
-from starlette.requests import ClientDisconnect
-
 from edge_infer.errors import ExecutionError, InputError, PayloadTooLarge, UnsupportedError
 from edge_infer.server.errors import UnsupportedMediaType, problem_parts
 from edge_infer.server.execution.chain_model import ChainModel
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 
     from edge_infer.errors import EdgeInferError
     from edge_infer.server.execution.loaded_model import LoadedModel
+    from edge_infer.server.ingestion.admission import Reply
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.tasks.chains import Ready
     from edge_infer.tasks.definition import Definition
@@ -143,18 +142,12 @@ class PredictEndpoint:
         problem: Callable[[EdgeInferError], tuple[int, bytes, list[tuple[bytes, bytes]]]] = problem_parts,
     ) -> None:
         """Send what the work gives, or its error in the form of `problem`."""
-        call, status = HttpCall(self._context, scope), 200
-        headers: list[tuple[bytes, bytes]]
-        try:
-            body, headers = await work(call), [(b"content-type", JSON.encode())]
-        except ClientDisconnect:
-            call.left()
-            return
-        except Exception as error:
-            status, body, headers = problem(call.failed(error))
-        finally:
-            call.close()
-        await call.reply(send, status, [*headers, *self._headers], body)
+        call = HttpCall(self._context, scope)
+
+        async def answer() -> Reply:
+            return await work(call), [(b"content-type", JSON.encode())]
+
+        await call.answer(send, answer(), self._headers, problem=problem)
 
     async def _predict(
         self, model: LoadedModel, head: RequestHead, query: bytes, receive: Receive, call: HttpCall

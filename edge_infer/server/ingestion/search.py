@@ -11,8 +11,6 @@ import json
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from starlette.requests import ClientDisconnect
-
 from edge_infer.errors import (
     DeadlineExceeded,
     InputError,
@@ -23,7 +21,7 @@ from edge_infer.errors import (
     did_you_mean,
     listed,
 )
-from edge_infer.server.errors import ClientLeft, UnsupportedMediaType, problem_parts
+from edge_infer.server.errors import ClientLeft, UnsupportedMediaType
 from edge_infer.server.ingestion.admission import HttpCall, ServerContext
 from edge_infer.server.ingestion.embeddings import parsed
 from edge_infer.server.ingestion.tenant_bounds import check_answer
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from edge_infer.server.execution.indexes import ServedIndex, ServedIndexes
+    from edge_infer.server.ingestion.admission import Reply
     from edge_infer.server.ingestion.predict import PredictEndpoint
     from edge_infer.server.protocol.head import RequestHead
     from edge_infer.vectors.hit import Hit
@@ -95,21 +94,13 @@ class SearchEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a search of the index that the route found in the path."""
-        call, status = HttpCall(self._context, scope), 200
-        headers: list[tuple[bytes, bytes]]
-        try:
-            body, headers = (
-                await self._search(call, scope["path_params"]["name"], receive),
-                [(b"content-type", JSON.encode())],
-            )
-        except ClientDisconnect:
-            call.left()
-            return
-        except Exception as error:
-            status, body, headers = problem_parts(call.failed(error))
-        finally:
-            call.close()
-        await call.reply(send, status, [*headers, (b"cache-control", b"no-store")], body)
+        call = HttpCall(self._context, scope)
+
+        async def answer() -> Reply:
+            found = await self._search(call, scope["path_params"]["name"], receive)
+            return found, [(b"content-type", JSON.encode())]
+
+        await call.answer(send, answer(), [(b"cache-control", b"no-store")])
 
     async def _search(self, call: HttpCall, name: str, receive: Receive) -> bytes:
         head = call.enter()  # before a byte of the body is read

@@ -119,7 +119,7 @@ class Reader:
     def _parquet(self, rows: int, skip: int) -> Iterator[Batch]:
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(self.path, memory_map=True) as file:
+        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:
             names = self._wanted(file.schema_arrow.names)
             counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
             first = start = 0

@@ -39,6 +39,7 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
  * @property {{hub: string, revision: string}} [source] The repository that the model came from, at a commit.
  * @property {{reference: string}} [monitor] What drift is compared with; `monitor/` reads it.
  * @property {Record<string, any>} [generate] What the generation of text needs beside the weights; `generation/` reads it.
+ * @property {Record<string, any>} [chain] How the bundles inside feed one another; `chains/` reads it.
  */
 /**
  * @typedef {object} FetchedBundle
@@ -75,7 +76,6 @@ import { PART_BYTES, goodBytes, transfer } from "../fetch/transfer.js";
 const MANIFEST = "manifest.json";
 const SCHEMA_MAJOR = "1";
 const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
-const RESERVED = ["chain"];
 const RESERVED_IN_VARIANT = ["generate", "stream"];
 // `edge_infer.runtime.selection`: which precision to take first on wasm, and what a variant must be made for.
 const PRECISIONS = ["int8", "mixed", "fp32", "fp16", "int4", ""];
@@ -295,12 +295,13 @@ export function parseManifest(bytes) {
   if (version.split(".")[0] !== SCHEMA_MAJOR) {
     throw wrong(`has schema_version \`${version}\`, this page reads ${SCHEMA_MAJOR}.x`, "update edge-infer");
   }
-  refuse(manifest, RESERVED);
   if (typeof name !== "string" || !/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name)) throw wrong("has no proper `name`");
   for (const key of ["inputs", "outputs", "variants", "files"]) {
     if (!Array.isArray(manifest[key])) throw wrong(`has no list \`${key}\``);
   }
-  if (variants.length === 0) throw wrong("has no variant");
+  const { chain } = manifest;
+  if (chain !== undefined && (chain === null || typeof chain !== "object" || Array.isArray(chain))) throw wrong("has a `chain` that is no object");
+  if (variants.length === 0 && chain === undefined) throw wrong("has no variant");
   checkFiles(files);
   const paths = new Set(files.map((/** @type {FileEntry} */ file) => file.path));
   for (const variant of variants) {

@@ -5,6 +5,7 @@ import { DTYPES, shapeText, sizeOf } from "../tensors.js";
 import { ALL_INPUTS } from "./definition.js";
 import { Item } from "./item.js";
 import { Place, specText } from "./place.js";
+import { beginnings } from "./shared.js";
 import { prepareStep } from "./steps.js";
 import { joined } from "./values.js";
 import { listed } from "./words.js";
@@ -31,23 +32,27 @@ export class Chains {
    * @param {Apply[]} after
    * @param {Map<string, number>} pads What fills shorter texts up, by input.
    * @param {boolean} canBatch
+   * @param {import("./shared.js").Beginning[]} beginnings What the steps before the model are up to each of them; none where several
+   *   inputs have some, or nobody asks.
    */
-  constructor(place, before, after, pads, canBatch) {
+  constructor(place, before, after, pads, canBatch, beginnings) {
     this.place = place;
     this.chains = before;
     this.last = after;
     this.pads = pads;
     this.canBatch = canBatch;
+    this.beginnings = beginnings;
   }
 
   /**
    * @param {Definition} definition
    * @param {Model} model
    * @param {Set<string>} states The inputs that a stream carries from step to step.
+   * @param {Record<string, any>} [manifest] The bundle's, where steps are shared with other pipelines.
    * @returns {Promise<Chains>}
    * @throws {InferError} `manifest_error`: the definition does not fit the model or the bundle.
    */
-  static async prepared(definition, model, states) {
+  static async prepared(definition, model, states, manifest) {
     const read = (/** @type {string} */ path) => model.read(path);
     const place = (/** @type {string} */ name) => new Place(read, model.labels, model.inputs, model.outputs, name);
     const known = model.inputs.map(({ name }) => name);
@@ -76,7 +81,9 @@ export class Chains {
     const all = place("");
     const after = Promise.all(definition.outputs.map((step) => prepareStep(step, all)));
     after.catch(() => {});
-    return new Chains(all, await chains, await after, pads, canBatch(model.inputs, model.outputs));
+    const [only, ...others] = Object.entries(definition.inputs);
+    const begins = manifest && !others.length ? beginnings(only[1], place(only[0] === ALL_INPUTS ? "" : only[0]), manifest) : [];
+    return new Chains(all, await chains, await after, pads, canBatch(model.inputs, model.outputs), begins);
   }
 
   /**
@@ -84,15 +91,20 @@ export class Chains {
    *
    * @param {any} value
    * @param {Record<string, any>} args
+   * @param {import("./shared.js").Shared} [shared] What other pipelines' first steps made of the same input.
    * @returns {Promise<Ready>}
    * @throws {InferError} `input_error`: it is not what the task takes.
    */
-  async before(value, args) {
+  async before(value, args, shared) {
     /** @type {Ready} */
     const ready = { item: new Item(args), tensors: {}, frames: {} };
     for (const [name, steps] of this.chains) {
       let made = value;
-      for (const step of steps) made = await step(made, ready.item);
+      if (shared && this.beginnings.length) {
+        ({ made, item: ready.item } = await shared.through(value, steps, this.beginnings, ready.item));
+      } else {
+        for (const step of steps) made = await step(made, ready.item);
+      }
       if (name === ALL_INPUTS) Object.assign(ready.tensors, made);
       else if (Array.isArray(made)) ready.frames[name] = made;
       else ready.tensors[name] = made;
@@ -128,7 +140,7 @@ export class Chains {
    * @returns {Record<string, Tensor>} The outputs of one input of a batch, without the batch's dimension.
    */
   ofOne(outputs, index, count) {
-    const found = Object.entries(outputs).map(([name, tensor]) => [name, tensor.shape[0] === count ? row(tensor, index) : tensor]);
+    const found = Object.entries(outputs).map(([name, tensor]) => [name, tensor.shape[0] === count ? rowOf(tensor, index) : tensor]);
     return Object.fromEntries(found);
   }
 
@@ -158,14 +170,14 @@ export class Chains {
  * @param {readonly TensorSpec[]} outputs
  * @returns {boolean} Whether several inputs can go through the model at once: all lead with a free dimension, alike.
  */
-function canBatch(inputs, outputs) {
+export function canBatch(inputs, outputs) {
   const leads = inputs.map(({ shape }) => shape[0]);
   const isFree = leads.every((lead) => typeof lead === "string") && new Set(leads).size === 1;
   return isFree && outputs.every(({ shape }) => typeof shape[0] === "string");
 }
 
-/** @param {Tensor} tensor @param {number} index @returns {Tensor} */
-function row({ data, dtype, shape }, index) {
+/** @param {Tensor} tensor @param {number} index @returns {Tensor} A row, without the first dimension. */
+export function rowOf({ data, dtype, shape }, index) {
   const rest = shape.slice(1);
   if (DTYPES[dtype].bits === 4 && sizeOf(rest) % 2) {
     throw new InferError(`an output of ${dtype} has rows that end inside a byte`, "unsupported", { hint: "give the inputs one by one" });
@@ -181,7 +193,7 @@ function row({ data, dtype, shape }, index) {
  * @returns {Tensor} The tensors of several raw inputs as the model takes them.
  * @throws {InferError} `input_error`: they do not fit the model's input.
  */
-function batched(tensors, spec, pad) {
+export function batched(tensors, spec, pad) {
   const [first] = tensors;
   if (tensors.length === 1 && first.shape.length === spec.shape.length) return first;
   if (first.shape.length + 1 !== spec.shape.length) {

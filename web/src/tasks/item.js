@@ -39,6 +39,11 @@ export class Item {
     this.frame = 0;
   }
 
+  /** @param {Record<string, any>} args @returns {Item} What is known of the same raw input, asked for with other arguments. */
+  copy(args) {
+    return Object.assign(new Item(), this, { args, geometry: [...this.geometry] });
+  }
+
   /**
    * @param {string} name
    * @param {any} missing

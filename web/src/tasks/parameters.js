@@ -46,6 +46,16 @@ export const PARAMETERS = {
     style: { kind: "choice", default: "plain", choices: ["plain", "whisper"] },
     axes: { kind: "choice", default: "frames_first", choices: ["frames_first", "mels_first"] },
   },
+  "audio.micro_features": {
+    rate: { kind: "whole", default: 16000, low: 4000, high: 48000 },
+    window: { kind: "whole", default: 480, low: 16, high: 2048 },
+    hop: { kind: "whole", default: 160, low: 1, high: 2048 },
+    channels: { kind: "whole", default: 40, low: 1, high: 128 },
+    low_hz: { kind: "real", default: 125.0, low: 0, high: 24000 },
+    high_hz: { kind: "real", default: 7500.0, low: 1, high: 24000 },
+    gain: { kind: "flag", default: true },
+    unit: { kind: "choice", default: "real", choices: ["real", "int8"] },
+  },
   "audio.normalize": {
     method: { kind: "choice", default: "none", choices: ["none", "mean_variance", "peak"] },
     epsilon: { kind: "real", default: 1e-07, low: 0 },
@@ -225,9 +235,16 @@ export const PARAMETERS = {
     scale: { kind: "real", low: 1e-30 },
     zero_point: { kind: "whole", default: 0 },
   },
+  "tensor.frames": {
+    rows: { kind: "whole", low: 1, high: 65536 },
+    samples: { kind: "whole", default: 0, low: 0, high: 1048576 },
+  },
   "tensor.quantize": {
     scale: { kind: "real", low: 1e-30 },
     zero_point: { kind: "whole", default: 0 },
+  },
+  "tensor.reshape": {
+    shape: { kind: "numbers" },
   },
   "text.tokenize": {
     file: { kind: "text", default: "tokenizer.json" },
@@ -247,6 +264,7 @@ export const FLOWS = {
   "audio.fit": { takes: ["sound"], gives: "sound" },
   "audio.frame": { takes: ["sound"], gives: "frames" },
   "audio.log_mel": { takes: ["sound"], gives: "tensor" },
+  "audio.micro_features": { takes: ["sound"], gives: "tensor" },
   "audio.normalize": { takes: ["sound"], gives: "tensor" },
   "audio.resample": { takes: ["sound"], gives: "sound" },
   "image.center_crop": { takes: ["image"], gives: "image" },
@@ -284,7 +302,9 @@ export const FLOWS = {
   "tabular.tensor": { takes: ["table"], gives: "tensor" },
   "tensor.constant": { takes: ["raw"], gives: "tensor" },
   "tensor.dequantize": { takes: ["outputs"], gives: "outputs" },
+  "tensor.frames": { takes: ["tensor"], gives: "frames" },
   "tensor.quantize": { takes: ["tensor"], gives: "tensor" },
+  "tensor.reshape": { takes: ["tensor"], gives: "tensor" },
   "text.tokenize": { takes: ["raw"], gives: "tensors" },
 };
 

@@ -12,6 +12,7 @@ import { didYouMean, listed } from "./words.js";
 /** @typedef {import("../tensors.js").Tensor} Tensor */
 /** @typedef {import("./chains.js").Model} Model */
 /** @typedef {import("./chains.js").Ready} Ready */
+/** @typedef {import("./shared.js").Shared} Shared */
 /** @typedef {Record<string, any>} Arguments */
 /** @typedef {{step: (inputs: Record<string, unknown>) => Promise<Record<string, Tensor>>, close: () => void}} Stream Runs that carry state. */
 /** @typedef {import("../bundle/bundle.js").Variant} Variant */
@@ -26,8 +27,13 @@ import { didYouMean, listed } from "./words.js";
  * @property {(observer: Observer) => void} observe Shows the inputs and outputs of each later run of the model, streams apart.
  * @property {(path: string) => Promise<Uint8Array<ArrayBuffer>>} read Gives a file of the bundle.
  * @property {() => Promise<void>} dispose Gives the engine's memory back.
+ * @property {(values: any[], args: Record<string, any>, shared: Shared) => Promise<any[]>} answer Answers raw inputs that are there at the
+ *   same time, as a chain has them.
+ * @property {import("./shared.js").Beginning[]} beginnings What it begins with, for chains.
  */
 
+/** The most inputs of a batch that are no texts. */
+const ALIKE = 16;
 /** How many raw inputs are read ahead, so that texts of one length can run together. */
 const AHEAD = 256;
 /** The most tokens of a batch, those that only fill it up included: more of them are slower on a processor, not faster. */
@@ -57,12 +63,17 @@ export async function pipelineOf(session, task) {
   const variants = manifest.variants;
   const state = variants.find(({ id }) => id === session.report().variant)?.state ?? [];
   const states = new Set(variants.flatMap((one) => one.state ?? []).flatMap((one) => (one.kind === "pair" ? [/** @type {string} */ (one.in)] : [])));
-  const work = new Work(session, definition, await Chains.prepared(definition, session, states), state);
+  const work = new Work(session, definition, await Chains.prepared(definition, session, states, manifest), state);
   const call = /** @type {Answering} */ (/** @type {unknown} */ ((/** @type {any} */ inputs, /** @type {Arguments} */ args) => work.call(inputs, args)));
   const dispose = () => session.dispose();
   const observe = (/** @type {Observer} */ observer) => void work.observers.push(observer);
   const read = (/** @type {string} */ path) => session.read(path);
-  const parts = { task: definition.task, labels: session.labels, dispose, observe, read };
+  const answer = (/** @type {any[]} */ values, /** @type {Arguments} */ args, /** @type {Shared} */ shared) => {
+    work.check(args);
+    return work.answers(values, args, shared);
+  };
+  const { beginnings } = work.chains;
+  const parts = { task: definition.task, labels: session.labels, dispose, observe, read, answer, beginnings };
   return Object.assign(call, parts, { [Symbol.asyncDispose ?? "dispose"]: dispose });
 }
 
@@ -122,15 +133,20 @@ class Work {
     }
   }
 
-  /** @param {any[]} values @param {Arguments} args @returns {Promise<any[]>} */
-  async answers(values, args) {
+  /**
+   * @param {any[]} values
+   * @param {Arguments} args
+   * @param {Shared} [shared] What other pipelines' first steps made of the same inputs.
+   * @returns {Promise<any[]>}
+   */
+  async answers(values, args, shared) {
     const { expand, combine } = this.task;
     const groups = values.map((value) => (expand ? expand(value, args) : [value]));
     /** @type {Ready[]} */
     const ready = [];
-    for (const one of groups.flat()) ready.push(await this.chains.before(one, args));
+    for (const one of groups.flat()) ready.push(await this.chains.before(one, args, shared));
     const answers = new Array(ready.length);
-    for (const batch of this.batches(ready)) {
+    for (const batch of this.batches(ready, shared !== undefined)) {
       const [first] = batch;
       if (Object.keys(ready[first].frames).length) {
         const steps = await this.stream(this.chains.framed(ready[first]));
@@ -189,11 +205,13 @@ class Work {
    * Group what can run together: texts of about one length, up to so many tokens in all.
    *
    * @param {Ready[]} ready
+   * @param {boolean} isAlike Whether inputs that are no texts run together too where their tensors have the same shapes.
    * @returns {number[][]}
    */
-  batches(ready) {
+  batches(ready, isAlike) {
     const each = ready.map((_, i) => i);
     if (this.chains.canBatch && this.task.takes === "table") return chunks(each, ROWS);
+    if (this.chains.canBatch && this.task.takes !== "text" && isAlike) return alike(ready);
     if (!this.chains.canBatch || this.task.takes !== "text") return each.map((i) => [i]);
     const sizes = ready.map(({ tensors }) => Math.max(0, ...Object.values(tensors).map(({ shape }) => sizeOf(shape))));
     /** @type {number[][]} */
@@ -209,6 +227,17 @@ class Work {
     }
     return batch.length ? [...found, batch] : found;
   }
+}
+
+/** @param {Ready[]} ready @returns {number[][]} Inputs whose tensors have the same shapes, in the order of their first ones. */
+function alike(ready) {
+  /** @type {Map<string, number[]>} */
+  const groups = new Map();
+  ready.forEach(({ tensors, frames }, i) => {
+    const key = Object.keys(frames).length ? `frames ${i}` : JSON.stringify(Object.entries(tensors).map(([name, { shape }]) => [name, shape]));
+    groups.set(key, [...(groups.get(key) ?? []), i]);
+  });
+  return [...groups.values()].flatMap((group) => Array.from({ length: Math.ceil(group.length / ALIKE) }, (_, at) => group.slice(at * ALIKE, (at + 1) * ALIKE)));
 }
 
 /** @param {any} inputs @returns {boolean} Whether these are several raw inputs; a list of numbers is the samples of one sound. */

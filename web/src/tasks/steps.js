@@ -28,6 +28,7 @@ const MODULES = {
   "audio.fit": () => import("./audio/fit.js"),
   "audio.frame": () => import("./audio/frame.js"),
   "audio.log_mel": () => import("./audio/log-mel.js"),
+  "audio.micro_features": () => import("./audio/micro-features.js"),
   "audio.normalize": () => import("./audio/normalize.js"),
   "audio.resample": () => import("./audio/resample.js"),
   "image.center_crop": () => import("./image/center-crop.js"),
@@ -65,7 +66,9 @@ const MODULES = {
   "tabular.tensor": () => import("./tabular/tensor.js"),
   "tensor.constant": () => import("./tensor/constant.js"),
   "tensor.dequantize": () => import("./tensor/dequantize.js"),
+  "tensor.frames": () => import("./tensor/frames.js"),
   "tensor.quantize": () => import("./tensor/quantize.js"),
+  "tensor.reshape": () => import("./tensor/reshape.js"),
   "text.tokenize": () => import("./text/tokenize.js"),
 };
 

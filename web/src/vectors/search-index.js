@@ -81,6 +81,31 @@ export class SearchIndex {
   }
 
   /**
+   * Read an index that is kept in the page.
+   *
+   * @param {(path: string) => Promise<Uint8Array<ArrayBuffer> | null>} read Gives a file of its folder; null where there is none.
+   * @param {Embed} [embed]
+   * @returns {Promise<SearchIndex | null>} Null where there is no index.
+   * @throws {InferError} `bundle_error`: it is no index. `integrity_error`: a file is not the one that it names.
+   */
+  static async read(read, embed) {
+    const [bytes, module] = await Promise.all([read("index.json"), kernels()]);
+    if (!bytes) return null;
+    const catalogue = readCatalogue(bytes, new URL("page:/"));
+    const checked = async (/** @type {FileEntry} */ { path, sha256: expected }) => {
+      const file = await read(path);
+      if (file && (await sha256(file)) === expected) return file;
+      throw new InferError(`\`${path}\` of the index is missing or damaged`, "integrity_error", { hint: "add the documents again" });
+    };
+    const segments = [];
+    for (const entry of catalogue.segments) segments.push(new Segment(await checked(entry), entry, catalogue, module));
+    /** @type {(Uint8Array<ArrayBuffer> | null)[]} */
+    const alive = segments.map(() => null);
+    if (catalogue.deleted) markDeleted(await checked(catalogue.deleted), catalogue, segments, alive);
+    return new SearchIndex(catalogue, segments, alive, embed);
+  }
+
+  /**
    * Check that a bundle is the one that the vectors were made by.
    *
    * @param {Uint8Array<ArrayBuffer>} manifest Its `manifest.json`.
@@ -220,7 +245,7 @@ function fuse(lists) {
 }
 
 /** @returns {Promise<WebAssembly.Module>} The kernels, compiled once. */
-async function kernels() {
+export async function kernels() {
   compiled ??= downloadBytes(new URL("./vectors.wasm", import.meta.url), { phase: "engine" }).then((bytes) => WebAssembly.compile(bytes));
   try {
     return await compiled;

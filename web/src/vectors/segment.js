@@ -152,6 +152,13 @@ export class Segment {
     return Number(this.view("ids", "U64")[row]);
   }
 
+  /** @param {number} row @returns {Float32Array} The vector as its 8-bit row keeps it. */
+  decoded(row) {
+    const scale = this.view("vectors/scale", "F32")[row];
+    const codes = this.view("vectors/i8", "I8").subarray(row * this.dimension, (row + 1) * this.dimension);
+    return Float32Array.from(codes, (one) => one * scale);
+  }
+
   /** @returns {Map<string, import("./filter.js").Column>} The metadata by name. */
   columns() {
     /** @type {Map<string, import("./filter.js").Column>} */

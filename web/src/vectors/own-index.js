@@ -1,0 +1,231 @@
+/**
+ * An index of the reader's own documents, made in the page and kept there: what `ownIndex` of `index.js` opens. Its files are those
+ * that `edge_infer.Index` writes, and Python reads them.
+ */
+
+import { InferError } from "../errors.js";
+import { sha256 } from "../fetch/sha256.js";
+import { readPieces } from "./documents.js";
+import { SearchIndex, kernels } from "./search-index.js";
+import { Segment } from "./segment.js";
+import { writeDeleted, writeSegment } from "./segment-writer.js";
+
+/** @typedef {import("./documents.js").Piece} Piece */
+/** @typedef {import("./own-folder.js").OwnFolder} OwnFolder */
+/** @typedef {import("./segment.js").Catalogue} Catalogue */
+/** @typedef {import("./segment.js").FileEntry} FileEntry */
+/** @typedef {File | {name: string, text: string}} Document */
+/** @typedef {{added: number, kept: number, removed: number}} Filled How many pieces were new, there already, and there no more. */
+/** @typedef {(texts: string[]) => Promise<any[]>} EmbedMany */
+/** @typedef {{embed: EmbedMany, dimension: number, embedding: Record<string, any>}} Embedder */
+
+/** So many pieces are embedded between two looks at progress and at the signal. */
+const STEP = 16;
+/** A segment is written for so many pieces, so that a closed page loses no more. */
+const SEGMENT = 256;
+/** With more segments than this the index is written again as one. */
+const MOST_SEGMENTS = 24;
+
+export class OwnIndex {
+  /**
+   * @param {OwnFolder} folder
+   * @param {Embedder} embedder
+   * @param {SearchIndex} index
+   */
+  constructor(folder, embedder, index) {
+    this.folder = folder;
+    this.embedder = embedder;
+    this.index = index;
+    /** Changes come one after the other. @type {Promise<any>} */
+    this.last = Promise.resolve();
+  }
+
+  /**
+   * Open an index of the page's storage, or begin one.
+   *
+   * @param {OwnFolder} folder
+   * @param {Embedder} embedder
+   * @returns {Promise<OwnIndex>} Empty where what was kept was made by another model, or is damaged.
+   */
+  static async open(folder, embedder) {
+    const { embedding, dimension } = embedder;
+    /** @type {Catalogue} */
+    const fresh = { metric: "cosine", dimension, rows: "int8", words: true, embedding, next_id: 0, segments: [], deleted: null };
+    const embed = async (/** @type {string} */ text) => (await embedder.embed([text]))[0];
+    try {
+      const kept = await SearchIndex.read((path) => folder.read(path), embed);
+      if (kept && kept.catalogue.embedding?.revision === embedding.revision && kept.catalogue.dimension === dimension) return new OwnIndex(folder, embedder, kept);
+    } catch (error) {
+      if (!(error instanceof InferError)) throw error;
+    }
+    await folder.clear();
+    return new OwnIndex(folder, embedder, new SearchIndex(fresh, [], [], embed));
+  }
+
+  /** @returns {number} How many pieces there are. */
+  get size() {
+    return this.index.size;
+  }
+
+  /** @returns {boolean} Whether it is there at the next visit. */
+  get isKept() {
+    return this.folder.isKept;
+  }
+
+  /**
+   * Find the nearest pieces; see `SearchIndex.search`.
+   *
+   * @param {string | ArrayLike<number>} query
+   * @param {import("./search-index.js").SearchOptions} [options]
+   * @returns {Promise<import("./search-index.js").Hit[]>}
+   */
+  async search(query, options) {
+    return this.size ? this.index.search(query, options) : [];
+  }
+
+  /** @returns {{source: string, pieces: number}[]} The documents, in the order in which they were added. */
+  documents() {
+    /** @type {Map<string, number>} */
+    const found = new Map();
+    for (const { metadata } of this.#rows()) found.set(metadata.source, (found.get(metadata.source) ?? 0) + 1);
+    return [...found].map(([source, pieces]) => ({ source, pieces }));
+  }
+
+  /**
+   * Let the index hold the pieces of some documents: what is there already is not embedded again, what has changed is replaced.
+   *
+   * @param {Iterable<Document>} documents Files, or texts with the name of one.
+   * @param {{onProgress?: (done: number, total: number) => void, signal?: AbortSignal}} [options]
+   * @returns {Promise<Filled>} What was added stays there where the signal gives up.
+   * @throws {InferError} `input_error`: a document is none; nothing was changed.
+   */
+  add(documents, options = {}) {
+    return this.#after(() => this.#add([...documents], options));
+  }
+
+  /** @param {string} source The name of a document. @returns {Promise<number>} How many pieces it had. */
+  remove(source) {
+    return this.#after(() => this.#delete(this.#rows().filter(({ metadata }) => metadata.source === source)));
+  }
+
+  /** Forget all documents. */
+  clear() {
+    return this.#after(async () => {
+      await this.folder.clear();
+      this.index = new SearchIndex({ ...this.index.catalogue, next_id: 0, segments: [], deleted: null }, [], [], this.index.embed);
+    });
+  }
+
+  /** @template T @param {() => Promise<T>} work @returns {Promise<T>} */
+  #after(work) {
+    const result = this.last.then(work);
+    this.last = result.catch(() => {});
+    return result;
+  }
+
+  /** @returns {{place: number, row: number, text: string | null, metadata: Record<string, any>}[]} The pieces that are there. */
+  #rows() {
+    const { segments, alive } = this.index;
+    return segments.flatMap((segment, place) =>
+      Array.from({ length: segment.count }, (_, row) => row)
+        .filter((row) => !alive[place] || alive[place]?.[row])
+        .map((row) => ({ place, row, ...segment.payload(row) })),
+    );
+  }
+
+  /** @param {Document[]} documents @param {{onProgress?: (done: number, total: number) => void, signal?: AbortSignal}} options @returns {Promise<Filled>} */
+  async #add(documents, { onProgress, signal }) {
+    /** @type {Piece[]} */
+    const pieces = [];
+    for (const one of documents) {
+      const content = "text" in one && typeof one.text === "string" ? one.text : new Uint8Array(await /** @type {File} */ (one).arrayBuffer());
+      pieces.push(...readPieces(one.name, content));
+    }
+    const sources = new Set(documents.map(({ name }) => name));
+    const key = (/** @type {{text: string | null, metadata: Record<string, any>}} */ { text, metadata }) => JSON.stringify([metadata.source, metadata.part, metadata.title ?? null, text]);
+    const there = new Map(this.#rows().filter(({ metadata }) => sources.has(metadata.source)).map((one) => [key(one), one]));
+    const fresh = pieces.filter((piece) => !there.delete(key(piece)));
+    const removed = await this.#delete([...there.values()]);
+    onProgress?.(pieces.length - fresh.length, pieces.length);
+    let done = pieces.length - fresh.length;
+    for (let start = 0; start < fresh.length; start += SEGMENT) {
+      const part = fresh.slice(start, start + SEGMENT);
+      const prefix = this.embedder.embedding.document_prefix ?? "";
+      // Texts of about one length run together.
+      const order = part.map((_, i) => i).sort((one, other) => part[one].text.length - part[other].text.length);
+      const vectors = new Array(part.length);
+      for (let at = 0; at < order.length; at += STEP) {
+        signal?.throwIfAborted();
+        const some = order.slice(at, at + STEP);
+        const found = await this.embedder.embed(some.map((i) => prefix + part[i].text));
+        some.forEach((i, n) => (vectors[i] = found[n]));
+        done += some.length;
+        onProgress?.(done, pieces.length);
+      }
+      await this.#append(vectors, part);
+    }
+    if (this.index.segments.length > MOST_SEGMENTS) await this.#compact();
+    return { added: fresh.length, kept: pieces.length - fresh.length, removed };
+  }
+
+  /** @param {ArrayLike<number>[]} vectors @param {Piece[]} pieces */
+  async #append(vectors, pieces) {
+    const { catalogue } = this.index;
+    const ids = pieces.map((_, i) => catalogue.next_id + i);
+    const bytes = writeSegment(catalogue, ids, vectors, pieces);
+    const entry = await this.#file("segments", bytes, pieces.length);
+    const next = { ...catalogue, next_id: catalogue.next_id + pieces.length, segments: [...catalogue.segments, entry] };
+    await this.#commit(next, [...this.index.segments, new Segment(bytes, entry, next, await kernels())], [...this.index.alive, null]);
+  }
+
+  /** @param {{place: number, row: number}[]} rows @returns {Promise<number>} */
+  async #delete(rows) {
+    if (!rows.length) return 0;
+    const { catalogue, segments } = this.index;
+    const alive = this.index.alive.map((one) => (one ? one.slice() : null));
+    for (const { place, row } of rows) {
+      alive[place] ??= new Uint8Array(segments[place].count).fill(1);
+      /** @type {Uint8Array} */ (alive[place])[row] = 0;
+    }
+    /** @type {Record<string, number[]>} */
+    const gone = {};
+    alive.forEach((mask, place) => {
+      if (mask) gone[segments[place].entry.path] = Array.from(mask.keys()).filter((row) => !mask[row]);
+    });
+    const count = Object.values(gone).reduce((sum, { length }) => sum + length, 0);
+    const old = catalogue.deleted;
+    const deleted = await this.#file("deleted", writeDeleted(gone), count);
+    await this.#commit({ ...catalogue, deleted }, segments, alive);
+    if (old && old.path !== deleted.path) await this.folder.remove(old.path);
+    return rows.length;
+  }
+
+  /** Write the pieces that are there as one segment. */
+  async #compact() {
+    const { catalogue, segments } = this.index;
+    const rows = this.#rows();
+    const old = [...catalogue.segments, ...(catalogue.deleted ? [catalogue.deleted] : [])];
+    const vectors = rows.map(({ place, row }) => segments[place].decoded(row));
+    const ids = rows.map(({ place, row }) => segments[place].id(row));
+    const bytes = writeSegment(catalogue, ids, vectors, rows.map(({ text, metadata }) => ({ text, metadata })));
+    const entry = await this.#file("segments", bytes, rows.length);
+    const next = { ...catalogue, segments: [entry], deleted: null };
+    await this.#commit(next, [new Segment(bytes, entry, next, await kernels())], [null]);
+    for (const { path } of old) if (path !== entry.path) await this.folder.remove(path);
+  }
+
+  /** @param {string} kind @param {Uint8Array<ArrayBuffer>} bytes @param {number} rows @returns {Promise<FileEntry>} */
+  async #file(kind, bytes, rows) {
+    const digest = await sha256(bytes);
+    const entry = { path: `${kind}/${digest.slice(0, 16)}.safetensors`, rows, size: bytes.length, sha256: digest };
+    await this.folder.write(entry.path, bytes);
+    return entry;
+  }
+
+  /** @param {Catalogue} catalogue @param {Segment[]} segments @param {(Uint8Array<ArrayBuffer> | null)[]} alive */
+  async #commit(catalogue, segments, alive) {
+    const document = { format: "edge-infer-index", version: 1, ...catalogue };
+    await this.folder.write("index.json", new TextEncoder().encode(`${JSON.stringify(document, null, 1)}\n`));
+    this.index = new SearchIndex(catalogue, segments, alive, this.index.embed);
+  }
+}

@@ -41,7 +41,7 @@ def test_its_commands_and_lines_work(
     assert len(parts) == 6
     for code in [one for one in parts if "whisper" not in one]:
         exec(compile(code, "generate.md", "exec"), names)
-    assert re.search(r" (stop|length) \d+\n$", capsys.readouterr().out)
+    assert re.search(r" (stop|length) \d+\n", capsys.readouterr().out)
 
 
 def test_its_gguf_file_becomes_a_bundle(

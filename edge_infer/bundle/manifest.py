@@ -89,7 +89,7 @@ class Variant:
         precision: What the weights are stored in.
         file: The path of the model file.
         external: The paths of files that the model file refers to by name (ONNX external data).
-        targets: The kinds of place it was made for.
+        targets: The kinds of place it was made for; none where it is only taken by its id.
         options: Per backend, the engine settings that parity needs, as the engine spells them.
         inputs: Its input specs where they differ from the bundle's, else None.
         outputs: Likewise its output specs.
@@ -402,8 +402,9 @@ def _parse_variant(entry: Any, where: str, files: Mapping[str, FileEntry]) -> Va
         _choice(entry, "precision", where, PRECISIONS),
         _named_file(entry, "file", where, files) or "",
         external=external,
-        targets=[_member(t, "targets", where, TARGETS) for t in _list(entry, "targets", where, optional=True)]
-        or ["any"],
+        targets=[_member(one, "targets", where, TARGETS) for one in _list(entry, "targets", where)]
+        if "targets" in entry
+        else ["any"],
         options=options,
         inputs=parse_specs(entry["inputs"], f"{where}.inputs") if "inputs" in entry else None,
         outputs=parse_specs(entry["outputs"], f"{where}.outputs") if "outputs" in entry else None,

@@ -111,7 +111,13 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
     output.table(
         ["variant", "size", "targets", said := "sqnr dB" if manifest.generate is None else "weights dB", "file"],
         [
-            (row["id"], output.size(row["size"]), ", ".join(row["targets"]), _sqnr(row["quality"]), row["file"])
+            (
+                row["id"],
+                output.size(row["size"]),
+                ", ".join(row["targets"]) or "by name",
+                _sqnr(row["quality"]),
+                row["file"],
+            )
             for row in rows
         ],
         right=["size", said],

@@ -23,6 +23,7 @@ from edge_infer_converters.passes.opset import to_opset
 from edge_infer_converters.sources import onnx as source
 from edge_infer_converters.sources.options import SourceOptions, parse_shapes
 from tests.support import zoo
+from tests.support.converters.conversions import mlp_data
 from tests.support.converters.engines import random_feeds, run_onnx
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def test_a_place_that_is_not_known_is_refused_with_the_nearest() -> None:
 
 def test_the_engine_takes_the_variant_made_for_its_place(write_model: WriteModel, tmp_path: Path) -> None:
     """int8 is made for the page only, so a native CPU runs fp32."""
-    result = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", target=("web", "cuda"))
+    data = mlp_data(tmp_path / "d.npz")
+    result = convert(write_model(zoo.mlp()), tmp_path / "m.bundle", target=("web", "cuda"), calibration=data)
 
     assert {one.variant.id: one.variant.targets for one in result.variants} == {
         "onnx/fp32": ("web", "cuda"),

@@ -149,9 +149,25 @@ def test_random_ranges_are_warned_of(write_model: WriteModel, tmp_path: Path) ->
 
     result = convert(write_model(zoo.mlp()), tmp_path / "mlp.bundle", reporter=told)
 
-    assert len(told.warnings) == 1
+    assert len(told.warnings) == 2
     assert "come from random inputs" in told.warnings[0]
     assert result.data == "32 random samples"
+
+
+def test_int8_with_random_ranges_is_taken_only_where_asked_for_by_name(write_model: WriteModel, tmp_path: Path) -> None:
+    told = Told()
+    convert(write_model(zoo.mlp()), tmp_path / "m.bundle", format="onnx", reporter=told)
+    convert(write_model(zoo.mlp()), tmp_path / "asked.bundle", format="onnx", precision="fp32,int8")
+    convert(write_model(zoo.mlp()), tmp_path / "d.bundle", format="onnx", calibration=mlp_data(tmp_path / "d.npz"))
+
+    taken = {}
+    for name in ("m", "asked", "d"):
+        with edge_infer.load(tmp_path / f"{name}.bundle", device="cpu") as session:
+            taken[name] = session.report().variant
+    assert taken == {"m": "onnx/fp32", "asked": "onnx/int8", "d": "onnx/int8"}
+    assert told.warnings[-1].startswith("onnx/int8: taken only where asked for by name")
+    with edge_infer.load(tmp_path / "m.bundle", variant="onnx/int8") as session:
+        assert session.report().variant == "onnx/int8"
 
 
 def test_ranges_from_the_evaluation_data_are_warned_of(write_model: WriteModel, tmp_path: Path) -> None:

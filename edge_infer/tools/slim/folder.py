@@ -1,7 +1,8 @@
 """Write a slim folder: the engine's library, the runtime of a bare device (`rooms.py`), one variant.
 
     FOLDER/__main__.py            runs the model: `python -I -S FOLDER inputs.json`
-    FOLDER/edge_infer/            the runtime, which needs nothing but Python
+    FOLDER/edge_infer/            the runtime, which needs nothing but Python; with the room `tasks` where the bundle has
+                                  a pipeline
     FOLDER/libonnxruntime.so      the engine; a compiled model needs none, its kernels are in edge_infer/kernels/built
     FOLDER/model.bundle/          the variant with its labels and golden examples, or the bare model file
 
@@ -94,7 +95,7 @@ def write_slim(
     try:
         building.chmod(0o755)
         _write_model(bundle, chosen, building)
-        _write_runtime(building, kernels, as_zip=as_zip)
+        _write_runtime(building, kernels, has_pipeline=bundle.manifest.pipeline is not None, as_zip=as_zip)
         if library is not None:
             write_file(building / LIBRARY, library.data)
         if folder.exists():
@@ -169,6 +170,9 @@ def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
                 _copy_weights(Path(model).parent, location, building)
         return
     kept = [path for path in (variant.file, *variant.external, manifest.labels, manifest.examples) if path is not None]
+    if manifest.pipeline is not None:
+        others = {path for one in manifest.variants for path in (one.file, *one.external)}
+        kept += [path for path in manifest.files if path not in kept and path not in others]
     for path in kept:
         target = building / "model.bundle" / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -182,15 +186,19 @@ def _write_model(bundle: Bundle, variant: Variant, building: Path) -> None:
         [manifest.files[path] for path in kept],
         labels=manifest.labels,
         examples=manifest.examples,
+        task=manifest.task,
+        pipeline=manifest.pipeline,
         source=manifest.source,
     )
     write_file(building / "model.bundle" / MANIFEST_NAME, smaller.to_bytes())
 
 
-def _write_runtime(building: Path, kernels: Mapping[str, bytes], *, as_zip: bool) -> None:
+def _write_runtime(building: Path, kernels: Mapping[str, bytes], *, has_pipeline: bool, as_zip: bool) -> None:
     package = Path(edge_infer.__file__).parent
     program = (Path(__file__).parent / "program.py").read_bytes()
     names = {path.relative_to(package).as_posix() for path in package.rglob("*.*") if path.suffix in (".py", ".json")}
+    if not has_pipeline:
+        names = {name for name in names if not name.startswith("tasks/")}
     kept = sorted(name for name in names if runs_in(name, "device") or (kernels and name in FOR_COMPILED))
     files = {f"edge_infer/{name}": (package / name).read_bytes() for name in kept}
     place = building / ("kernels" if as_zip else "edge_infer/kernels/built")

@@ -1,10 +1,11 @@
-"""The program of a slim folder: `python -I -S FOLDER [INPUTS.json | - | --self-test]`. It is copied, never imported."""
+"""The program of a slim folder: `python -I -S FOLDER [FILE | - | --self-test | --info]`. It is copied, never imported."""
 
 import json
 import sys
 from pathlib import Path
 
-USAGE = "usage: python FOLDER INPUTS.json (or - for stdin: a JSON object of nested lists), or --self-test, or --info"
+USAGE = """usage: python FOLDER INPUTS.json (or - for stdin: a JSON object of nested lists), or --self-test, or --info
+       python FOLDER photo.png|sound.wav|text.txt, where the bundle has a pipeline"""
 
 
 def main(arguments: list[str]) -> int:
@@ -22,6 +23,12 @@ def main(arguments: list[str]) -> int:
         if arguments[0] == "--self-test":
             with edge_infer.load(model, arrays="tensor", self_test=True) as session:
                 print(f"{session}: the golden examples are right")
+            return 0
+        if arguments[0] not in ("-", "--info") and not arguments[0].endswith(".json"):
+            from edge_infer.tasks.answers import as_json
+
+            with edge_infer.pipeline(model) as answer:
+                print(json.dumps(as_json(answer(arguments[0]))))
             return 0
         with edge_infer.load(model, arrays="tensor") as session:
             if arguments[0] == "--info":

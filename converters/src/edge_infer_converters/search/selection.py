@@ -55,6 +55,22 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
     return chosen, missed
 
 
+def blind(kept: Sequence[ConvertedVariant], source_precision: str, recipe: Recipe) -> list[ConvertedVariant]:
+    """Return the variants whose ranges nothing has tried, where all inputs were drawn at random.
+
+    A detector answers random inputs with next to nothing, whatever became of its ranges. Such a variant is in the
+    bundle for who asks for it by its id, and is never taken unasked.
+
+    Args:
+        kept: The variants of the bundle.
+        source_precision: The precision of the source: a quantized one brings its own ranges.
+        recipe: What was asked for; what it names is taken as it is.
+    """
+    if source_precision != "fp32" or recipe.precisions or "mcu" in recipe.targets:
+        return []
+    return [one for one in kept if one.variant.precision == "int8" and not one.variant.id.endswith("-dynamic")]
+
+
 def _with_speed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:
     """Return a variant with its verdict after its speed: int8 is there to be faster, fewer bits to be smaller.
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from edge_infer.vectors.clusters import kmeans
     from edge_infer.vectors.hit import Hit
     from edge_infer.vectors.index import Index
+    from edge_infer.vectors.mini_model import MiniModel
     from edge_infer.vectors.similarity import batch_normalize, cosine_similarity
 
 __version__ = "0.1.0"
@@ -84,6 +85,7 @@ __all__ = [
     "LiteRTOptions",
     "Manifest",
     "ManifestError",
+    "MiniModel",
     "OnnxRuntimeOptions",
     "OutOfMemory",
     "Padding",
@@ -130,6 +132,7 @@ _PLACES = {
     "Index": "vectors.index",
     "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
+    "MiniModel": "vectors.mini_model",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
     "Padding": "tasks.text.length",
     "Pipeline": "tasks.pipeline",

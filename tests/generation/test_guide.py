@@ -38,10 +38,10 @@ def test_its_commands_and_lines_work(
         assert "tokens" in done.err or "smol.bundle" in done.out + done.err
     names: dict[str, object] = {}
     parts = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
-    assert len(parts) == 5
+    assert len(parts) == 6
     for code in [one for one in parts if "whisper" not in one]:
         exec(compile(code, "generate.md", "exec"), names)
-    assert re.search(r" (stop|length) \d+\n$", capsys.readouterr().out)
+    assert re.search(r" (stop|length) \d+\n", capsys.readouterr().out)
 
 
 def test_its_gguf_file_becomes_a_bundle(

@@ -45,6 +45,10 @@ export async function modelOf(entry) {
   if (entry.error) throw InferError.fromJSON(entry.error);
   const url = new URL(entry.url, location.href).href;
   const manifest = await json(new URL("manifest.json", `${url.replace(/\/$/, "")}/`));
+  if (manifest.chain) {
+    const hint = `openChain("${entry.url}") runs it in a page, POST /v2/models/${entry.name}/predict on the server`;
+    throw new InferError(`\`${entry.name}\` is a chain of several models, which this page does not show`, "unsupported", { hint });
+  }
   const sizes = new Map((entry.variants ?? []).map(({ id, size }) => [id, size]));
   const labels = manifest.labels ? await json(new URL(manifest.labels, `${url.replace(/\/$/, "")}/`)) : [];
   return {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import shutil
 import statistics
 import sys
 import tempfile
@@ -29,7 +30,7 @@ from attack_clients import ATTACKS, LARGE, under_attack
 from onnx import TensorProto, helper, numpy_helper
 from serve_client import Outcome, flood, p
 from serve_models import Model, digits, mobilenet
-from serve_servers import DIGITS, Server, ours, started
+from serve_servers import DIGITS, Server, behind_nginx, ours, peer, peer_python, started
 from serve_table import row
 from table import publish
 
@@ -154,6 +155,20 @@ def patient_rows(folder: Path, model: Model, seconds: float) -> list[dict[str, A
     return rows
 
 
+def peer_row(folder: Path, model: Model, mine: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Measure the same beside nginx in front of mosec, for the one attack that is an attack on both."""
+    kind = str(mine["name"])
+    with peer("mosec", folder) as behind, behind_nginx(behind, folder) as server:
+        _healthy(server.port, model, 1.0)
+        before = server.resident_bytes()
+        with under_attack(kind, server.port, model.name, seconds + 2):
+            time.sleep(2.0)
+            beside, failures = _healthy(server.port, model, seconds)
+            grown = (server.resident_bytes() - before) / 2**20
+    more = {"failures": failures, "answers": len(beside), "grown_mb": round(grown, 1)}
+    return row(kind, mine["metric"], mine["ours"], "nginx, mosec", p(beside, 0.99), "stated", True, **more)
+
+
 def _until_told(server: Server, model: Model, seen: Counter[str]) -> None:
     """Ask on new connections until the server says 503 or is gone."""
     post = model.raw()
@@ -203,6 +218,9 @@ def main() -> None:
         folder = Path(name)
         rows = [] if arguments.quick else tenant_rows(folder, mobilenet(folder), rounds, seconds)
         rows += patient_rows(folder, small, seconds)
+        if peer_python("mosec").exists() and shutil.which("nginx"):
+            announced = next(one for one in rows if one["name"] == "announced bodies")
+            rows.append(peer_row(folder, small, announced, seconds))
         rows += tenant_rows(folder, small, rounds, seconds)
         rows.append(stop_row(small, rounds))
     publish(rows, ("edge-infer", "onnxruntime", "uvloop", "httptools"), as_json=arguments.json)

@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -292,6 +293,40 @@ def peer(name: str, folder: Path) -> Iterator[Server]:
         finally:
             for child in _children(process.pid):
                 _end(child)
+            process.terminate()
+            process.wait(30)
+
+
+@contextmanager
+def behind_nginx(server: Server, folder: Path) -> Iterator[Server]:
+    """Run Debian's nginx in front of a server of mosec; as usual, it takes a request whole before it asks."""
+    (port,) = _free_ports(1)
+    folder = Path(tempfile.mkdtemp(dir=folder))
+    settings = folder / "nginx.conf"
+    settings.write_text(f"""
+daemon off; master_process off; pid {folder}/pid; error_log {folder}/log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_max_body_size 64m; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  upstream mosec {{ server 127.0.0.1:{server.port}; keepalive 16; }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      rewrite ^ /inference break;
+      proxy_pass http://mosec; proxy_http_version 1.1; proxy_set_header Connection "";
+    }}
+  }}
+}}
+""")
+    with subprocess.Popen(["nginx", "-c", str(settings), "-e", str(folder / "log")]) as process:
+        try:
+            while not _answers(port, ""):
+                if process.poll() is not None:
+                    raise SystemExit(f"nginx did not start: {(folder / 'log').read_text()}")
+                time.sleep(0.1)
+            yield Server(port, process.pid)
+        finally:
             process.terminate()
             process.wait(30)
 

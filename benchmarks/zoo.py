@@ -345,8 +345,8 @@ def sums(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [one for one in found if one["target"]]
 
 
-def page(rows: Sequence[Row], sum_rows: Sequence[dict[str, Any]]) -> str:
-    """Return the page of docs/reference: the sums, and a line for each model."""
+def page(rows: Sequence[Row], sum_rows: Sequence[dict[str, Any]], left_out: Sequence[str] = ()) -> str:
+    """Return the page of docs/reference: the sums, a line for each model, and the models that were not run."""
     lines = [
         "<!-- Written by `make zoo`; do not edit. -->",
         "# Real models",
@@ -362,7 +362,15 @@ def page(rows: Sequence[Row], sum_rows: Sequence[dict[str, Any]]) -> str:
         f"| {one['metric']} | {one['ours']:.4g} | {one['target']} | {'yes' if one['met'] else 'NO'} |"
         for one in sum_rows
     ]
-    return "\n".join([*lines, "", *table(rows)]) + "\n"
+    lines += ["", *table(rows)]
+    if all(row.same is None for row in rows):
+        lines += [
+            "",
+            "Each was converted once (`--once`): whether three conversions give the same bytes was not compared.",
+        ]
+    if left_out:
+        lines += ["", f"Not run: {', '.join(f'`{name}`' for name in left_out)}."]
+    return "\n".join(lines) + "\n"
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -407,6 +415,7 @@ def main() -> None:
     if folder is None:
         parser.error("name the folder of the models, or set EDGE_INFER_ZOO")
     rows: list[Row] = []
+    waiting = [path.name for path in real_models.paths(folder)]
     for path in real_models.paths(folder):
         if (asked.quick and path.name not in QUICK) or (
             asked.only and not any(part in path.name for part in asked.only)
@@ -418,8 +427,9 @@ def main() -> None:
             rows.append(measure(path, Path(place), repeats=repeats, peers=not asked.quick))
         sys.stderr.write(f"{path.name}: {rows[-1].outcome} ({time.perf_counter() - began:.0f} s)\n")
         sys.stderr.flush()
+        waiting.remove(path.name)
         if asked.write:  # after each: a run that is ended early leaves what it has seen
-            asked.write.write_text(page(rows, sums(rows)))
+            asked.write.write_text(page(rows, sums(rows), waiting))
     found = sums(rows)
     if not asked.json:
         print("\n".join(table(rows)) + "\n")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.generate import generate, generate_async
     from edge_infer.generation.generator import Generator
     from edge_infer.generation.text_stream import TextStream
+    from edge_infer.monitor.counters import Counters
     from edge_infer.runtime.load import load, load_async
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from edge_infer.tasks.text.tokenizer import DecodeStream, Tokenizer
     from edge_infer.tensors.dtypes import DType
     from edge_infer.tensors.tensor import Tensor, TensorSpec
+    from edge_infer.vectors.clusters import kmeans
     from edge_infer.vectors.hit import Hit
     from edge_infer.vectors.index import Index
+    from edge_infer.vectors.mini_model import MiniModel
     from edge_infer.vectors.similarity import batch_normalize, cosine_similarity
 
 __version__ = "0.1.0"
@@ -66,6 +69,7 @@ __all__ = [
     "Chain",
     "ChainRun",
     "Completion",
+    "Counters",
     "CudaUnavailable",
     "DType",
     "DecodeStream",
@@ -81,6 +85,7 @@ __all__ = [
     "LiteRTOptions",
     "Manifest",
     "ManifestError",
+    "MiniModel",
     "OnnxRuntimeOptions",
     "OutOfMemory",
     "Padding",
@@ -103,6 +108,7 @@ __all__ = [
     "cosine_similarity",
     "generate",
     "generate_async",
+    "kmeans",
     "load",
     "load_async",
     "pipeline",
@@ -117,6 +123,7 @@ _PLACES = {
     "Chain": "chains.chain",
     "ChainRun": "chains.chain",
     "Completion": "generation.completion",
+    "Counters": "monitor.counters",
     "DType": "tensors.dtypes",
     "DecodeStream": "tasks.text.tokenizer",
     "Encoding": "tasks.text.encoding",
@@ -125,6 +132,7 @@ _PLACES = {
     "Index": "vectors.index",
     "LiteRTOptions": "backends.litert_options",
     "Manifest": "bundle.manifest",
+    "MiniModel": "vectors.mini_model",
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
     "Padding": "tasks.text.length",
     "Pipeline": "tasks.pipeline",
@@ -144,6 +152,7 @@ _PLACES = {
     "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",
     "cosine_similarity": "vectors.similarity",
+    "kmeans": "vectors.clusters",
     "load": "runtime.load",
     "load_async": "runtime.load",
     "pipeline": "tasks.pipeline",
@@ -159,7 +168,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = globals()[name] = getattr(__import__(module, fromlist=[name]), name)
     except ModuleNotFoundError as error:
-        if _PLACES.get(name, "").partition(".")[0] not in ("chains", "generation", "tasks", "vectors"):
+        if _PLACES.get(name, "").partition(".")[0] not in ("chains", "generation", "monitor", "tasks", "vectors"):
             raise
         from edge_infer.errors import UnsupportedError
 

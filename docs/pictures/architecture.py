@@ -21,6 +21,7 @@ JOBS = {
     "tools": "bench, browser, device, doctor, slim",
     "server": "HTTP, batching, pages, stores",
     "verify": "golden examples, bisection",
+    "monitor": "drift: counters that add up",
     "chains": "bundles that feed one another",
     "generation": "decoders, samplers, slots",
     "vectors": "indexes and top-k search",

@@ -197,7 +197,7 @@ def _step(entry: Any, where: str) -> ChainStep:
         if field not in _FIELDS:
             hint = did_you_mean(field, [*_FIELDS]) or f"it may have {listed([*_FIELDS])}"
             raise ManifestError(f"{where} has the field `{field}`", hint=hint, field=field)
-    if do not in WORKS:
+    if not isinstance(do, str) or do not in WORKS:
         hint = did_you_mean(str(do), [*WORKS]) or f"choose from {listed([*WORKS])}"
         raise ManifestError(f"{where} does {do!r}, which this edge-infer cannot", hint=hint, field=name)
     work = WORKS[do]

@@ -174,11 +174,19 @@ def _pull(
     choice: dict[str, Any],
     is_halted: Callable[[int, int], bool] = lambda _sequence, _stage: False,
 ) -> Pulled:
+    from edge_infer.bundle.bundle import Bundle
     from edge_infer.runtime.loader import trial
     from edge_infer.runtime.options import LoadOptions
     from edge_infer.sync.client import pull as pull_model
     from edge_infer.sync.client import split_address
     from edge_infer.sync.device import DeviceStore
+    from edge_infer.verify.chains import chain_trial
+
+    def try_it(path: Path) -> None:
+        if Bundle.open(path).manifest.chain is not None:
+            chain_trial(path)
+        else:
+            trial(path, LoadOptions(**choice))
 
     store, model = split_address(address)
     device = DeviceStore(into)
@@ -189,7 +197,7 @@ def _pull(
             store,
             model,
             device,
-            lambda path: trial(path, LoadOptions(**choice)),
+            try_it,
             root=None if root is None else root.read_bytes(),
             retry=retry,
             progress=step,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _PROMPT_ROWS = 16
 #: Batches in a row that one number of threads computes while two are compared.
 _TRIAL = 4
+#: They end at once; a process that ends does not wait longer for them.
+_END_S = 1.0
 #: Batches between two comparisons: doubled each time that the choice stays.
 _SHORTEST, _LONGEST = 16, 256
 
@@ -83,7 +85,7 @@ class Team:
         is_fixed: Whether all of them always take part; else as many as are faster.
 
     Raises:
-        OutOfMemory: There is no memory for what each thread needs.
+        OutOfMemory: There is no memory for what each thread needs, or the system starts no more of them.
     """
 
     def __init__(
@@ -110,11 +112,22 @@ class Team:
         self._process = os.getpid()
         kernels.team_begin(self._place, threads)
         # They hold the memory and not this object, so that they end with it.
-        for index in range(1, threads):
+        others = [
             threading.Thread(
                 target=_join, args=(kernels, self._place, index, first), name=f"edge-infer decoder {index}", daemon=True
-            ).start()
-        self._finalizer = weakref.finalize(self, _end, kernels, self._place, first, self._process)
+            )
+            for index in range(1, threads)
+        ]
+        # Before the first one starts: what fails then lets the others end.
+        self._finalizer = weakref.finalize(self, _end, kernels, self._place, first, self._process, others)
+        try:
+            for other in others:
+                other.start()
+        except RuntimeError as error:
+            self.close()
+            raise OutOfMemory(
+                f"The system does not start {threads} threads: {error}", hint="take fewer threads"
+            ) from error
 
     @property
     def threads(self) -> int:
@@ -149,7 +162,10 @@ def _join(kernels: GenerationLibrary, place: int, index: int, memory: object) ->
     del memory
 
 
-def _end(kernels: GenerationLibrary, place: int, memory: object, process: int) -> None:
+def _end(kernels: GenerationLibrary, place: int, memory: object, process: int, others: list[threading.Thread]) -> None:
     if process == os.getpid():
         kernels.team_end(place)
+        for other in others:
+            if other.ident is not None:
+                other.join(_END_S)
     del memory

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edge_infer.bundle.bundle import Bundle
+    from edge_infer.monitor.decision import Verdict
     from edge_infer.monitor.reference import Feature, Reference
 
 VERSION = 1
@@ -88,6 +89,12 @@ class Counters:
             self.rows += other.rows
             for name, counts in other.counts.items():
                 self._add(name, counts)
+
+    def verdict(self) -> Verdict:
+        """Say whether the counts differ from the reference by more than chance; see `edge_infer.monitor.decision`."""
+        from edge_infer.monitor.decision import decide
+
+        return decide(self)
 
     def clear(self) -> None:
         """Begin again at zero."""

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Protocol
 
-    from edge_infer.monitor.counters import Counters
-    from edge_infer.monitor.reference import Feature
+    from edge_infer.monitor.reference import Feature, Reference
+
+    class Counted(Protocol):
+        """What is needed of `edge_infer.monitor.counters.Counters`, which imports this file."""
+
+        reference: Reference
+        rows: int
+        counts: dict[str, list[int]]
+
 
 #: How often an alarm of any feature is false: once in a thousand decisions.
 LEVEL = 0.001
@@ -75,7 +83,7 @@ class Verdict(NamedTuple):
         return {**self._asdict(), "findings": [one._asdict() for one in self.findings]}
 
 
-def decide(counters: Counters, level: float = LEVEL, least_rows: int = LEAST_ROWS) -> Verdict:
+def decide(counters: Counted, level: float = LEVEL, least_rows: int = LEAST_ROWS) -> Verdict:
     """Compare counters with their reference.
 
     Args:
@@ -97,7 +105,7 @@ def decide(counters: Counters, level: float = LEVEL, least_rows: int = LEAST_ROW
     return Verdict(word if enough else "not enough data", counters.rows, least_rows, detectable, findings)
 
 
-def _tests(counters: Counters) -> int:
+def _tests(counters: Counted) -> int:
     """Count the tests: one for each feature, and one for each that may have missing values."""
     return sum(1 + _has_missing(one, counters.counts[one.name]) for one in counters.reference.features)
 

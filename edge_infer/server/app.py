@@ -307,6 +307,7 @@ def create_app(
         triton_names=triton_metric_names,
         refusals=context.ledger.refusals,
         held=lambda: context.memory.taken,
+        indexes=searched,
     )
     assets = Assets(EncodedFiles(cache_folder))
     pages = PageRoutes(web_root, assets, page)

@@ -10,7 +10,7 @@ from edge_infer.chains.chain import Chain
 from edge_infer.chains.checked import check_chain
 from edge_infer.chains.kinds import WORKS
 from edge_infer.chains.vectors import check_answers, read_vectors
-from edge_infer.errors import EdgeInferError
+from edge_infer.errors import EdgeInferError, ExecutionError
 from edge_infer.runtime.load import load
 from edge_infer.tasks.pipeline import Pipeline
 from edge_infer.tasks.vectors import check_answers as check_pipeline
@@ -20,6 +20,7 @@ from edge_infer.vectors.index import Index
 from edge_infer.verify.generation import generation_rows
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from edge_infer.bundle.bundle import Bundle
@@ -79,6 +80,26 @@ def chain_rows(
             rows.append(_row(WHOLE, "answers", check_answers(chain, read_vectors(bundle, definition.vectors))))
     done()
     return rows
+
+
+def chain_trial(path: str | os.PathLike[str]) -> None:
+    """Let a chain give the answers of its bundle, before it takes the place of an older one.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        ExecutionError: It gives others.
+        EdgeInferError: It is wrong, or a model cannot be run here.
+    """
+    with Chain.open(path, cache=StepCache()) as chain:
+        vectors = chain.definition.vectors
+        said = check_answers(chain, read_vectors(chain.bundle, vectors)) if vectors is not None else []
+    if said:
+        raise ExecutionError(
+            f"the chain `{chain.bundle.manifest.name}` does not give the answers of its bundle: {said[0]}",
+            hint=f"edge-infer verify {path}",
+        )
 
 
 def _of_step(step: ChainStep, bundle: Bundle, device: str, backend: str | None) -> list[ChainRow]:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from edge_infer_converters import convert
 from edge_infer_converters.compilation import compile_file
 from edge_infer_converters.compile_command import compile_
 from edge_infer_converters.measure import compiled_check
+from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import arena, writer
 from edge_infer_converters.writers.compiled.calls import Value
 from edge_infer_converters.writers.tflite import flatbuffer, reading
@@ -293,6 +295,7 @@ def test_a_limit_on_the_memory_names_the_operator_in_the_way() -> None:
     with pytest.raises(ConversionError, match="operator 0, FULLY_CONNECTED") as caught:
         writer.write(graph, arena_max=needed - 1)
     assert f"--arena-max {needed}" in caught.value.hint
+    assert "alone needs" in caught.value.message
 
 
 def test_the_command_writes_a_page_and_says_what_it_made(bundle: Path, tmp_path: Path) -> None:
@@ -439,3 +442,22 @@ def in_node(wasm: bytes, inputs: dict[str, list[float]], kind: str, folder: Path
     assert done.returncode == 0, done.stderr
     results: dict[str, list[float]] = json.loads(done.stdout)
     return results
+
+
+def test_the_memory_is_drawn_call_by_call(tmp_path: Path) -> None:
+    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(NETS["ds_cnn"]()))
+    content = tflite.write(model).data
+    (tmp_path / "net<1>.tflite").write_bytes(content)
+
+    done = CliRunner().invoke(
+        compile_,
+        [str(tmp_path / "net<1>.tflite"), "-o", str(tmp_path), "--timeline", str(tmp_path / "arena.svg"), "--json"],
+    )
+
+    assert done.exit_code == 0, done.output
+    picture = ElementTree.parse(tmp_path / "arena.svg")
+    spans = [one for one in picture.iter("{http://www.w3.org/2000/svg}rect") if one.get("class") == "span"]
+    compiled = writer.write(reading.read(content, "net").graph)
+    assert len(spans) == len(compiled.spans)
+    assert max(one.offset + one.nbytes for one in compiled.spans) == compiled.arena_bytes
+    assert "net&lt;1&gt;" in (tmp_path / "arena.svg").read_text()

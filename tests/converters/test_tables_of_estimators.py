@@ -102,6 +102,30 @@ def test_a_classifier_answers_a_row_by_its_names(tmp_path: Path, made: Any, name
     assert np.allclose(found, expected, atol=1e-6)
 
 
+def test_a_csv_of_rows_with_labels_measures_the_model(tmp_path: Path, made: Any) -> None:
+    rows = made.X.iloc[:60].assign(label=made.Y[:60], note="ignored")
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+
+    done = convert(
+        "estimators_of_tables:logistic",
+        tmp_path / "risk.bundle",
+        precision="fp32",
+        format="onnx",
+        evaluation=tmp_path / "rows.csv",
+        metric="accuracy",
+    )
+
+    assert done.metric == "accuracy"
+    assert done.data.startswith("60 samples of rows.csv")
+    rows = rows.astype({"age": object})
+    rows.loc[3, "age"] = "old"
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.raises(InputError, match=r"line 5 of `rows\.csv`: `age` is 'old'"):
+        convert(
+            "estimators_of_tables:logistic", tmp_path / "b.bundle", precision="fp32", evaluation=tmp_path / "rows.csv"
+        )
+
+
 @pytest.mark.parametrize("name", ["ridge", "extreme"])
 def test_a_regression_answers_with_a_number(tmp_path: Path, made: Any, name: str) -> None:
     expected = getattr(made, name)().predict(made.X.iloc[:4])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from edge_infer.errors import InputError
+from edge_infer.errors import InputError, OutOfMemory
 from edge_infer.generation.config import DecoderConfig
 from edge_infer.generation.decoder import Decoder
 from edge_infer.generation.native import NativeEngine
@@ -107,6 +107,24 @@ def test_a_fork_computes_alone(tmp_path: Path) -> None:
             os._exit(0 if is_equal else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert _numbers(decoder) == want
+
+
+def test_threads_that_do_not_start_are_an_error_and_the_others_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, optional = FAMILIES["llama"]
+    path = random_decoder(config, "int4", optional=optional).write(tmp_path / "model.safetensors")
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.endswith("decoder 3"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(OutOfMemory, match="does not start 5 threads"):
+        Decoder.open(path, threads=5)
+    wait_until(lambda: _decoder_threads() == 0)
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257, 2**40, 1.0, True, "2"])

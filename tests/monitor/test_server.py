@@ -13,6 +13,7 @@ from edge_infer.server.app import Limits, create_app
 from edge_infer.server.http.in_thread import ServerThread
 from edge_infer.server.scheduling.batcher import BatchLimits
 from edge_infer.tasks.pipeline import pipeline
+from edge_infer.tools.doctor.live_server import examine_server
 from edge_infer.tools.tables.referencing import add_reference
 from tests.support.tasks import tables
 
@@ -36,9 +37,13 @@ def test_metrics_have_the_counts(tmp_path: Path, counts: bool) -> None:
             request = Request(f"{server.url}/v2/models/risk/infer", json.dumps(body).encode())
             urlopen(request).read()
         text = urlopen(f"{server.url}/metrics").read().decode()
+        findings = {one.check: one for one in examine_server(server.url)}
 
     lines = [line for line in text.splitlines() if line.startswith("edge_infer_drift")]
     assert bool(lines) is counts
+    assert ("data.drift" in findings) is counts
     if counts:
+        assert findings["data.drift"].level == "warning"
+        assert "age" in findings["data.drift"].what
         assert any(line.startswith("edge_infer_drift_rows_total") and line.endswith(" 600.0") for line in lines)
         assert any('edge_infer_drift_found{feature="age"' in line and line.endswith(" 1.0") for line in lines)

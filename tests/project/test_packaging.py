@@ -59,7 +59,7 @@ def test_the_runtime_wheel_is_small(wheels: dict[str, Path]) -> None:
         )
 
     # The kernels, for wasm and four CPUs, are 190 kB of it: compiled models 70, text generation 90, search 30.
-    assert wheels["edge_infer"].stat().st_size < 1_450_000
+    assert wheels["edge_infer"].stat().st_size < 1_500_000
     assert runs_models < 350_000
 
 

@@ -59,6 +59,28 @@ def test_the_commands_and_the_python_of_the_guide_work(folder: Path) -> None:
 
 
 @pytest.mark.browser
+def test_the_own_documents_of_the_guide_are_found(folder: Path) -> None:
+    (code,) = blocks("js")
+    code = code.replace(
+        'import { ownIndex } from "/src/index.js";', 'const { ownIndex } = await import("/src/index.js");'
+    )
+    with (
+        ServerThread(create_app({"minilm": folder / "minilm.bundle"}, find_web_root())) as server,
+        chromium() as browser,
+    ):
+        page = browser.new_page()
+        page.goto(f"{server.url}/blank.html")
+        said = page.evaluate(
+            f"""async () => {{
+                const files = [{{ name: "a.md", text: "# Films\\n\\ngood film" }}, {{ name: "b.txt", text: "paris" }}];
+                {code}
+                return [best.text, notes.size, notes.isKept];
+            }}"""
+        )
+    assert said == ["# Films\n\ngood film", 2, True]
+
+
+@pytest.mark.browser
 def test_the_page_of_the_guide_finds_what_python_finds(folder: Path) -> None:
     (page_text,) = blocks("html")
     # The files that the guide's server has beside those of the package.

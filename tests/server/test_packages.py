@@ -38,7 +38,7 @@ def unpacked(data: bytes) -> dict[str, bytes]:
 def test_the_wheel_holds_the_whole_package_and_nothing_else() -> None:
     wheel = build_wheel()
     assert wheel.name == NAME
-    assert len(wheel.data) < 1_300_000  # tests/project/test_packaging.py bounds what a page needs of it
+    assert len(wheel.data) < 1_500_000  # tests/project/test_packaging.py bounds what a page needs of it
     files = unpacked(wheel.data)
     tops = {name.split("/")[0] for name in files}
     assert tops == {"edge_infer", f"edge_infer-{edge_infer.__version__}.dist-info"}

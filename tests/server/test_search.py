@@ -270,3 +270,13 @@ def test_the_command_takes_indexes_and_names_what_is_wrong(tmp_path: Path) -> No
         edge_infer.Index.create(tmp_path / folder / "n.index", 2)
     twice = CliRunner().invoke(cli, ["serve", str(tmp_path / "a/n.index"), str(tmp_path / "b/n.index")])
     assert twice.exit_code == 1 and "Two indexes are called `n`" in str(twice.exception)
+
+
+def test_searches_are_counted(folder: Path) -> None:
+    with ServerThread(create_app({}, indexes={"notes": folder / "notes.index"})) as server:
+        assert search(server, {"query": "good film", "mode": "words"}).status == 200
+        assert search(server, {"query": "good film", "mode": "none"}).status == 400
+        said = Client(server.url)("/metrics").body.decode()
+    assert 'edge_infer_search_seconds_count{index="notes"} 1.0' in said
+    assert 'edge_infer_search_failures_total{code="input_error",index="notes"} 1.0' in said
+    assert 'edge_infer_index_entries{index="notes"}' in said

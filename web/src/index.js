@@ -36,6 +36,7 @@ export { InferError, Session, VERSION };
  *   ones, `compiled` is for compiled `.wasm` files, which need no engine. By the format unless given; ONNX comes before TFLite.
  * @property {"auto" | "wasm" | "webgpu"} [device] What to run on; `auto` is `wasm`. Where `webgpu` is not to be had, or
  *   fails later, the session goes on with wasm: the console warns, and `report().fallbacks` has the reason.
+ * @property {boolean} [strict] Whether to reject where the session would not run on `device`, instead of going on with wasm.
  * @property {number} [threads] How many threads an operator may use; see `startOrtEngine`. The first session decides.
  * @property {URL | string} [root] The URL under which `src/` and `vendor/` lie; that of this module unless given.
  * @property {OnProgress} [onProgress] Told how far the downloads have come.
@@ -64,7 +65,7 @@ const IMAGE_DELAY_MS = 5000;
  *   reason where it is aborted.
  */
 export async function load(url, options = {}) {
-  const { variant, backend, device, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, ...ofStore } = options;
+  const { variant, backend, device, strict, threads, root, onProgress, signal, keep = true, apiKey, selfTest, tune: isTuned, ...ofStore } = options;
   const text = String(url);
   const isOfStore = text.startsWith(STORE);
   const address = addressOf(isOfStore ? text.slice(STORE.length) : text);
@@ -73,7 +74,7 @@ export async function load(url, options = {}) {
   /** @type {LiveModel | undefined} */
   let live;
   const open = (/** @type {Partial<import("./page/protocol.js").OpenRequest>} */ more, /** @type {Transferable[]} */ moved = []) =>
-    used.request({ kind: "open", url: "", variant, backend, device, keep, settings, ...more }, { onProgress, signal, transfer: moved });
+    used.request({ kind: "open", url: "", variant, backend, device, strict, keep, settings, ...more }, { onProgress, signal, transfer: moved });
   try {
     if (!isOfStore) {
       const asked = { variant, backend, device, threads, apiKey, onProgress, signal };
@@ -264,6 +265,29 @@ export async function openChain(url, { cache, ...options } = {}) {
 export async function tune(url, options = {}) {
   const { measure } = await import("./page/tune.js");
   return measure(new URL(url, globalThis.location?.href).href, rootOf(options.root), options);
+}
+
+/** @typedef {import("./page/preflight.js").Preflight} Preflight */
+
+/**
+ * Tell what `load` would do with a bundle, before it does it: nothing but the manifest is fetched.
+ *
+ *     const { variant, bytesToFetch, expectedMs } = await check("/models/digits");
+ *
+ * @param {URL | string} url The address of a bundle.
+ * @param {Pick<SessionOptions, "variant" | "backend" | "device" | "threads" | "root" | "apiKey" | "keep" | "signal">} [options] What
+ *   `load` would be given.
+ * @returns {Promise<Preflight>}
+ * @throws {InferError} What `load` would throw before it fetches the model.
+ */
+export async function check(url, { root, threads, signal, keep = true, ...asked } = {}) {
+  const settings = { root: rootOf(root), threads };
+  const used = enter(settings.root);
+  try {
+    return await used.request({ kind: "check", url: addressOf(url), keep, settings, ...asked }, { signal });
+  } finally {
+    leave(used);
+  }
 }
 
 /** @returns {Promise<import("./cache/store.js").Kept[]>} The models in this page's storage, the one used last first. */

@@ -42,9 +42,22 @@ _FILES = (".tflite", ".onnx", ".ort")
 )
 @click.option("--arena-max", type=click.IntRange(min=1), metavar="BYTES", help="The most memory for its tensors.")
 @click.option("--variant", metavar="ID", help="The TFLite variant of a bundle; by default int8, else the first.")
+@click.option(
+    "--timeline",
+    type=click.Path(path_type=Path),
+    metavar="FILE.svg",
+    help="Draw the memory of its tensors, call by call.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def compile_(
-    source: Path, folder: Path, to: str, rounding: str, arena_max: int | None, variant: str | None, as_json: bool
+    source: Path,
+    folder: Path,
+    to: str,
+    rounding: str,
+    arena_max: int | None,
+    variant: str | None,
+    timeline: Path | None,
+    as_json: bool,
 ) -> None:
     """Compile a small model to one file of tens of kilobytes that needs no engine: model.wasm.
 
@@ -70,6 +83,10 @@ def compile_(
     folder.mkdir(parents=True, exist_ok=True)
     for path, data in files.items():
         write_file(folder / path, data)
+    if timeline is not None:
+        from edge_infer_converters.report.timeline import draw
+
+        write_file(timeline, draw(compiled, name).encode())
     if as_json:
         printer.data_json(_document(compiled, files, checked))
     else:

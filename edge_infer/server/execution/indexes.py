@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edge_infer.errors import EdgeInferError, InputError, ModelNotFound, did_you_mean, listed
 from edge_infer.server.errors import PathNotFound
+from edge_infer.server.execution.statistics import Histogram
 from edge_infer.vectors.catalogue import NAME
 from edge_infer.vectors.index import Index
 
@@ -35,9 +36,17 @@ class ServedIndex:
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.path = path
+        #: How long searches took, and how many failed by code; they belong to the event loop's thread.
+        self.seconds = Histogram()
+        self.failures: dict[str, int] = {}
         self._lock = Lock()
         self._stamp = self._stamp_now()
         self._index = Index.open(path)
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has, as it was last read."""
+        return len(self._index)
 
     def current(self) -> Index:
         """Return the index as it is on disk; it may take as long as reading what is new.
@@ -110,6 +119,10 @@ class ServedIndexes:
     def names(self) -> list[str]:
         """List the names."""
         return list(self._indexes)
+
+    def all(self) -> list[ServedIndex]:
+        """List the indexes."""
+        return list(self._indexes.values())
 
     def get(self, name: str) -> ServedIndex:
         """Return an index.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edge_infer.errors import (
     DeadlineExceeded,
+    EdgeInferError,
     InputError,
     ModelNotFound,
     PayloadTooLarge,
@@ -105,6 +106,15 @@ class SearchEndpoint:
     async def _search(self, call: HttpCall, name: str, receive: Receive) -> bytes:
         head = call.enter()  # before a byte of the body is read
         served = self._indexes.get(name)
+        try:
+            found = await self._answered(call, head, served, receive)
+        except EdgeInferError as error:
+            served.failures[error.code] = served.failures.get(error.code, 0) + 1
+            raise
+        served.seconds.observe(perf_counter() - call.start)
+        return found
+
+    async def _answered(self, call: HttpCall, head: RequestHead, served: ServedIndex, receive: Receive) -> bytes:
         _check_media_type(head)
         body = await call.body(receive, min(self._context.parsers.most(head, self._max_body_bytes), _MAX_BODY_BYTES))
         asked = read_search(body)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from edge_infer.monitor.counters import Counters
+    from edge_infer.server.execution.indexes import ServedIndex, ServedIndexes
     from edge_infer.server.execution.lifecycle import Engine
     from edge_infer.server.execution.loaded_model import LoadedModel
     from edge_infer.server.execution.statistics import Histogram
@@ -47,6 +48,7 @@ class Metrics:
         triton_names: Whether to add the names that dashboards made for Triton read.
         refusals: Counts by code of the requests that no model's statistics have.
         held: Tells how many bytes of bodies and answers are in memory.
+        indexes: The indexes that are searched.
     """
 
     def __init__(
@@ -56,9 +58,11 @@ class Metrics:
         triton_names: bool = False,
         refusals: Mapping[str, int] | None = None,
         held: Callable[[], int] = int,
+        indexes: ServedIndexes | None = None,
     ) -> None:
         self._engine = engine
         self._held = held
+        self._indexes = indexes
         self._refusals: Mapping[str, int] = {} if refusals is None else refusals
         self._triton_names = triton_names
         self._registry = CollectorRegistry(auto_describe=False)
@@ -112,9 +116,26 @@ class Metrics:
             workers.add_metric([name], dispatcher.workers)
             busy.add_metric([name], dispatcher.scheduler.running)
         yield from (workers, busy)
+        if self._indexes is not None and self._indexes.names():
+            yield from _searches(self._indexes.all())
         held = GaugeMetricFamily("edge_infer_held_bytes", "Bytes of bodies and of answers that are not taken yet")
         held.add_metric([], self._held())
         yield held
+
+
+def _searches(indexes: list[ServedIndex]) -> Iterator[Metric]:
+    """Give how long the searches of each index took, how many failed, and how many entries it has."""
+    seconds = HistogramMetricFamily(
+        "edge_infer_search_seconds", "From a search's headers to its answer", labels=["index"]
+    )
+    failures = CounterMetricFamily("edge_infer_search_failures", "Searches that failed", labels=["index", "code"])
+    entries = GaugeMetricFamily("edge_infer_index_entries", "Entries of an index", labels=["index"])
+    for one in indexes:
+        seconds.add_metric([one.name], *_buckets(one.seconds))
+        entries.add_metric([one.name], one.entries)
+        for code, count in one.failures.items():
+            failures.add_metric([one.name, code], count)
+    yield from (seconds, failures, entries)
 
 
 def _variants(models: list[LoadedModel]) -> Iterator[Metric]:
@@ -208,11 +229,15 @@ def _by_code(name: str, text: str, models: list[LoadedModel], attribute: str) ->
 def _histogram(name: str, text: str, models: Sequence[LoadedModel], attribute: str, of: str = "statistics") -> Metric:
     family = HistogramMetricFamily(name, text, labels=_LABELS)
     for model in models:
-        histogram: Histogram = getattr(attrgetter(of)(model), attribute)
-        buckets: list[tuple[str, float]] = []
-        total = 0
-        for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        family.add_metric(_labels(model), buckets, histogram.sum)
+        family.add_metric(_labels(model), *_buckets(getattr(attrgetter(of)(model), attribute)))
     return family
+
+
+def _buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    """Return the counts up to each bound, and the sum."""
+    buckets: list[tuple[str, float]] = []
+    total = 0
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    return buckets, histogram.sum

@@ -6,6 +6,8 @@ or polars, whichever is installed; their buffers are shared and not copied. A ta
 
 from __future__ import annotations
 
+from array import array
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError, UnsupportedError
@@ -155,8 +157,10 @@ def of_arrow(column: Any, name: str, kind: str) -> Any:
     types, dtype = pyarrow.types, column.type
     if types.is_dictionary(dtype):
         return of_arrow(column.dictionary_decode(), name, kind)
-    if types.is_floating(dtype) or (not column.null_count and (types.is_integer(dtype) or types.is_boolean(dtype))):
-        return column.to_numpy(zero_copy_only=False)
+    if types.is_floating(dtype) or (types.is_integer(dtype) and not column.null_count):
+        return _numbers(column)
+    if types.is_boolean(dtype) and not column.null_count:
+        return _numbers(column.cast(pyarrow.uint8())).astype(bool)
     if (
         types.is_integer(dtype)
         or types.is_boolean(dtype)
@@ -169,18 +173,49 @@ def of_arrow(column: Any, name: str, kind: str) -> Any:
     raise wrong_type(name, dtype, kind)
 
 
+def _numbers(column: Any) -> Any:
+    """Return numbers as an array that shares their buffer; NaN for missing ones.
+
+    `to_numpy` of pyarrow would import pandas, which takes 45 MB.
+    """
+    import numpy as np
+
+    if column.null_count:
+        column = column.fill_null(float("nan"))
+    data = column.buffers()[1]
+    if data is None or not len(column):
+        return np.empty(0, column.type.to_pandas_dtype())
+    found = np.frombuffer(data, column.type.to_pandas_dtype())
+    return found[column.offset : column.offset + len(column)]
+
+
 def to_arrow(columns: dict[str, Any]) -> dict[str, Any]:
     """Return answers as arrays of pyarrow: numbers share their buffers, names become a dictionary."""
+    return {name: _to_arrow(one) for name, one in columns.items()}
+
+
+def _to_arrow(values: Any) -> Any:
     import pyarrow
 
-    return {
-        name: pyarrow.DictionaryArray.from_arrays(pyarrow.array(one.codes, pyarrow.int32()), one.names)
-        if isinstance(one, Names)
-        else one
-        if isinstance(one, (pyarrow.Array, pyarrow.ChunkedArray))
-        else pyarrow.array(one)
-        for name, one in columns.items()
-    }
+    if isinstance(values, Names):
+        codes = values.codes.astype("i4") if hasattr(values.codes, "dtype") else values.codes
+        return pyarrow.DictionaryArray.from_arrays(_to_arrow(codes), _texts(values.names))
+    if isinstance(values, (pyarrow.Array, pyarrow.ChunkedArray)):
+        return values
+    if hasattr(values, "dtype") and values.dtype.kind in "fi" and values.flags.c_contiguous:
+        # `pyarrow.array` of an array would import pandas, which takes 60 MB.
+        kind = pyarrow.from_numpy_dtype(values.dtype)
+        return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
+    return pyarrow.array(list(values) if not hasattr(values, "dtype") else values)
+
+
+def _texts(names: list[str]) -> Any:
+    """Return texts as an array of pyarrow, without an import of pandas."""
+    import pyarrow
+
+    data = [name.encode() for name in names]
+    ends = array("i", [0, *accumulate(map(len, data))])
+    return pyarrow.StringArray.from_buffers(len(data), pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(data)))
 
 
 def _list_of(pipeline: Pipeline, table: Any) -> str | None:
@@ -213,7 +248,7 @@ def _tensor(column: Any, pipeline: Pipeline) -> Any:
     if column.null_count or column.values.null_count:
         raise InputError("a row or a number of the list is missing", hint="fill the table up, or use columns by name")
     width = column.type.list_size
-    numbers = column.values.slice(column.offset * width, len(column) * width).to_numpy(zero_copy_only=True)
+    numbers = _numbers(column.values.slice(column.offset * width, len(column) * width))
     nullable = next(s for s in pipeline.definition.inputs[spec.name] if s.name == "tabular.columns").parameters[
         "nullable"
     ]

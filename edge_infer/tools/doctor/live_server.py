@@ -6,6 +6,7 @@ requests of zeros. Any server of the Open Inference Protocol v2 may be asked; wh
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 from statistics import median
@@ -63,6 +64,7 @@ def examine_server(url: str, key: str | None = None) -> list[Finding]:
         if not names:
             found.append(Finding("server.models", "warning", "No model is served", "edge-infer serve model.bundle"))
         reads_counts = target.may_read_counts()
+        found += _drift(target) if reads_counts else []  # before requests of zeros are counted
         for name in names[:_MAX_MODELS]:
             found += _examine_model(target, name, reads_counts=reads_counts)
         if len(names) > _MAX_MODELS:
@@ -361,6 +363,19 @@ def _size_limit(target: Target) -> list[Finding]:
     what = f"answered with {status}" if status else "waited for"
     text = f"A body of a terabyte is {what}, not refused"
     return [Finding("limits.body", "warning", text, "limit the size of bodies")]
+
+
+def _drift(target: Target) -> list[Finding]:
+    """Say what a server that counts its models' data has found."""
+    samples = target.metrics()
+    features = samples.get("edge_infer_drift_found", [])
+    if not features:
+        return []
+    off = sorted({labels for labels, value in features if value})
+    names = ", ".join(re.findall(r'feature="([^"]*)"', " ".join(off))[:6])
+    if off:
+        return [Finding("data.drift", "warning", f"The data have changed: {names}", "edge-infer monitor report")]
+    return [Finding("data.drift", "ok", f"{len(features)} features look as they did, or are too few rows yet")]
 
 
 def _tail(target: Target) -> Finding:

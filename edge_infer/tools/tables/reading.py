@@ -119,7 +119,7 @@ class Reader:
     def _parquet(self, rows: int, skip: int) -> Iterator[Batch]:
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False) as file:
+        with pyarrow.parquet.ParquetFile(self.path, buffer_size=_BLOCK // 4, pre_buffer=False) as file:
             names = self._wanted(file.schema_arrow.names)
             counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
             first = start = 0
@@ -311,7 +311,7 @@ def _unchanged(values: Any, name: str, kind: str) -> Any:  # noqa: ARG001
     return values
 
 
-def _of_text(values: Any, name: str, kind: str) -> Any:  # noqa: ARG001
+def _of_text(values: Any, name: str, kind: str) -> Any:
     """Return a column of texts as numbers; a text that is none stays, and its row is rejected by the steps."""
     if kind == "string":
         return values if isinstance(values, list) else values.to_pylist()
@@ -325,7 +325,7 @@ def _of_text(values: Any, name: str, kind: str) -> Any:  # noqa: ARG001
         except pyarrow.ArrowInvalid:
             values = values.to_pylist()
         else:
-            return found.to_pylist() if found.null_count and kind != "float64" else found.to_numpy(zero_copy_only=False)
+            return found.to_pylist() if kind == "string" else frames.of_arrow(found, name, kind)
     return [_number(one, kind) for one in values]
 
 

@@ -1,6 +1,8 @@
 /* Run a weight file with kernels linked in, for processors that only an emulator has:
    run FILE PROGRAM_OFFSET WORDS CONTEXT TOKEN...
-   It writes the logits of all tokens as one batch, and then of each alone, as float32. */
+   It writes the logits of all tokens as one batch, then of each alone, and then of each alone shared by three threads,
+   as float32. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +13,19 @@ double decoder_cache_bytes(const int32_t *, int32_t, int32_t);
 double decoder_scratch_bytes(const int32_t *, int32_t);
 void decoder_run(const int32_t *, const uint8_t *, float *, uint8_t *, int32_t, int32_t, const int32_t *, int32_t,
                  const int32_t *, int32_t, float *);
+double decoder_team_bytes(const int32_t *, int32_t, int32_t);
+void decoder_team_begin(void *, int32_t);
+void decoder_team_end(void *);
+void decoder_join(void *, int32_t);
+void decoder_run_shared(void *, const int32_t *, const uint8_t *, float *, uint8_t *, int32_t, int32_t, const int32_t *,
+                        int32_t, const int32_t *, int32_t, float *);
+
+static void *team;
+
+static void *join(void *index) {
+  decoder_join(team, (int32_t)(intptr_t)index);
+  return NULL;
+}
 
 static void *memory(size_t size) {
   void *start = aligned_alloc(64, (size + 63) / 64 * 64);
@@ -45,5 +60,19 @@ int main(int count, char **words) {
     decoder_run(program, weights, cache, scratch, 2, context, row, 1, &first, 1, logits);
     fwrite(logits, 4, (size_t)vocabulary, stdout);
   }
+  pthread_t others[2];
+  team = memory((size_t)decoder_team_bytes(program, context, 3));
+  if (!team) return 2;
+  decoder_team_begin(team, 3);
+  for (intptr_t i = 0; i < 2; i++)
+    if (pthread_create(&others[i], NULL, join, (void *)(i + 1))) return 2;
+  for (int32_t i = 0; i < tokens; i++) {
+    int32_t row[3] = {rows[i], 1, i}, first = 0;
+    decoder_run_shared(team, program, weights, cache, scratch, 2, context, row, 1, &first, 1, logits);
+    fwrite(logits, 4, (size_t)vocabulary, stdout);
+  }
+  decoder_team_end(team);
+  for (int i = 0; i < 2; i++)
+    if (pthread_join(others[i], NULL)) return 2;
   return 0;
 }

@@ -112,21 +112,35 @@ export async function fetchBundle(url, options = {}) {
     return { name, revision: await sha256(model), variant: bare, model, ...facts };
   }
   const { manifest, bytes, revision, isOffline } = await openBundle(url, { signal, apiKey, store });
-  const { best: found, wrong = [] } = (variant === undefined || backend === undefined ? await measured?.(revision) : undefined) ?? {};
-  const isThere = manifest.variants.some(({ id }) => id === found?.variant);
-  const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
-  const chosen = isThere && found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, { formats, precisions });
+  const said = variant === undefined || backend === undefined ? await measured?.(revision) : undefined;
+  const { chosen, found, why } = decide(manifest, said, { variant, backend, formats, precisions });
   const read = (/** @type {string} */ path) =>
     fetchFile(place, manifest, path, { onProgress: path === chosen.file ? onProgress : undefined, signal, apiKey, store });
+  const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, found));
+  /** @type {Reader} */
+  const readMore = async (path, signal) => (path === MANIFEST ? bytes : (await fetchFile(place, manifest, path, { signal, apiKey, store })).bytes);
+  return { ...content, revision, isOffline, why, read: readMore };
+}
+
+/**
+ * Choose a variant: the one asked for, the fastest of those measured, or the first by the rules that is not known to be wrong.
+ *
+ * @param {Manifest} manifest
+ * @param {{best?: Measured, wrong: string[]} | undefined} measured What a measurement says.
+ * @param {Pick<FetchOptions, "variant" | "backend" | "formats" | "precisions">} options
+ * @returns {{chosen: Variant, found: Measured | undefined, why: string}} What was measured of it, and what decided.
+ * @throws {InferError} `unsupported_model` or `input_error`: there is none.
+ */
+export function decide(manifest, { best, wrong } = { wrong: [] }, { variant, backend, formats, precisions }) {
+  const found = manifest.variants.some(({ id }) => id === best?.variant) ? best : undefined;
+  const left = variant === undefined ? withoutWrong(manifest, backend, wrong) : manifest;
+  const chosen = found ? chooseVariant(manifest, found.variant, found.backend) : chooseVariant(left, variant, backend, { formats, precisions });
   const byRule = wrong.includes(chosen.id)
     ? "last: its golden outputs do not come here"
     : `rule: ${chosen.format === "compiled" ? "it needs no engine; " : ""}of ${chosen.format} variants ${chosen.precision} comes first here`;
   const rule = variant !== undefined ? "asked for" : byRule;
-  const why = isThere && found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
-  const content = await readContent(manifest, chosen, read, withExamples, () => onChosen?.(chosen, isThere ? found : undefined));
-  /** @type {Reader} */
-  const readMore = async (path, signal) => (path === MANIFEST ? bytes : (await fetchFile(place, manifest, path, { signal, apiKey, store })).bytes);
-  return { ...content, revision, isOffline, why, read: readMore };
+  const why = found ? (variant === undefined ? found.why : `asked for; ${found.why}`) : rule;
+  return { chosen, found, why };
 }
 
 /** @param {string} file @returns {Reader} Of a bare model. */

@@ -13,7 +13,7 @@ const FORMAT = 1;
 
 /** @returns {string} What a measurement depends on besides the bundle: it counts nowhere else. */
 function machine() {
-  const { hardwareConcurrency, userAgent } = navigator;
+  const { hardwareConcurrency, userAgent } = globalThis.navigator ?? {};
   return `${hardwareConcurrency} processors, ${globalThis.crossOriginIsolated ? "isolated" : "not isolated"}, ${userAgent}`;
 }
 

@@ -10,7 +10,7 @@
 import { ROOT } from "../fetch/root.js";
 import { LiteRtHeap } from "./litert-heap.js";
 import { LiteRtSession } from "./litert-session.js";
-import { ownScript, threadsFor } from "./threads.js";
+import { canShareMemory, ownScript, threadsFor } from "./threads.js";
 import { bytesOf, compileWasm, folderOf, importScript, instantiate, nodeRequire, selfTest } from "./wasm-file.js";
 
 /** @typedef {import("./litert-heap.js").LiteRtModule} LiteRtModule */
@@ -133,6 +133,13 @@ async function setNodeNames(script) {
   const __filename = require("url").fileURLToPath(script);
   Object.assign(globalThis, { require, __filename, __dirname: require("path").dirname(__filename) });
   return () => ["require", "__filename", "__dirname"].forEach((name) => Reflect.deleteProperty(globalThis, name));
+}
+
+/** @returns {{build: string, bytes: number}} The build that is taken unasked here. */
+export function buildOfThisBrowser() {
+  const isThreaded = canShareMemory() && navigator.hardwareConcurrency > 3;
+  const build = !WebAssembly.validate(bytesOf(RELAXED_SIMD)) ? "litert_wasm_compat_internal" : isThreaded ? "litert_wasm_threaded_internal" : "litert_wasm_internal";
+  return { build, bytes: BUILDS[build] };
 }
 
 /** What was imported: a module runs once, however often it is asked for. @type {Map<string, (options: object) => Promise<LiteRtModule>>} */

@@ -19,6 +19,11 @@ const VERSION = "1.30.0";
 const JSPI = { script: "ort.jspi.min.mjs", module: "ort-wasm-simd-threaded.jspi", bytes: 16_758_545 };
 const ASYNCIFY = { script: "ort.webgpu.min.mjs", module: "ort-wasm-simd-threaded.asyncify", bytes: 26_781_914 };
 
+/** @returns {typeof JSPI} The smaller one where the browser can switch stacks. */
+export function buildOfThisBrowser() {
+  return "Suspending" in WebAssembly ? JSPI : ASYNCIFY;
+}
+
 /** @type {Promise<OrtJs> | undefined} */
 let shared;
 
@@ -30,7 +35,7 @@ let shared;
  */
 function sharedInterface(base) {
   shared ??= (async () => {
-    const build = "Suspending" in WebAssembly ? JSPI : ASYNCIFY;
+    const build = buildOfThisBrowser();
     const script = new URL(build.script, base);
     /** @type {OrtJs} */
     const ort = await importScript(script, VERSION);
@@ -121,7 +126,7 @@ export class WebGpuOpener {
     try {
       gpu = await requestDevice();
       const ort = await sharedInterface(base);
-      const { module, bytes } = "Suspending" in WebAssembly ? JSPI : ASYNCIFY;
+      const { module, bytes } = buildOfThisBrowser();
       onProgress?.({ phase: "engine", file: `${module}.wasm`, loaded: 0, total: bytes });
       return new WebGpuOpener(startWasm, ort, gpu, []);
     } catch (error) {

@@ -56,6 +56,11 @@ export async function handle(request, signal, onProgress) {
       const isMeasured = fastest((await recallMeasured(await ownStore(), revision)).rows, request) !== undefined;
       return [{ model: `${manifest.name}@${revision.slice(0, 6)}`, revision, variants, isMeasured }, []];
     }
+    case "check": {
+      const { url, settings, keep, ...asked } = request;
+      const { preflight } = await import("./preflight.js");
+      return [await preflight(url, settings.root, { ...asked, threads: settings.threads }, keep ? await ownStore() : undefined, signal), []];
+    }
     case "time":
       return [await time(sessionOf(request.session), request.runs), []];
     case "remember":
@@ -162,6 +167,20 @@ async function open(request, signal, onProgress) {
   return start(opener, bundle, nextSession++, { wanted: request, ...facts });
 }
 
+/**
+ * @param {Opener} opener
+ * @param {import("./protocol.js").OpenRequest} wanted
+ * @throws {InferError} `backend_unavailable`: strictly asked, and the model runs elsewhere; as `edge_infer.load(strict=True)`.
+ */
+function requireDevice(opener, { device = "auto", strict }) {
+  const { device: used, fallbacks } = opener.placement();
+  if (!strict || device === "auto" || device === used) return;
+  throw new InferError(`Device \`${device}\` is not used: ${fallbacks.join("; ") || `runs on ${used}`}`, "backend_unavailable", {
+    hint: "leave `strict` out",
+    details: { expected: device, got: used },
+  });
+}
+
 /** @typedef {(choosing: import("../bundle/bundle.js").FetchOptions) => Promise<import("../bundle/bundle.js").FetchedBundle>} Bring */
 
 /**
@@ -226,6 +245,7 @@ async function start(opener, bundle, number, { wanted, selfTest, trial, storage,
   if (trial) await (await storeModel(trial)).begin(revision);
   const session = await opener.open(model, variant);
   try {
+    requireDevice(opener, wanted);
     if ((selfTest || trial) && examples?.length) await requireGolden(session, examples, variant);
     signal?.throwIfAborted();
   } catch (error) {

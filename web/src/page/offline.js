@@ -43,12 +43,14 @@ export async function keepOffline({ files = [], script }, root) {
   // Browsers ask for it where a page names no icon, and most sites have none.
   const isUnasked = !globalThis.document?.querySelector("link[rel~=icon]");
   const icon = isUnasked ? new URL("/favicon.ico", page).href : "";
+  const folders = FOLDERS.map((folder) => new URL(folder, root).href);
   const isOwn = (/** @type {string} */ url) => /^https?:/.test(url) && !url.includes("/.edge-infer/");
   const loaded = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType("resource"));
   for (const { name, initiatorType } of loaded) {
-    if (isOwn(name) && name !== icon && !DATA.includes(initiatorType)) addresses.add(name);
+    // What lies in the package's own folders is no data, such as the kernels of the search.
+    const isOurs = folders.some((folder) => name.startsWith(folder));
+    if (isOwn(name) && name !== icon && (isOurs || !DATA.includes(initiatorType))) addresses.add(name);
   }
-  const folders = FOLDERS.map((folder) => new URL(folder, root).href);
   // A worker that ends meanwhile has told of what it fetched before.
   await Promise.all([...openWorkers].map((worker) => worker.request({ kind: "resources" }).catch(() => {})));
   for (const url of workerResources) {

@@ -42,6 +42,7 @@
  * @property {string} [variant]
  * @property {import("../bundle/bundle.js").EngineName} [backend]
  * @property {"auto" | "wasm" | "webgpu"} [device]
+ * @property {boolean} [strict] Whether it has to run on that device.
  * @property {boolean} keep
  * @property {string} [apiKey] What the server asks for.
  * @property {EngineSettings} settings
@@ -52,6 +53,8 @@
 /** @typedef {{kind: "survey", url: string, apiKey?: string} & import("../bundle/measured.js").Asked} SurveyRequest Answered by `Survey`. */
 /** @typedef {{model: string, revision: string, variants: {id: string, format: string, bytes: number}[], isMeasured: boolean}} Survey What there
  *   is to measure of a bundle, and whether something of what was asked for was measured. */
+/** @typedef {{kind: "check", url: string, apiKey?: string, keep: boolean, settings: EngineSettings} & Omit<import("../bundle/measured.js").Asked, "threads">} CheckRequest
+ *   Answered by `Preflight`. */
 /** @typedef {{kind: "time", session: number, runs: number}} TimeRequest Answered by the milliseconds of one of so many runs. */
 /** @typedef {{kind: "remember", revision: string, rows: import("../bundle/measured.js").Measurement[], failed: import("../bundle/measured.js").Failure[]}} RememberRequest */
 /**
@@ -80,7 +83,7 @@
 /** @typedef {{kind: "image", root: string}} ImageRequest Keep an image of a Python that has just started; answered by whether one is kept. */
 /** @typedef {{kind: "resources"}} ResourcesRequest Answered once the worker has told what it fetched. */
 /** @typedef {OpenRequest | SwapRequest | RunRequest | ReadRequest | ForkRequest | CloseRequest | KeptRequest | ClearRequest | ResourcesRequest | ImageRequest | PullRequest | SettleRequest
- *   | SurveyRequest | TimeRequest | RememberRequest} SessionRequest */
+ *   | SurveyRequest | CheckRequest | TimeRequest | RememberRequest} SessionRequest */
 /** @typedef {PythonRequest | ExecuteRequest | WriteRequest | CallRequest | TrafficRequest} PythonRequests */
 /** @typedef {import("../generation/requests.js").GenerationRequest} GenerationRequest */
 /** @typedef {(SessionRequest | PythonRequests | GenerationRequest | AbortRequest) & {id: number}} Request */

@@ -77,7 +77,11 @@ def read_raw(
         InputError: The data cannot be read, or a label is not one of the model's.
     """
     place = Path(path)
-    samples = list(_of_folder(place, found) if place.is_dir() else _of_table(place))
+    takes = get_task(found.definition.task).takes
+    if takes == "table":
+        samples = list(_of_columns(place, _types(found)))
+    else:
+        samples = list(_of_folder(place, found) if place.is_dir() else _of_table(place))
     count = len(samples)
     if not count:
         raise InputError(f"`{place}` holds no sample", hint='{"text": "...", "label": "..."} on each line')
@@ -87,7 +91,7 @@ def read_raw(
         unlabelled = next(sample for sample in samples if sample.label is None)
         raise InputError(f"{unlabelled.where} has no label, and others have", hint="label all of them, or none")
     steps = _Steps(found, inputs, outputs)
-    if steps.expand is not None and labelled:
+    if steps.expand is not None and labelled and takes != "table":
         raise InputError(
             f"`{place}` has labels, and {found.definition.task} takes several runs for one input",
             hint="leave the labels out, or --task text-classification",
@@ -180,6 +184,35 @@ def _of_folder(folder: Path, found: Found) -> Iterator[Sample]:
     for file in _files(folder, _suffixes(found)):
         label = None if file.parent == folder else file.parent.name
         yield Sample(str(file), label, f"`{file.relative_to(folder).as_posix()}`")
+
+
+def _types(found: Found) -> dict[str, str]:
+    """Return the columns that a pipeline of a table reads, with their types."""
+    steps = [step for chain in found.definition.inputs.values() for step in chain if step.name == "tabular.columns"]
+    return dict(zip(steps[0].parameters["names"], steps[0].parameters["types"], strict=True)) if steps else {}
+
+
+def _of_columns(path: Path, types: dict[str, str]) -> Iterator[Sample]:
+    """Give the rows of a table; what a CSV file writes as text becomes a number where the column is one."""
+    for number, row in _rows(path):
+        where = f"line {number} of `{path.name}`"
+        labels = [row[name] for name in _LABEL_COLUMNS if name not in types and row.get(name) not in (None, "")]
+        value = {name: _typed(one, types.get(name, "string")) for name, one in row.items()}
+        yield Sample(value, labels[0] if labels else None, where)
+
+
+def _typed(value: Any, kind: str) -> Any:
+    """Return a text as the number that it stands for; what stands for none stays, and the steps refuse it."""
+    if not isinstance(value, str) or kind == "string":
+        return value
+    if not value.strip():
+        return None
+    if kind == "bool":
+        return {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+    try:
+        return int(value) if kind == "int64" else float(value)
+    except ValueError:
+        return value
 
 
 def _of_table(path: Path) -> Iterator[Sample]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_MULTIPLY_ACCUMULATES = 50_000_000
 #: The arguments of kernels are places in 32 bits, with a sign.
 MAX_IMAGE_BYTES = 2**31
+_MAX_NAME = 40
 ROUNDINGS = ("litert", "reference", "tflm")
 
 
@@ -48,6 +49,24 @@ class Layer(NamedTuple):
     arena_bytes: int
 
 
+class Span(NamedTuple):
+    """Memory of the arena while it is in use, for the report.
+
+    Attributes:
+        name: The tensor.
+        first: The call that writes it first.
+        last: The call that uses it last.
+        offset: Where it lies in the arena, in bytes.
+        nbytes: Its size.
+    """
+
+    name: str
+    first: int
+    last: int
+    offset: int
+    nbytes: int
+
+
 class Compiled(NamedTuple):
     """A compiled model.
 
@@ -57,6 +76,7 @@ class Compiled(NamedTuple):
         constants: The start of its image.
         layers: What it computes, in order.
         arena_bytes: The memory of its tensors.
+        spans: Where each of them lies, and from which call to which.
     """
 
     wasm: bytes
@@ -64,6 +84,7 @@ class Compiled(NamedTuple):
     constants: bytes
     layers: tuple[Layer, ...]
     arena_bytes: int
+    spans: tuple[Span, ...] = ()
 
     @property
     def multiply_accumulates(self) -> int:
@@ -101,7 +122,7 @@ def write(
     values = _values(calls.calls, (*inputs, *outputs, *kept))
     plan = arena.place([one for one in values if one.data is None], ALIGNMENT)
     if arena_max is not None and plan.nbytes > arena_max:
-        raise _too_large(calls.calls, values, plan.nbytes, arena_max)
+        raise _too_large(calls.calls, values, plan.nbytes, arena_max, graph.inputs)
     constants = bytearray()
     places = dict(plan.places)
     weights: dict[int, int] = {}
@@ -153,7 +174,14 @@ def write(
         )
         for place, call in enumerate(calls.calls)
     )
-    return Compiled(link(wasm_bytes(), program, bytes(constants)), program, bytes(constants), layers, plan.nbytes)
+    last = max(len(calls.calls) - 1, 0)
+    spans = tuple(
+        Span(value.name, max(value.first, 0), min(value.last, last), plan.places[id(value)], value.nbytes)
+        for value in values
+        if value.data is None
+    )
+    wasm = link(wasm_bytes(), program, bytes(constants))
+    return Compiled(wasm, program, bytes(constants), layers, plan.nbytes, spans)
 
 
 def check_size(graph: Graph) -> None:
@@ -222,15 +250,37 @@ def _in_use(values: Sequence[Value], place: int) -> int:
     return sum(one.nbytes for one in values if one.data is None and one.first <= place <= one.last)
 
 
-def _too_large(calls: Sequence[Call], values: Sequence[Value], nbytes: int, most: int) -> ConversionError:
-    """Name the call that needs the most memory."""
+def _too_large(
+    calls: Sequence[Call], values: Sequence[Value], nbytes: int, most: int, inputs: Sequence[Tensor]
+) -> ConversionError:
+    """Name the call that needs the most memory, what lies in it, and what would fit."""
     needs = [_in_use(values, place) for place in range(len(calls))]
     worst = max(range(len(calls)), key=lambda place: needs[place])
     call = calls[worst]
+    held = sorted((one for one in values if one.data is None and one.first <= worst <= one.last), key=_by_size)[:3]
+    said = ", ".join(f"`{_short(one.name)}` of {one.nbytes}" for one in held)
     return ConversionError(
         f"The tensors take {nbytes} bytes, expected at most {most}; operator {call.layer}, {call.operator}, "
-        f"alone needs {needs[worst]}",
-        hint=f"--arena-max {nbytes}, a smaller input, or fewer channels there",
+        f"alone needs {needs[worst]}: {said}",
+        hint=f"--arena-max {nbytes}, {_smaller(inputs, most / nbytes)}, or fewer channels there",
         layer=call.layer,
         needed=nbytes,
     )
+
+
+def _short(name: str) -> str:
+    """Return the start of a name: converters join those of all operators that they fused."""
+    return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}…"
+
+
+def _by_size(value: Value) -> int:
+    return -value.nbytes
+
+
+def _smaller(inputs: Sequence[Tensor], share: float) -> str:
+    """Say which input would fit: the tensors of an image grow with its sides."""
+    for one in inputs:
+        if len(one.shape) == 4 and min(one.shape[1:3]) > 1:
+            height, width = (max(int(side * share**0.5), 1) for side in one.shape[1:3])
+            return f"an input `{one.name}` of about {height} by {width}"
+    return "a smaller input"

@@ -1,0 +1,68 @@
+"""The studio's views under axe-core: the gallery and a page of each kind, dark and light, narrow and wide."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from edge_infer.server.app import create_app
+from edge_infer.server.http.in_thread import ServerThread
+from edge_infer.server.static.pages import find_web_root
+from tests.support.browser.npm_project import ROOT
+from tests.support.generation.bundles import write_bundle
+from tests.support.tasks.pipelines import colours, loudness, words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from tests.support.browser.pages import BrowserPage
+
+pytestmark = pytest.mark.long
+
+_AXE = ROOT / "tests/bundlers/node_modules/axe-core/axe.min.js"
+_POST = [{"step": "post.softmax"}, {"step": "post.top_k"}]
+_MODELS = ["digits", "colours", "mood", "loud", "tiny"]
+_RUN = """async () => {
+    const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+    return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html).join(" ")}`);
+}"""
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory, digits_bundle: Path) -> Iterator[str]:
+    assert _AXE.is_file(), "run tests/setup.sh all: axe-core is not installed"
+    folder = tmp_path_factory.mktemp("studio")
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    bundles = {
+        "digits": digits_bundle,
+        "colours": colours(folder / "colours"),
+        "mood": words(folder / "mood", "text-classification", _POST, 2, ["bad", "good"], pooled=True),
+        "loud": loudness(folder / "loud"),
+        "tiny": write_bundle(folder / "tiny.bundle"),
+        "broken": broken,
+    }
+    with ServerThread(create_app(bundles, find_web_root())) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize("view", ["", *(f"#/models/{name}" for name in _MODELS)], ids=["gallery", *_MODELS])
+@pytest.mark.parametrize("width", [360, 1440])
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_axe_finds_no_violation(
+    open_page: Callable[..., BrowserPage], studio: str, view: str, width: int, scheme: Literal["dark", "light"]
+) -> None:
+    page = open_page("about:blank", viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+
+    def check(page: Page) -> Any:
+        page.goto(f"{studio}/{view}")
+        page.wait_for_selector(".cards" if view == "" else "main h1")
+        page.add_script_tag(path=str(_AXE))
+        return page.evaluate(_RUN)
+
+    assert page.do(check) == []

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, FileEntry, Manifest, Variant
-from edge_infer.errors import BundleError, FetchError, IntegrityError, ManifestError, Unauthorized
+from edge_infer.errors import BundleError, FetchError, IntegrityError, ManifestError, Unauthorized, UnsupportedError
 from edge_infer.platform import fetch
 from edge_infer.platform.hashing import sha256, sha256_of_file
+from edge_infer.platform.host import in_browser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,6 +109,11 @@ class Bundle:
                 hint="ws://HOST/v2/models/NAME, or http://HOST/models/NAME to run it here",
             )
         if text.startswith("hf:"):
+            if in_browser():
+                raise UnsupportedError(
+                    f"A page does not load `{text}`: it takes bundles",
+                    hint=f"edge-infer convert {text} -o model.bundle, then load that bundle by its URL",
+                )
             from edge_infer.bundle.hub import bring
 
             model = bring(text)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 
 from edge_infer.bundle.manifest import MANIFEST_NAME, Manifest
+from edge_infer.bundle.model_files import MODEL_FILES
 from edge_infer.errors import InputError, UnsupportedError
-from edge_infer.platform.host import in_browser
 from edge_infer.platform.hub import HubAddress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: The model files of a folder, the one that is taken first; the names are those of transformers.js and of optimum.
-MODEL_FILES = tuple(
-    f"{folder}model{suffix}.onnx"
-    for suffix in ("", "_quantized", "_int8", "_uint8", "_fp16", "_q4", "_q4f16", "_bnb4")
-    for folder in ("onnx/", "")
-)
 #: What a file of ONNX is followed by where its weights lie beside it.
 _EXTERNAL = ("_data", ".data")
 _BESIDE = (".json", ".txt", ".jinja")
@@ -56,7 +50,7 @@ def bring(address: str) -> HubModel:
 
     Raises:
         InputError: It is not an address, or there is no such repository, revision or file.
-        UnsupportedError: The repository has neither a bundle nor an ONNX file; or this is a page.
+        UnsupportedError: The repository has neither a bundle nor an ONNX file.
         FetchError: The Hub does not answer.
         IntegrityError: A file has another size or hash than the Hub says.
         ManifestError: The manifest of its bundle is wrong.
@@ -95,15 +89,9 @@ def fetched(address: str, choose: Callable[[Sequence[str], str], Sequence[str]])
 
     Raises:
         InputError: It is not an address, or there is no such repository or revision.
-        UnsupportedError: This is a page.
         FetchError: The Hub does not answer, or not with what it promised.
         IntegrityError: A file has another size or hash than the Hub says.
     """
-    if in_browser():
-        raise UnsupportedError(
-            f"A page does not load `{address}`: it takes bundles",
-            hint=f"edge-infer convert {address} -o model.bundle, then load that bundle by its URL",
-        )
     from edge_infer.platform.hub_client import HubRepository
 
     repository = HubRepository(HubAddress(address))

@@ -9,15 +9,14 @@ from edge_infer.platform.host import in_browser, in_worker, run_in_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, BinaryIO, TypeVar
+    from collections.abc import Mapping
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
 #: The most bytes that a fetch takes when its caller names no limit: a model file of 4 GiB is beyond every page.
 MAX_FETCH_BYTES = 4 * 2**30
 _TIMEOUT_S = 60.0
-_PART = 2**20
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie")
 _MAX_PROBLEM_BYTES = 64 * 2**10
 _UNAUTHORIZED = 401
@@ -70,55 +69,20 @@ async def fetch_async(url: str, limit: int = MAX_FETCH_BYTES, headers: Mapping[s
     return _limited(url, data, limit)
 
 
-def save(
-    url: str, file: BinaryIO, size: int | None, headers: Mapping[str, str], digests: Sequence[Any]
-) -> tuple[int, list[str]]:
-    """Write the bytes of a URL to a file, a part at a time, where there are sockets.
-
-    Args:
-        url: An `http://` or `https://` URL.
-        file: The file, open for writing.
-        size: How many bytes are expected; None where that is not known.
-        headers: More headers to send, which no other origin is told.
-        digests: Hashes of `hashlib`, begun; each is told all bytes.
-
-    Returns:
-        The bytes that were written, at most one part more than expected, and the digests as text.
-
-    Raises:
-        FetchError: It does not answer, answers with an error, or breaks off.
-    """
-    from http.client import HTTPException, IncompleteRead
-
-    reached = 0
-    try:
-        with _open(url, headers) as response:
-            while (size is None or reached <= size) and (part := response.read(_PART)):
-                file.write(part)
-                for one in digests:
-                    one.update(part)
-                reached += len(part)
-            if response.length and (size is None or reached <= size):
-                raise IncompleteRead(b"", response.length)
-    except (OSError, ValueError, HTTPException) as error:
-        raise _translated(url, error) from error
-    return reached, [one.hexdigest() for one in digests]
-
-
 def _fetch_native(url: str, limit: int, headers: Mapping[str, str] | None = None) -> bytes:
     from http.client import HTTPException, IncompleteRead
 
     try:
-        with _open(url, headers) as response:
+        with open_url(url, headers) as response:
             data = _limited(url, response.read(limit + 1), limit)
             if response.length:  # what its Content-Length still promises
                 raise IncompleteRead(data, response.length)
             return data
     except (OSError, ValueError, HTTPException) as error:
-        raise _translated(url, error) from error
+        raise translated(url, error) from error
 
 
-def _open(url: str, headers: Mapping[str, str] | None) -> Any:
+def open_url(url: str, headers: Mapping[str, str] | None) -> Any:
     """Open a URL; its errors are those of urllib."""
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -136,7 +100,7 @@ def _open(url: str, headers: Mapping[str, str] | None) -> Any:
     return build_opener(KeepSecrets).open(request, timeout=_TIMEOUT_S)
 
 
-def _translated(url: str, error: Exception) -> FetchError | Unauthorized:
+def translated(url: str, error: Exception) -> FetchError | Unauthorized:
     """Describe what urllib raised."""
     from urllib.error import HTTPError
 

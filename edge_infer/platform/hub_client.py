@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from edge_infer.errors import FetchError, InputError, IntegrityError
@@ -207,7 +207,7 @@ class HubRepository:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".incomplete", dir=blobs)
         try:
             with os.fdopen(handle, "wb") as file:
-                size, digests = fetch.save(url, file, wanted.size, _token(), [hashlib.sha256(), _git(wanted.size or 0)])
+                size, digests = _save(url, file, wanted.size, _token(), [hashlib.sha256(), _git(wanted.size or 0)])
                 file.flush()
                 os.fsync(file.fileno())
             self._check(path, wanted, size, digests)
@@ -299,3 +299,38 @@ def _token() -> dict[str, str]:
 def _git(size: int) -> Any:
     """Return the hash of git's blobs of a size, begun."""
     return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+
+def _save(
+    url: str, file: BinaryIO, size: int | None, headers: Mapping[str, str], digests: Sequence[Any]
+) -> tuple[int, list[str]]:
+    """Write the bytes of a URL to a file, a part at a time, where there are sockets.
+
+    Args:
+        url: An `http://` or `https://` URL.
+        file: The file, open for writing.
+        size: How many bytes are expected; None where that is not known.
+        headers: More headers to send, which no other origin is told.
+        digests: Hashes of `hashlib`, begun; each is told all bytes.
+
+    Returns:
+        The bytes that were written, at most one part more than expected, and the digests as text.
+
+    Raises:
+        FetchError: It does not answer, answers with an error, or breaks off.
+    """
+    from http.client import HTTPException, IncompleteRead
+
+    reached = 0
+    try:
+        with fetch.open_url(url, headers) as response:
+            while (size is None or reached <= size) and (part := response.read(_CHUNK)):
+                file.write(part)
+                for one in digests:
+                    one.update(part)
+                reached += len(part)
+            if response.length and (size is None or reached <= size):
+                raise IncompleteRead(b"", response.length)
+    except (OSError, ValueError, HTTPException) as error:
+        raise fetch.translated(url, error) from error
+    return reached, [one.hexdigest() for one in digests]

@@ -13,7 +13,7 @@ import pytest
 
 import edge_infer
 from edge_infer import Bundle
-from edge_infer.bundle import hub as hub_place
+from edge_infer.bundle import bundle as bundle_place
 from edge_infer.cli import main_here
 from edge_infer.errors import EdgeInferError, FetchError, InputError, IntegrityError, UnsupportedError
 from edge_infer.platform.hub import HubAddress
@@ -291,7 +291,7 @@ def test_an_address_names_what_is_meant(text: str, name: str, revision: str, pat
 
 
 def test_a_page_takes_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_place, "in_browser", lambda: True)
+    monkeypatch.setattr(bundle_place, "in_browser", lambda: True)
 
     with pytest.raises(UnsupportedError, match="A page does not load `hf:owner/name`"):
         Bundle.open("hf:owner/name")

@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from edge_infer.bundle.bundle import Bundle
-from edge_infer.bundle.hub import MODEL_FILES, bring
 from edge_infer.bundle.manifest import MANIFEST_NAME, FileEntry, Manifest
+from edge_infer.bundle.model_files import MODEL_FILES
 from edge_infer.errors import BundleError, UnsupportedError
 from edge_infer.platform import fetch
 from edge_infer.platform.hashing import sha256
-from edge_infer.platform.hub import is_hub
+from edge_infer.platform.host import in_browser
 from edge_infer.tasks.sources.found import LABELS_NAME
 
 if TYPE_CHECKING:
@@ -43,7 +43,11 @@ def described(source: str | os.PathLike[str] | Bundle, task: str | None = None) 
     if isinstance(source, Bundle):
         return _with_definition(source, "", task) or source
     path = os.fspath(source)
-    if is_hub(path):
+    if path.startswith("hf:"):
+        if in_browser():
+            return source  # which the bundle refuses
+        from edge_infer.bundle.hub import bring
+
         model = bring(path)
         if not model.file:
             return model.folder

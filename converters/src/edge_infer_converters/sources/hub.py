@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge_infer.bundle.hub import MODEL_FILES, HubModel, fetched, named, with_beside
+from edge_infer.bundle.hub import HubModel, fetched, named, with_beside
 from edge_infer.bundle.manifest import MANIFEST_NAME
+from edge_infer.bundle.model_files import MODEL_FILES
 from edge_infer.errors import ConversionError, InputError, listed
 from edge_infer.platform.hub import HubAddress, is_hub
 from edge_infer_converters.sources.decoder.files import read_object

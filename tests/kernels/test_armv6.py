@@ -21,8 +21,8 @@ from edge_infer_converters.measure.compiled_check import Image
 from edge_infer_converters.writers import tflite
 from edge_infer_converters.writers.compiled import writer
 from edge_infer_converters.writers.tflite import reading
-from tests.hostile.test_compiled_files import FILTERED, RECURRENT
 from tests.support.converters import small_models
+from tests.support.kernels.compiled_models import FILTERED, RECURRENT
 
 DRIVER = Path(__file__).parents[1] / "support/kernels/run.c"
 NUMBERS = {name: number for number, name in enumerate(KERNELS)}

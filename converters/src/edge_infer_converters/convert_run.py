@@ -440,7 +440,7 @@ class _Run:
                 one.variant.targets = ()
             named = ", ".join(one.variant.id for one in untried)
             self._reporter.warn(
-                f"{named}: taken only where asked for by name, as random inputs cannot tell whether the ranges are right",
+                f"{named}: taken only where asked for by name: random inputs cannot tell whether the ranges are right",
                 f"--calibration {self._data_wanted()}",
             )
         if not any(one.is_kept for one in measured):

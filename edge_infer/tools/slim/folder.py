@@ -1,8 +1,7 @@
 """Write a slim folder: the engine's library, the runtime of a bare device (`rooms.py`), one variant.
 
     FOLDER/__main__.py            runs the model: `python -I -S FOLDER inputs.json`
-    FOLDER/edge_infer/            the runtime, which needs nothing but Python; with the room `tasks` where the bundle has
-                                  a pipeline
+    FOLDER/edge_infer/            the runtime, which needs nothing but Python; with `tasks` for a bundle's pipeline
     FOLDER/libonnxruntime.so      the engine; a compiled model needs none, its kernels are in edge_infer/kernels/built
     FOLDER/model.bundle/          the variant with its labels and golden examples, or the bare model file
 

@@ -1,4 +1,4 @@
-"""The program of a slim folder: `python -I -S FOLDER [FILE | - | --self-test | --info]`. It is copied, never imported."""
+"""The program of a slim folder: `python -I -S FOLDER FILE|-|--self-test|--info`. It is copied, never imported."""
 
 import json
 import sys

@@ -174,12 +174,12 @@ class _Job:
         self._facts = facts
         self._folder = output.with_name(f"{output.name}.partial")
         self._parts: list[dict[str, int]] = []
-        if restart:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        if self._folder.exists():
+        if restart and (self._folder / _JOB).is_file():
+            shutil.rmtree(self._folder)
+        if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
             self._parts = self._read()
         else:
-            self._folder.mkdir()
+            self._folder.mkdir(exist_ok=True)
             self._write()
 
     @property
@@ -235,6 +235,11 @@ class _Job:
         write_file(self._folder / _JOB, (json.dumps(document) + "\n").encode())
 
     def _read(self) -> list[dict[str, int]]:
+        if not (self._folder / _JOB).is_file():
+            raise InputError(
+                f"`{self._folder}` is there and is not an interrupted job: it has no {_JOB}",
+                hint="move it away, or give another -o",
+            )
         try:
             document = json.loads((self._folder / _JOB).read_text("utf-8"))
             parts = document.pop("parts")

@@ -57,7 +57,8 @@ def test_scores_behind_the_predicted_class_are_found(predicted: np.ndarray[Any, 
 
     for name in (None, "accuracy"):
         metric = Metric(name, calls([0, 1, 4]), answers)
-        assert (metric.name, metric.base) == ("accuracy", pytest.approx(2 / 3))
+        assert metric.name == "accuracy"
+        assert metric.base == pytest.approx(2 / 3)
     assert accuracy(answers, calls([0, 1, 4])) == pytest.approx(2 / 3)
 
 

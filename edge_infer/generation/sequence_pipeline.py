@@ -188,6 +188,8 @@ class TextToText(_Sequences):
         if not ids:
             raise InputError("the text has no tokens", hint="give a text of at least one character")
         crossed = model.encode({"input_ids": Tensor.from_list([ids], DType.INT64)})
-        tokens = list(model.tokens(crossed, [model.definition.start], most))
-        model.forget(crossed)
+        try:
+            tokens = list(model.tokens(crossed, [model.definition.start], most))
+        finally:
+            model.forget(crossed)
         return [{TEXTS[self.task]: model.tokenizer.decode(tokens)}]

@@ -279,7 +279,7 @@ function prompt(step) {
  * @param {any} value
  * @param {number} most
  * @param {string} separator
- * @returns {string} A text itself, of hits `[1] ...` for each, of labels their names.
+ * @returns {string} A text itself, of hits `[1] ...` for each, of labels their names, of speech its text.
  * @throws {InferError} `input_error`: it has no text.
  */
 export function textOf(name, value, most, separator) {
@@ -287,7 +287,7 @@ export function textOf(name, value, most, separator) {
   const rows = Array.isArray(value) && value.every((one) => one !== null && typeof one === "object") ? value : null;
   if (rows?.every((one) => "metadata" in one)) return numbered(rows, most, separator);
   if (rows?.every((one) => typeof one.label === "string")) return start(rows.map(({ label }) => label).join(", "), most);
-  if (typeof value?.answer === "string") return start(value.answer, most);
+  for (const field of ["answer", "text"]) if (typeof value?.[field] === "string") return start(value[field], most);
   throw new InferError(`\`${name}\` has no text for the template`, "input_error", { hint: "let it read texts, hits or labels" });
 }
 

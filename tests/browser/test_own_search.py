@@ -163,7 +163,11 @@ def test_two_that_change_one_index_lose_nothing(
                 const kept = (await open()).documents().map(({ source }) => source);
                 await two.clear();
                 await one.add([{ name: "e.txt", text: "a good london" }]);
-                return [kept.sort(), one.documents(), (await open()).size];
+                const last = await open();
+                await last.dispose();
+                const more = last.add([{ name: "f.txt", text: "paris" }]);
+                const closed = await more.then(() => "added", ({ code }) => code);
+                return [kept.sort(), one.documents(), last.size, closed];
             }"""
         )
-    assert found == [["b.txt", "c.txt", "d.txt"], [{"source": "e.txt", "pieces": 1}], 1]
+    assert found == [["b.txt", "c.txt", "d.txt"], [{"source": "e.txt", "pieces": 1}], 1, "input_error"]

@@ -17,7 +17,7 @@ import { writeDeleted, writeSegment } from "./segment-writer.js";
 /** @typedef {File | {name: string, text: string}} Document */
 /** @typedef {{added: number, kept: number, removed: number}} Filled How many pieces were new, there already, and there no more. */
 /** @typedef {(texts: string[]) => Promise<any[]>} EmbedMany */
-/** @typedef {{embed: EmbedMany, dimension: number, embedding: Record<string, any>}} Embedder */
+/** @typedef {{embed: EmbedMany, dimension: number, embedding: Record<string, any>, close?: () => Promise<void>}} Embedder */
 
 /** So many pieces are embedded between two looks at progress and at the signal. */
 const STEP = 16;
@@ -116,6 +116,12 @@ export class OwnIndex {
       await this.folder.clear();
       this.index = this.#empty();
     });
+  }
+
+  /** Give the model's memory back; what was kept stays. */
+  async dispose() {
+    await this.last;
+    await this.embedder.close?.();
   }
 
   #empty() {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from edge_infer.server.http.connection import Connection, Front
 from edge_infer.server.http.connections import Connections
+from edge_infer.server.http.free_memory import FreeMemory
 
 if TYPE_CHECKING:
     import socket
@@ -126,6 +127,8 @@ class Server:
         with _signals(loop, self._stop):
             async with self._app.lifespan():
                 self.connections.sweep()
+                memory = self._app.direct.context.memory
+                watching = loop.create_task(FreeMemory(lambda: memory.taken).watch())
                 front = partial(Connection, self.connections, self._app)
                 server = await loop.create_server(front, sock=listening, ssl=self._tls)
                 self.is_started = True
@@ -138,6 +141,7 @@ class Server:
                 finally:
                     server.close()
                     await self._finish()
+                    watching.cancel()
 
     async def _finish(self) -> None:
         """Finish what is in flight on streams, then on connections, within one time; cut what is left."""

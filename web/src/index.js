@@ -225,7 +225,12 @@ export async function ownIndex(name, { model, ...options }) {
   ]);
   const folder = await openFolder(name);
   const embedder = await embedderOf(addressOf(model), (/** @type {string} */ url, /** @type {any} */ more) => pipeline("feature-extraction", url, { ...more, ...options }), options.apiKey);
-  return OwnIndex.open(folder, embedder);
+  try {
+    return await OwnIndex.open(folder, embedder);
+  } catch (error) {
+    await embedder.close?.();
+    throw error;
+  }
 }
 
 /**

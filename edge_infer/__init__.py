@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from edge_infer.generation.text_stream import TextStream
     from edge_infer.monitor.counters import Counters
     from edge_infer.runtime.load import load, load_async
+    from edge_infer.runtime.preflight import Preflight, check
     from edge_infer.runtime.session import PreparedCall, Report, Session, Stream
     from edge_infer.runtime.tuning import tune
     from edge_infer.tasks.pipeline import Pipeline, pipeline, pipeline_async
@@ -90,6 +91,7 @@ __all__ = [
     "OutOfMemory",
     "Padding",
     "Pipeline",
+    "Preflight",
     "PreparedCall",
     "Report",
     "Session",
@@ -105,6 +107,7 @@ __all__ = [
     "UnsupportedModel",
     "Variant",
     "batch_normalize",
+    "check",
     "cosine_similarity",
     "generate",
     "generate_async",
@@ -136,6 +139,7 @@ _PLACES = {
     "OnnxRuntimeOptions": "backends.onnxruntime.options",
     "Padding": "tasks.text.length",
     "Pipeline": "tasks.pipeline",
+    "Preflight": "runtime.preflight",
     "PreparedCall": "runtime.session",
     "Report": "runtime.session",
     "Session": "runtime.session",
@@ -151,6 +155,7 @@ _PLACES = {
     "generate": "generation.generate",
     "generate_async": "generation.generate",
     "batch_normalize": "vectors.similarity",
+    "check": "runtime.preflight",
     "cosine_similarity": "vectors.similarity",
     "kmeans": "vectors.clusters",
     "load": "runtime.load",

@@ -23,6 +23,7 @@ SIGNATURES = {
     "load": LOAD,
     "load_async": LOAD,
     "tune": TUNE,
+    "check": "(source, *, device='auto', backend=None, variant=None, threads=None)",
     "Session.run": "(self, inputs, outputs=None, *, into=None, keep=())",
     "Session.run_async": "(self, inputs, outputs=None, *, into=None, keep=())",
     "Session.prepare": "(self, shapes=None)",

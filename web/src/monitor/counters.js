@@ -57,11 +57,13 @@ export class Counters {
    * Add what others counted, such as another tab; the order does not matter.
    *
    * @param {CountersFile} other
-   * @throws {InferError} `input_error`: they were made for another reference.
+   * @throws {InferError} `input_error`: they were made for another reference, or are damaged.
    */
   merge({ reference, rows, counts }) {
-    const isSame = reference === this.reference.digest && [...this.counts].every(([name, { length }]) => counts[name]?.length === length);
+    const isSame = reference === this.reference.digest && [...this.counts].every(([name, { length }]) => counts?.[name]?.length === length);
     if (!isSame) throw new InferError("the counters are of another reference: their bins differ", "input_error", { hint: "count again with this bundle" });
+    const isGood = [rows, ...[...this.counts.keys()].flatMap((name) => [...counts[name]])].every((one) => Number.isSafeInteger(one) && one >= 0);
+    if (!isGood) throw new InferError("the counters are damaged: they hold something else than whole numbers", "input_error", { hint: "count again with this bundle" });
     this.rows += rows;
     for (const [name, own] of this.counts) add(own, counts[name]);
   }

@@ -99,7 +99,10 @@ function workerOf(address, name) {
   const { trustedTypes } = /** @type {any} */ (globalThis);
   try {
     policy ??= trustedTypes?.createPolicy(POLICY, { createScriptURL: (/** @type {string} */ given) => given });
-    return new Worker(policy?.createScriptURL(address) ?? address, { type: "module", name });
+    const worker = new Worker(policy?.createScriptURL(address) ?? address, { type: "module", name });
+    // Its first message says that it has started, and needs the address no more.
+    if (address.startsWith("blob:")) for (const kind of ["message", "error"]) worker.addEventListener(kind, () => URL.revokeObjectURL(address), { once: true });
+    return worker;
   } catch (cause) {
     throw new InferError(`A worker cannot be started: ${cause}`, "unsupported", {
       hint: `let the page's Content-Security-Policy say \`trusted-types ${POLICY}\` and \`worker-src 'self' blob:\``,

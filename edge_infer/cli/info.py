@@ -114,7 +114,7 @@ def info(source: str, with_calls: bool, as_json: bool) -> None:
             (
                 row["id"],
                 output.size(row["size"]),
-                ", ".join(row["targets"]) or "by name",
+                ", ".join(row["targets"]) or "by id only",
                 _sqnr(row["quality"]),
                 row["file"],
             )

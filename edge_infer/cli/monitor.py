@@ -5,19 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edge_infer.bundle.bundle import Bundle
 from edge_infer.cli import options, output
-from edge_infer.errors import InputError
+from edge_infer.cli.counter_files import added
 from edge_infer.platform.atomic_write import write_file
-
-if TYPE_CHECKING:
-    from edge_infer.monitor.counters import Counters
-
-_MAX_BYTES = 16 * 2**20
 
 
 @click.group()
@@ -62,7 +56,7 @@ def report(source: str, counters: tuple[str, ...], target: str | None, fail_on_d
     from edge_infer.monitor.report import write_report
 
     bundle = Bundle.open(source)
-    total = _read(bundle, counters)
+    total = added(bundle, counters)
     verdict = decide(total)
     if target is not None:
         write_file(Path(target), write_report(bundle.manifest.name, total, verdict).encode())
@@ -95,24 +89,6 @@ def report(source: str, counters: tuple[str, ...], target: str | None, fail_on_d
 @click.option("--output", "-o", "target", required=True, metavar="FILE", help="The file to write.")
 def merge(source: str, counters: tuple[str, ...], target: str) -> None:
     """Add COUNTERS of several devices, pages or days up to one file."""
-    total = _read(Bundle.open(source), counters)
+    total = added(Bundle.open(source), counters)
     write_file(Path(target), (json.dumps(total.to_json()) + "\n").encode())
     output.talk(f"Added {len(counters)} files up, {total.rows:,} rows, wrote {target}")
-
-
-def _read(bundle: Bundle, files: tuple[str, ...]) -> Counters:
-    from edge_infer.monitor.counters import Counters, read_counters
-
-    total = Counters.of(bundle)
-    for file in files:
-        path = Path(file)
-        if not path.is_file():
-            raise InputError(f"there is no file `{file}`", hint="edge-infer predict ... --monitor FILE writes one")
-        with path.open("rb") as opened:
-            data = opened.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            raise InputError(
-                f"`{file}` is larger than {_MAX_BYTES} bytes, which no counters are", hint="is it the file?"
-            )
-        total.merge(read_counters(data, total.reference, f"`{file}`"))
-    return total

@@ -6,16 +6,13 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from edge_infer.cli import options, output
+from edge_infer.cli.counter_files import added
 from edge_infer.platform.atomic_write import write_file
-
-if TYPE_CHECKING:
-    from edge_infer.monitor.counters import Counters
-    from edge_infer.tasks.pipeline import Pipeline
 
 
 @click.command()
@@ -64,7 +61,9 @@ def predict(
         reader = Reader(table, names_of(run), kept)
         if not reader.library and reader.format == "csv":
             output.warn("The CSV file is read by Python alone, which is slower than most models", "pip install pyarrow")
-        counters = _counters(run, monitor) if monitor else None
+        counters = None
+        if monitor:
+            counters = added(run.session.bundle, [monitor] if Path(monitor).exists() else [])
         start = time.perf_counter()
         with output.progress("Predicting", reader.rows) as advance:
             done = job.run(
@@ -101,13 +100,3 @@ def predict(
     )
     if done.rejected:
         sys.exit(1)
-
-
-def _counters(run: Pipeline, file: str) -> Counters:
-    """Return the counters of a bundle, with what an older file has counted."""
-    from edge_infer.monitor.counters import Counters, read_counters
-
-    found = Counters.of(run.session.bundle)
-    if Path(file).is_file():
-        found.merge(read_counters(Path(file).read_bytes(), found.reference, f"`{file}`"))
-    return found

@@ -320,7 +320,8 @@ def _distances(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
 def _pair_votes(integers: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     rows, classes = _size(integers["rows"]), _count(integers["classes"], _MAX_CLASSES)
     pairs = classes * (classes - 1) // 2
-    _check_loops(rows, classes, classes)
+    # Probabilities are improved so many times at most.
+    _check_loops(rows, classes, classes, max(classes, 100) if integers["has_probabilities"] else 1)
     return {
         "input": (0, rows * pairs * 4),
         "sigmoids": (0, 2 * pairs * 4 if integers["has_probabilities"] else 0),

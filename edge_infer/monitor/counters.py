@@ -123,7 +123,7 @@ def read_counters(data: bytes | str, reference: Reference, where: str = "the cou
         where: The file, for errors.
 
     Raises:
-        InputError: It is no such file, or of another reference.
+        InputError: It is not a file of counters, or of another reference.
     """
     try:
         document = json.loads(data)
@@ -144,7 +144,7 @@ def read_counters(data: bytes | str, reference: Reference, where: str = "the cou
             if not isinstance(counts, list) or len(counts) != len(found.counts[name]):
                 raise ValueError(f"{name!r} has another number of counts")
             found.counts[name] = [_count(one) for one in counts]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
@@ -155,7 +155,7 @@ def read_counters(data: bytes | str, reference: Reference, where: str = "the cou
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 

@@ -158,7 +158,7 @@ def read_reference(data: bytes) -> Reference:
                 hint="pip install --upgrade edge-infer",
             )
         return _parsed(facts, tensors, sha256(data))
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, BundleError):
             raise
         raise BundleError(
@@ -185,7 +185,7 @@ def _parsed(facts: dict[str, Any], tensors: dict[str, Tensor], digest: str) -> R
             raise ValueError(f"feature {name!r} has {len(counts)} counts")
         own = [] if values else edges[place * (BINS - 1) : (place + 1) * (BINS - 1)]
         low, high = (0.0, 0.0) if values else ranges[2 * place : 2 * place + 2]
-        if not values and (len(own) != BINS - 1 or any(b < a for a, b in pairwise(own))):
+        if not values and (len(own) != BINS - 1 or not all(a <= b for a, b in pairwise(own))):
             raise ValueError(f"the edges of feature {name!r} are not in order")
         place += not values
         features.append(Feature(name, own, values, counts, missing, low, high, labels))
@@ -235,5 +235,5 @@ def _equal(rows: int) -> list[int]:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

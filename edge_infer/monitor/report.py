@@ -23,7 +23,8 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 sy
 main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; text-wrap: balance } h2 { font-size: 1.05rem; margin: 2.5rem 0 .75rem }
 p { margin: .25rem 0; max-width: 44rem } .soft { color: var(--soft) }
-.verdict { border-radius: 10px; padding: 1rem 1.25rem; margin: 1.25rem 0; background: var(--good-paper) }
+.verdict { border-radius: 10px; padding: 1rem 1.25rem; margin: 1.25rem 0; background: var(--good-paper);
+  overflow-wrap: anywhere }
 .verdict strong { color: var(--good); font-size: 1.15rem } .drift { background: var(--bad-paper) }
 .drift strong { color: var(--bad) } .wait { background: var(--wait-paper) } .wait strong { color: var(--wait) }
 .grid { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)) }
@@ -36,7 +37,8 @@ p { margin: .25rem 0; max-width: 44rem } .soft { color: var(--soft) }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .88rem }
 .wide { overflow-x: auto; margin-bottom: .75rem }
 th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere } th { color: var(--soft); font-weight: 600 }
+th:first-child, td:first-child { text-align: left; min-width: 9rem; overflow-wrap: anywhere }
+th { color: var(--soft); font-weight: 600 }
 td.off { color: var(--bad); font-weight: 600 }
 """
 _WORDS = {
@@ -64,11 +66,11 @@ def write_report(name: str, counters: Counters, verdict: Verdict) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(name)}: {escape(verdict.word)}</title><style>{_STYLE}</style></head>
 <body><main>
-<h1>{escape(name)}: what it is given, and what it answers</h1>
+<h1>{escape(name)}: drift of its inputs and outputs</h1>
 <p class="soft">{verdict.rows:,} rows, compared with {counters.reference.rows:,} of the reference in the bundle.</p>
 <section class="verdict {kind}"><strong>{head}.</strong> <span>{escape(_said(verdict, off))}</span></section>
-<p class="soft">A change of the data does not say that answers are wrong, and wrong answers may come without one. Only
-labels tell.</p>
+<p class="soft">Changed data need not make answers wrong, and answers may become wrong while the data stay the same.
+Only labels show that.</p>
 <h2>Features<span class="key" style="background: var(--now)"></span><span class="soft">now</span><span class="key"
 style="background: var(--before)"></span><span class="soft">reference</span></h2>
 <div class="grid">
@@ -113,13 +115,16 @@ def _card(feature: Feature, counts: list[int], finding: Finding) -> str:
                 f'<rect class="{which}" x="{width * (i + at):.1f}" y="{80 - height:.1f}" width="{width * 0.4:.1f}" '
                 f'height="{height:.1f}" rx="1"/>'
             )
+    missing = ""
+    if finding.missing_drifted:
+        missing = f", missing {finding.missing:.1%}, in the reference {finding.missing_before:.1%}"
     mark = '<span class="mark">changed</span>' if is_off else ""
     label = f"Shares of {len(shares)} {'categories' if feature.values else 'bins'}, now and in the reference"
     return (
         f'<article class="card{" off" if is_off else ""}">{mark}<h3>{escape(feature.name)}</h3>'
         f'<svg viewBox="0 0 240 82" preserveAspectRatio="none" role="img" aria-label="{label}">{"".join(bars)}</svg>'
         f'<p class="soft">{escape(_ends(feature))}</p><p>effect {finding.effect:.3f}, distance {finding.distance:.3f}'
-        f"</p></article>"
+        f"{missing}</p></article>"
     )
 
 

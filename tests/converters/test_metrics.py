@@ -13,6 +13,7 @@ from edge_infer_converters import Budget, Recipe, convert
 from edge_infer_converters.data.calibration import CalibrationSet, read_set
 from edge_infer_converters.data.reference_outputs import reference_outputs
 from edge_infer_converters.measure.metrics import Metric, choose_metric, cosines
+from edge_infer_converters.measure.variant_quality import accuracy
 from edge_infer_converters.sources import onnx as source
 from tests.support import zoo
 from tests.support.converters.conversions import edge_infer, mlp_data
@@ -48,6 +49,24 @@ def test_scores_may_be_integers(dtype: type) -> None:
     scores: np.ndarray[Any, Any] = np.array([[0, 10, 100], [5, np.iinfo(dtype).min, 7]]).astype(dtype)
 
     assert Metric("accuracy", calls([2, 2]), outputs(scores)).base == 1
+
+
+@pytest.mark.parametrize("predicted", [np.array([0]), np.array(["a"], object)])
+def test_scores_behind_the_predicted_class_are_found(predicted: np.ndarray[Any, Any]) -> None:
+    answers = [{"label": predicted, "probabilities": row[None]} for row in SCORES]
+
+    for name in (None, "accuracy"):
+        metric = Metric(name, calls([0, 1, 4]), answers)
+        assert metric.name == "accuracy"
+        assert metric.base == pytest.approx(2 / 3)
+    assert accuracy(answers, calls([0, 1, 4])) == pytest.approx(2 / 3)
+
+
+def test_one_number_for_each_label_is_not_a_row_of_scores() -> None:
+    answers = [{"y": row[None, :1]} for row in SCORES]
+
+    assert Metric(None, calls([0, 1, 1]), answers).name == "cosine"
+    assert accuracy(answers, calls([0, 1, 1])) is None
 
 
 def test_loss_is_the_relative_drop() -> None:
@@ -214,14 +233,14 @@ def test_a_size_out_of_reach_exits_with_one_and_keeps_the_bundle(write_model: Wr
 
 
 def test_labels_that_cannot_be_used_are_named() -> None:
-    told, answers = Told(), [{"label": np.array([0]), "y": row[None]} for row in SCORES]
+    told, answers = Told(), [{"boxes": np.zeros((1, 2, 4), np.float32), "y": row[None]} for row in SCORES]
 
     metric = choose_metric(Budget(), calls([0, 1, 5]), answers, told)
     choose_metric(Budget(metric="cosine"), calls([0, 1, 5]), answers, Told())
 
     assert metric.name == "cosine"
     (warning,) = told.warnings
-    assert "labels of `data.npz` are not used: the first output, `label`, has shape (1,)" in warning
+    assert "labels of `data.npz` are not used: the first output, `boxes`, has shape (1, 2, 4)" in warning
 
 
 def test_as_many_answers_are_kept_as_memory_is_there_for(monkeypatch: pytest.MonkeyPatch) -> None:

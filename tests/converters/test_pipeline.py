@@ -154,7 +154,7 @@ def test_random_ranges_are_warned_of(write_model: WriteModel, tmp_path: Path) ->
     assert result.data == "32 random samples"
 
 
-def test_int8_with_random_ranges_is_taken_only_where_asked_for_by_name(write_model: WriteModel, tmp_path: Path) -> None:
+def test_int8_with_random_ranges_is_taken_by_its_id_only(write_model: WriteModel, tmp_path: Path) -> None:
     told = Told()
     convert(write_model(zoo.mlp()), tmp_path / "m.bundle", format="onnx", reporter=told)
     convert(write_model(zoo.mlp()), tmp_path / "asked.bundle", format="onnx", precision="fp32,int8")
@@ -165,7 +165,10 @@ def test_int8_with_random_ranges_is_taken_only_where_asked_for_by_name(write_mod
         with edge_infer.load(tmp_path / f"{name}.bundle", device="cpu") as session:
             taken[name] = session.report().variant
     assert taken == {"m": "onnx/fp32", "asked": "onnx/int8", "d": "onnx/int8"}
-    assert told.warnings[-1].startswith("onnx/int8: taken only where asked for by name")
+    assert told.warnings[-1].startswith("onnx/int8: taken by its id only: random inputs")
+    for name, is_marked in (("m", True), ("asked", False), ("d", False)):
+        quality = json.loads((tmp_path / f"{name}.bundle/quality.json").read_text())["variants"]["onnx/int8"]
+        assert (quality["verdict"], "by its id only" in quality["reason"]) == ("ok", is_marked)
     with edge_infer.load(tmp_path / "m.bundle", variant="onnx/int8") as session:
         assert session.report().variant == "onnx/int8"
 

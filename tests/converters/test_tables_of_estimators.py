@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import edge_infer
-from edge_infer.errors import InputError
+from edge_infer.errors import ConversionError, InputError
 from edge_infer_converters import convert
 
 if TYPE_CHECKING:
@@ -42,6 +42,20 @@ def ridge():
     from sklearn.linear_model import Ridge
 
     return Ridge().fit(X, 3 * X["debt"] + 1)
+
+
+def grown():
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), HistGradientBoostingRegressor(max_iter=2)).fit(X, X["debt"])
+
+
+def dense():
+    from sklearn.cluster import DBSCAN
+
+    return DBSCAN().fit(X)
 
 
 def clusters():
@@ -124,6 +138,24 @@ def test_a_csv_of_rows_measures_the_model(tmp_path: Path, made: Any) -> None:
         )
 
 
+def test_accuracy_is_that_of_the_estimator(tmp_path: Path, made: Any) -> None:
+    rows = made.X.iloc[:50].assign(label=np.where(made.X["debt"] > 1, "good", made.Y)[:50])
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+
+    done = convert(
+        "estimators_of_tables:logistic",
+        tmp_path / "risk.bundle",
+        precision="fp32",
+        format="onnx",
+        evaluation=tmp_path / "rows.csv",
+        metric="accuracy",
+    )
+
+    expected = made.logistic().score(made.X.iloc[:50], rows["label"])
+    assert 0 < expected < 1
+    assert done.variants[0].quality.score == done.variants[0].quality.accuracy == expected
+
+
 @pytest.mark.parametrize("name", ["ridge", "extreme"])
 def test_a_regression_answers_with_a_number(tmp_path: Path, made: Any, name: str) -> None:
     expected = getattr(made, name)().predict(made.X.iloc[:4])
@@ -147,3 +179,20 @@ def test_a_machine_of_support_vectors_names_its_class(tmp_path: Path, made: Any)
         answers = pipeline(made.X.iloc[:20].to_dict("list"))
 
     assert [answer[0]["label"] for answer in answers] == made.machine().predict(made.X.iloc[:20]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        ("grown", "does not write the trees of HistGradientBoostingRegressor", "lightgbm.LGBMRegressor"),
+        ("dense", r"\(DBSCAN\): Unable to find a shape calculator", "supported_converters"),
+    ],
+)
+@pytest.mark.usefixtures("made")
+def test_an_estimator_that_is_not_exported_is_named(tmp_path: Path, name: str, said: str, hint: str) -> None:
+    with pytest.raises(ConversionError, match=said) as caught:
+        bundle(tmp_path, name)
+
+    assert hint in (caught.value.hint or "")
+    assert len(caught.value.message) < 400
+    assert not (tmp_path / f"{name}.bundle").exists()

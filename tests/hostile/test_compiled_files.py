@@ -244,6 +244,7 @@ def test_a_right_call_runs(kernel: str, integers: dict[str, int], places: dict[s
         ("normalize_rows", {"rows": 2, "columns": 8, "kind": 3}, {}, "a norm of kind 3"),
         ("distances", {"rows": 2**12, "columns": 2**12, "count": 2**12}, {}, "a size of"),
         ("pair_votes", {"rows": 1, "classes": 2**20}, {}, "a size of"),
+        ("pair_votes", {"rows": 1, "classes": 2**12, "has_probabilities": 1}, {}, "a size of"),
         ("pair_votes", {"rows": 1, "classes": 3}, {"output": 4096, "scratch": 4100}, "overlap"),
         ("trees", _TREES | {"targets": 0, "rows": 2**30, "trees": 2**30}, {}, "a size of"),
         # Loops around nothing that would take years.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import resource
 import sys
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 import edge_infer
 from edge_infer.errors import EdgeInferError, InputError
-from edge_infer.tools.tables import job
+from edge_infer.tools.tables import formats, job
 from tests.support.tasks import tables
 
 if TYPE_CHECKING:
@@ -146,6 +147,40 @@ def test_the_folder_of_another_job_is_not_gone_on_from(pipeline: edge_infer.Pipe
         with pytest.raises(InputError, match="interrupted job") as caught:
             job.run(pipeline, path, tmp_path / "out.csv")
         assert caught.value.hint.startswith("--restart")
+    (tmp_path / "out.csv.partial/job.json").rename(tmp_path / "out.csv.partial/notes.txt")
+    for restart in (False, True):
+        with pytest.raises(InputError, match=r"has no job\.json"):
+            job.run(pipeline, path, tmp_path / "out.csv", restart=restart)
+    (tmp_path / "out.csv.partial/notes.txt").unlink()
+    assert job.run(pipeline, path, tmp_path / "out.csv").rows == 1, "an empty folder is what a kill leaves"
+
+
+@pytest.mark.parametrize("library", ["pyarrow", ""])
+def test_each_line_of_csv_is_answered_or_told(
+    pipeline: edge_infer.Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    monkeypatch.setattr(formats, "library", lambda: library)
+    path, output = tmp_path / "rows.csv", tmp_path / "out.csv"
+    for lines, rows, rejected in (["1", "2,Bern"], 0, [0, 1]), (["1", "", "2,Bern,3", "", "4"], 1, [0, 2]):
+        path.write_text("\n".join(["age,city,income", *lines, ""]), "utf-8")
+        done = job.run(pipeline, path, output)
+        told = [json.loads(line)["row"] for line in job.rejects_of(output).read_text("utf-8").splitlines()]
+        assert (done.rows, done.rejected, told) == (rows, len(rejected), rejected)
+
+
+@pytest.mark.parametrize(("ending", "library"), [("csv", "pyarrow"), ("parquet", "polars")])
+def test_one_column_of_another_name_is_told(
+    pipeline: edge_infer.Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, library: str
+) -> None:
+    monkeypatch.setattr(formats, "library", lambda: library)
+    path = tmp_path / f"rows.{ending}"
+    frame = pandas.DataFrame({"weight": [1, 2]})
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+
+    with pytest.raises(InputError, match="no column `age` and 2 more") as caught:
+        job.run(pipeline, path, tmp_path / "out.csv")
+
+    assert caught.value.hint == "it has weight"
 
 
 @pytest.mark.long

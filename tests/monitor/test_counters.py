@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import edge_infer
 from edge_infer.cli import cli
 from edge_infer.errors import BundleError, InputError
+from edge_infer.formats.safetensors import read_tensors, write_tensors
 from edge_infer.monitor import counters as counters_module
 from edge_infer.monitor import features
 from edge_infer.monitor.counters import Counters, read_counters
@@ -115,6 +116,29 @@ def test_what_is_no_file_of_counters_is_refused(value: Any) -> None:
             continue
         with pytest.raises(InputError):
             read_counters(json.dumps(document), known)
+
+
+def test_a_list_of_the_features_is_no_count_of_them() -> None:
+    known = read_reference(MADE["columns"][1])
+    good = Counters(known).to_json()
+
+    with pytest.raises(InputError, match="cannot be read"):
+        read_counters(json.dumps({**good, "counts": list(good["counts"])}), known)
+
+
+@pytest.mark.parametrize("place", ["values", "scale"])
+def test_a_number_that_no_float_holds_damages_a_reference(place: str) -> None:
+    tensors = read_tensors(MADE["vector" if place == "scale" else "columns"][1])
+    facts = json.loads(bytes(tensors["facts"].data()))
+    if place == "scale":
+        facts["groups"][0]["scale"] = 10**400
+    else:
+        facts["values"] = {facts["groups"][0]["names"][0]: [10**400]}
+    text = json.dumps(facts).encode()
+    tensors["facts"] = Tensor(text, "uint8", (len(text),))
+
+    with pytest.raises(BundleError, match="OverflowError"):
+        read_reference(write_tensors(tensors))
 
 
 def test_the_commands_go_from_a_table_to_a_report(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import edge_infer
 from edge_infer.cli import cli
 from edge_infer.errors import InputError, UnsupportedError
+from edge_infer.tasks.tabular.frames import predict_batch
 from edge_infer.tools.tables import formats, job
 from tests.support.tasks import pipelines, tables
 
@@ -113,6 +114,13 @@ def test_rows_of_numbers_reach_the_model_without_a_copy(tmp_path: Path, monkeypa
         with pytest.raises(InputError, match="row 1 has a number that is missing"):
             numbers[1, 1] = np.nan
             pipeline.predict_table(pyarrow.table({"rows": rows}))
+
+        answers = predict_batch(pipeline, pyarrow.record_batch({"rows": rows}), scores=False, rejects=True)
+        some = pyarrow.array([[0, 1, 2], None, [6, 7, 8]], pyarrow.list_(pyarrow.float32(), 3))
+        others = predict_batch(pipeline, pyarrow.record_batch({"rows": some}), scores=False, rejects=True)
+        assert (list(answers.rows), list(answers.rejected)) == ([0, 2, 3], [1])
+        assert (list(others.rows), list(others.rejected)) == ([0, 2], [1])
+        assert answers.columns["label"].tolist() == [parts["label"][i] for i in (0, 2, 3)]
 
     assert taken[0] == numbers.__array_interface__["data"][0]
     assert whole["label"].to_pylist() == parts["label"]

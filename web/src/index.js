@@ -269,7 +269,7 @@ export async function openChain(url, { cache, ...options } = {}) {
  */
 export async function tune(url, options = {}) {
   const { measure } = await import("./page/tune.js");
-  return measure(new URL(url, globalThis.location?.href).href, rootOf(options.root), options);
+  return measure(addressOf(url), rootOf(options.root), options);
 }
 
 /** @typedef {import("./page/preflight.js").Preflight} Preflight */

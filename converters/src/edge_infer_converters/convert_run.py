@@ -42,7 +42,7 @@ from edge_infer_converters.report.reporter import LogReporter, Reporter, step
 from edge_infer_converters.search.dynamic import DynamicSearch
 from edge_infer_converters.search.mixed_onnx import MixedModel, MixedSearch, said_of
 from edge_infer_converters.search.mixed_tflite import TFLiteSearch
-from edge_infer_converters.search.selection import blind, choose
+from edge_infer_converters.search.selection import UNTESTED, choose, mark_untested
 from edge_infer_converters.sources import hub, pipelines
 from edge_infer_converters.sources.decoder.find import find_folder
 from edge_infer_converters.sources.encoder_decoder.find import find_pair
@@ -434,15 +434,10 @@ class _Run:
                 self._writer.drop(one.variant.file)
             elif verdict.word != "ok":
                 self._reporter.warn(f"{one.variant.id}: {verdict.reason}", "")
-        kept = [one for one in measured if one.is_kept]
-        if data.origin == RANDOM and (untried := blind(kept, self.model.precision, self._recipe)):
-            for one in untried:
-                one.variant.targets = ()
-            named = ", ".join(one.variant.id for one in untried)
-            self._reporter.warn(
-                f"{named}: taken only where asked for by name: random inputs cannot tell whether the ranges are right",
-                f"--calibration {self._data_wanted()}",
-            )
+        if data.origin == RANDOM:
+            measured, marked = mark_untested(measured, self.model.precision, self._recipe)
+            if marked:
+                self._reporter.warn(f"{', '.join(marked)}: {UNTESTED}", f"--calibration {self._data_wanted()}")
         if not any(one.is_kept for one in measured):
             raise AccuracyError(
                 f"No variant of `{self.name}` is good enough", hint="--keep-all writes them nevertheless"

@@ -17,7 +17,7 @@ from edge_infer.tasks.tabular.rows import rows_of
 from edge_infer.tensors.dtypes import DType
 
 if TYPE_CHECKING:
-    from edge_infer.tasks.tabular.batch import Pipeline
+    from edge_infer.tasks.tabular.batch import Answers, Pipeline
 
 #: The rows that run at once.
 ROWS = 16_384
@@ -134,12 +134,15 @@ def _of_arrow(pipeline: Pipeline, table: Any, *, scores: bool) -> Any:
     return pyarrow.concat_tables(parts).unify_dictionaries()
 
 
-def predict_batch(pipeline: Pipeline, batch: Any, *, scores: bool, rejects: bool = False) -> Any:
+def predict_batch(pipeline: Pipeline, batch: Any, *, scores: bool, rejects: bool = False) -> Answers:
     """Answer the rows of a record batch of pyarrow."""
     whole = _list_of(pipeline, batch)
+    known = names_of(pipeline)
+    if whole is not None and rejects and (rows := _with_gaps(batch.column(whole), pipeline)) is not None:
+        columns = {name: rows[:, i] for i, name in enumerate(known)}
+        return predict(pipeline, columns, batch.num_rows, scores=scores, rejects=True)
     if whole is not None:
         return predict(pipeline, {}, batch.num_rows, scores=scores, matrix=_tensor(batch.column(whole), pipeline))
-    known = names_of(pipeline)
     columns = {
         name: of_arrow(batch.column(name), name, kind) for name, kind in known.items() if name in batch.schema.names
     }
@@ -231,6 +234,28 @@ def _list_of(pipeline: Pipeline, table: Any) -> str | None:
     return str(table.schema.names[0]) if fits else None
 
 
+def _with_gaps(column: Any, pipeline: Pipeline) -> Any:
+    """Return a column of lists as rows with NaN for what is missing; None where nothing is missing or infinite."""
+    import numpy as np
+
+    _check_inner(column, pipeline)
+    width = column.type.list_size
+    rows = _numbers(column.values.slice(column.offset * width, len(column) * width)).reshape(len(column), width)
+    missing = np.array(column.is_null().to_pylist(), bool)
+    if not missing.any() and np.isfinite(rows).all():
+        return None
+    return np.where(missing[:, None], np.float32("nan"), rows)
+
+
+def _check_inner(column: Any, pipeline: Pipeline) -> None:
+    import pyarrow
+
+    inner = column.type.value_type
+    expected = pyarrow.float32() if pipeline.session.inputs[0].dtype is DType.FLOAT32 else pyarrow.float64()
+    if inner != expected:
+        raise wrong_type("rows", f"lists of {inner}", f"lists of {expected}")
+
+
 def _tensor(column: Any, pipeline: Pipeline) -> Any:
     """Return a column of lists as the model's input, without a copy.
 
@@ -238,13 +263,9 @@ def _tensor(column: Any, pipeline: Pipeline) -> Any:
         InputError: The numbers are not float32, or one is missing.
     """
     import numpy as np
-    import pyarrow
 
     spec = pipeline.session.inputs[0]
-    inner = column.type.value_type
-    expected = pyarrow.float32() if spec.dtype is DType.FLOAT32 else pyarrow.float64()
-    if inner != expected:
-        raise wrong_type("rows", f"lists of {inner}", f"lists of {expected}")
+    _check_inner(column, pipeline)
     if column.null_count or column.values.null_count:
         raise InputError("a row or a number of the list is missing", hint="fill the table up, or use columns by name")
     width = column.type.list_size

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge_infer.tasks.pipeline import Pipeline
+    from edge_infer.tasks.tabular.batch import Answers
     from edge_infer.tools.tables.batch import Batch
 
 #: The rows of a batch, and of a part.
@@ -109,6 +110,18 @@ def run(
     return job.finish(resumed, counters)
 
 
+def predicted(pipeline: Pipeline, batch: Batch, *, scores: bool = False, rejects: bool = False) -> Answers:
+    """Answer the rows of a batch, by the columns of its names or by one column of lists; see `predict`."""
+    types = names_of(pipeline)
+    if all(name in batch.columns for name in types):
+        columns = {name: batch.read(batch.columns[name], name, kind) for name, kind in types.items()}
+        return predict(pipeline, columns, batch.rows, scores=scores, rejects=rejects)
+    import pyarrow
+
+    rows = pyarrow.RecordBatch.from_pydict(batch.columns)
+    return predict_batch(pipeline, rows, scores=scores, rejects=rejects)
+
+
 def _answers(
     pipeline: Pipeline, batch: Batch, keep: Sequence[str] | None, *, scores: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -116,14 +129,7 @@ def _answers(
     told: list[dict[str, Any]] = [{"row": row, "reason": reason} for row, reason in sorted(batch.unread.items())]
     if not batch.rows:
         return {}, told
-    types = names_of(pipeline)
-    if all(name in batch.columns for name in types):
-        columns = {name: batch.read(batch.columns[name], name, kind) for name, kind in types.items()}
-        found = predict(pipeline, columns, batch.rows, scores=scores, rejects=True)
-    else:
-        import pyarrow
-
-        found = predict_batch(pipeline, pyarrow.RecordBatch.from_pydict(batch.columns), scores=scores, rejects=True)
+    found = predicted(pipeline, batch, scores=scores, rejects=True)
     told += [{"row": batch.numbers[row], "reason": reason} for row, reason in sorted(found.rejected.items())]
     told.sort(key=lambda one: one["row"])
     kept = [name for name in batch.columns if keep is None or name in keep]
@@ -174,12 +180,12 @@ class _Job:
         self._facts = facts
         self._folder = output.with_name(f"{output.name}.partial")
         self._parts: list[dict[str, int]] = []
-        if restart:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        if self._folder.exists():
+        if restart and (self._folder / _JOB).is_file():
+            shutil.rmtree(self._folder)
+        if self._folder.exists() and not (self._folder.is_dir() and not any(self._folder.iterdir())):
             self._parts = self._read()
         else:
-            self._folder.mkdir()
+            self._folder.mkdir(exist_ok=True)
             self._write()
 
     @property
@@ -235,6 +241,11 @@ class _Job:
         write_file(self._folder / _JOB, (json.dumps(document) + "\n").encode())
 
     def _read(self) -> list[dict[str, int]]:
+        if not (self._folder / _JOB).is_file():
+            raise InputError(
+                f"`{self._folder}` is there and is not an interrupted job: it has no {_JOB}",
+                hint="move it away, or give another -o",
+            )
         try:
             document = json.loads((self._folder / _JOB).read_text("utf-8"))
             parts = document.pop("parts")

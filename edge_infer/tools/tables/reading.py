@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge_infer.errors import InputError
 from edge_infer.tasks.tabular import frames
+from edge_infer.tools.tables import formats
 from edge_infer.tools.tables.batch import Batch, part
 from edge_infer.tools.tables.formats import check_library, format_of
 
@@ -104,8 +105,9 @@ class Reader:
                     f"`{self.path}` has no column `{name}` to keep", hint=f"it has {', '.join(names[:20])}"
                 )
         missing = [name for name in self._types if name not in names]
-        # One column of lists may stand for all of them.
-        if missing and len(names) > 1:
+        # One column of lists may stand for all of them; a text file has none, and pyarrow alone reads them.
+        may_be_lists = len(names) == 1 and self.format != "csv" and formats.library() == "pyarrow"
+        if missing and not may_be_lists:
             raise InputError(
                 f"`{self.path}` has no column `{missing[0]}`"
                 + (f" and {len(missing) - 1} more of the model's" if len(missing) > 1 else ""),
@@ -204,6 +206,8 @@ class Reader:
                 here = {row: told.pop(row) for row in list(told) if row < end}
                 batch = Batch(columns, piece.num_rows, numbers[at : at + rows], here, _of_text)
                 yield from _after(batch, skip)
+        if unread:  # a file without any good row has no block
+            yield from _after(Batch({}, 0, [], unread, _of_text), skip)
 
     # -- polars --
 
@@ -227,7 +231,7 @@ class Reader:
                 lines: Iterator[Any] = csv.reader(file, delimiter=delimiter)
                 names = self._wanted(header := list(next(lines, [])))
                 places = [header.index(name) for name in names]
-                parsed: Iterator[Any] = (_of_line(line, places, len(header)) for line in lines)
+                parsed: Iterator[Any] = (_of_line(line, places, len(header)) for line in lines if line)
             else:
                 parsed = (_of_json(line) for line in _lines(file) if line.strip())
             start = 0

@@ -10,8 +10,8 @@ from edge_infer.errors import InputError
 from edge_infer.monitor.making import make_reference
 from edge_infer.monitor.reference import PATH
 from edge_infer.platform.atomic_write import write_file
-from edge_infer.tasks.tabular.batch import check_task, names_of, predict
-from edge_infer.tools.tables.job import BATCH
+from edge_infer.tasks.tabular.batch import check_task, names_of
+from edge_infer.tools.tables.job import BATCH, predicted
 from edge_infer.tools.tables.reading import Reader
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_reference(pipeline: Pipeline, folder: Path, table: Path) -> tuple[int, i
         The bytes of the reference, and how many rows it is of.
 
     Raises:
-        InputError: The bundle is no folder, or the table has too few rows.
+        InputError: The bundle is not a folder, or the table has too few rows.
         UnsupportedError: The pipeline is not for tables.
     """
     check_task(pipeline)
@@ -40,10 +40,10 @@ def add_reference(pipeline: Pipeline, folder: Path, table: Path) -> tuple[int, i
         raise InputError(f"`{folder}` is not the folder of a bundle", hint="unzip it first", got=str(folder))
     runs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
     pipeline.session.observe(lambda inputs, outputs: runs.append((dict(inputs), dict(outputs))))
-    types, rows = names_of(pipeline), 0
-    for batch in Reader(table, types).batches(BATCH):
-        columns = {name: batch.read(batch.columns[name], name, kind) for name, kind in types.items()}
-        predict(pipeline, columns, batch.rows)
+    rows = 0
+    for batch in Reader(table, names_of(pipeline)).batches(BATCH):
+        if batch.rows:
+            predicted(pipeline, batch)
         rows += batch.rows
         if rows >= MAX_ROWS:
             break

@@ -146,7 +146,7 @@ def _join_arrow(parts: Sequence[Path], path: Path, format_: str) -> None:
 def _same(table: Any, schema: Any, path: Path) -> Any:
     try:
         return table.cast(schema)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, NotImplementedError) as error:  # pyarrow raises the last of a cast it lacks
         raise InputError(
             f"`{path}` cannot be joined: a kept column has several types: {error}", hint="keep other columns"
         ) from error

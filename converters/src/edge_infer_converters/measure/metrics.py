@@ -76,7 +76,8 @@ class Metric:
                     f"Metric `{self.name}` needs the right classes, `{self._data.origin}` has no array `{LABELS}`",
                     hint=f"save them with it: np.savez(FILE, ..., {LABELS}=classes), or take --metric cosine",
                 )
-            if not _has_classes(self._data, self._references):
+            output = scores_of(self._data, self._references)
+            if output is None:
                 shape = next(iter(self._references[0].values())).shape
                 raise InputError(
                     f"Metric `{self.name}` needs one row of class scores for each label; the first output has shape "
@@ -84,7 +85,7 @@ class Metric:
                     hint="--metric module:function, with a function of your own",
                 )
             count = 1 if self.name == "accuracy" else 5
-            return lambda results: self._share(results, count)
+            return lambda results: self._share(results, output, count)
         if ":" in self.name:
             return self._checked(import_function(self.name))
         raise InputError(
@@ -93,9 +94,9 @@ class Metric:
             allowed=[*NAMES, "module:function"],
         )
 
-    def _share(self, results: Sequence[Outputs], count: int) -> float:
+    def _share(self, results: Sequence[Outputs], output: str, count: int) -> float:
         """Return the share of rows whose right class is among the best `count`."""
-        scores = np.concatenate([np.asarray(next(iter(result.values()))) for result in results])
+        scores = np.concatenate([np.asarray(result[output]) for result in results])
         best = np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :count]
         classes = np.asarray(self._data.classes)
         return float((best == classes[:, None]).any(axis=1).mean())
@@ -175,7 +176,7 @@ def cosines(references: Sequence[Outputs], results: Sequence[Outputs]) -> np.nda
 
 
 def _usual(data: CalibrationSet, references: Sequence[Outputs]) -> str:
-    if _has_classes(data, references):
+    if scores_of(data, references) is not None:
         return "accuracy"
     return "cosine" if any(value.dtype.kind == "f" for value in references[0].values()) else "equal"
 
@@ -189,11 +190,26 @@ def _equal_share(references: Sequence[Outputs], results: Sequence[Outputs]) -> f
     return same / total if total else 1.0
 
 
-def _has_classes(data: CalibrationSet, references: Sequence[Outputs]) -> bool:
-    if data.classes is None:
-        return False
-    answers = [np.asarray(next(iter(reference.values()))) for reference in references]
-    return all(answer.ndim == 2 for answer in answers) and sum(map(len, answers)) == len(data.classes)
+def scores_of(data: CalibrationSet, references: Sequence[Outputs]) -> str | None:
+    """Return the output that has a row of class scores for each label; None where there is none.
+
+    It is the first output. Where that is the predicted class itself, as classifiers of scikit-learn, XGBoost and
+    LightGBM have it, it is the second.
+    """
+    if data.classes is None or not references:
+        return None
+    names = list(references[0])
+    if len(names) > 1 and _is_class(references, names[0], len(data.classes)):
+        names = names[1:]
+    answers = [np.asarray(reference[names[0]]) for reference in references]
+    are_rows = all(answer.ndim == 2 and answer.shape[1] > 1 for answer in answers)
+    return names[0] if are_rows and sum(map(len, answers)) == len(data.classes) else None
+
+
+def _is_class(references: Sequence[Outputs], name: str, count: int) -> bool:
+    """Tell whether an output is one whole number or text for each label."""
+    answers = [np.asarray(reference[name]) for reference in references]
+    return all(one.ndim == 1 and one.dtype.kind in "iuOUST" for one in answers) and sum(map(len, answers)) == count
 
 
 def _rows(array: np.ndarray) -> np.ndarray:

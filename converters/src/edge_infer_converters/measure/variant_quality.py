@@ -15,6 +15,7 @@ from edge_infer.parity.verdict import judge_outputs, to_manifest
 from edge_infer.platform.cpu import read_processor
 from edge_infer.runtime.selection import exact_engine
 from edge_infer_converters.data.reference_outputs import decibels, noise
+from edge_infer_converters.measure.metrics import scores_of
 from edge_infer_converters.measure.own_error import at_precision
 
 if TYPE_CHECKING:
@@ -152,18 +153,16 @@ def measure_quality(
 
 
 def accuracy(results: Sequence[Mapping[str, np.ndarray]], data: CalibrationSet) -> float | None:
-    """Return the share of samples whose best class in the first output is the right one.
+    """Return the share of samples whose best class is the right one.
 
     Returns:
-        The share, or None where the data name no classes or the output does not give one answer for each sample.
+        The share, or None where the data name no classes or no output has a row of scores for each sample.
     """
-    if data.classes is None or not results:
+    output = scores_of(data, results)
+    if output is None or data.classes is None:
         return None
-    answers = [np.asarray(next(iter(result.values()))) for result in results]
-    if any(answer.ndim != 2 for answer in answers):
-        return None
-    best = np.concatenate([answer.argmax(axis=1) for answer in answers])
-    return float((best == data.classes).mean()) if len(best) == len(data.classes) else None
+    best = np.concatenate([np.asarray(result[output]).argmax(axis=1) for result in results])
+    return float((best == data.classes).mean())
 
 
 def describe_machine() -> dict[str, str]:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from edge_infer_converters.measure.variants import ConvertedVariant
     from edge_infer_converters.recipe import Recipe
 
+#: Said of a variant whose ranges come from random inputs.
+UNTESTED = "taken by its id only: random inputs do not show whether its ranges are right"
+
 
 def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe) -> tuple[list[ConvertedVariant], str]:
     """Mark what is kept: what is good enough, not slower for nothing and, where there is a largest size, no larger.
@@ -55,20 +58,36 @@ def choose(measured: Sequence[ConvertedVariant], source_id: str, recipe: Recipe)
     return chosen, missed
 
 
-def blind(kept: Sequence[ConvertedVariant], source_precision: str, recipe: Recipe) -> list[ConvertedVariant]:
-    """Return the variants whose ranges nothing has tried, where all inputs were drawn at random.
+def mark_untested(
+    measured: Sequence[ConvertedVariant], source_precision: str, recipe: Recipe
+) -> tuple[list[ConvertedVariant], list[str]]:
+    """Mark the variants whose ranges no real data has tested, where all inputs were drawn at random.
 
-    A detector answers random inputs with next to nothing, whatever became of its ranges. Such a variant is in the
-    bundle for who asks for it by its id, and is never taken unasked.
+    A detector answers random inputs with next to nothing, whatever its ranges are. Such a variant has no targets: it
+    is taken by its id only.
 
     Args:
-        kept: The variants of the bundle.
+        measured: The variants, those that are left out too.
         source_precision: The precision of the source: a quantized one brings its own ranges.
-        recipe: What was asked for; what it names is taken as it is.
+        recipe: What was asked for; precisions that it names are taken like any other.
+
+    Returns:
+        The variants, and the ids of those that were marked.
     """
     if source_precision != "fp32" or recipe.precisions or "mcu" in recipe.targets:
-        return []
-    return [one for one in kept if one.variant.precision == "int8" and not one.variant.id.endswith("-dynamic")]
+        return list(measured), []
+    found: list[ConvertedVariant] = []
+    marked: list[str] = []
+    for one in measured:
+        if not one.is_kept or one.variant.precision != "int8" or one.variant.id.endswith("-dynamic"):
+            found.append(one)
+            continue
+        one.variant.targets = ()
+        verdict = one.quality.verdict
+        reason = f"{verdict.reason}; {UNTESTED}" if verdict.reason else UNTESTED
+        found.append(replace(one, quality=replace(one.quality, verdict=Verdict(verdict.word, reason))))
+        marked.append(one.variant.id)
+    return found, marked
 
 
 def _with_speed(one: ConvertedVariant, recipe: Recipe) -> ConvertedVariant:

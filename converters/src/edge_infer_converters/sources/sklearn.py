@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OPSET = 20
+_MAX_SAID = 200
 #: The methods that an output may be of, the likelier first.
 _METHODS = ("predict_proba", "predict", "transform", "decision_function", "score_samples")
 
@@ -61,15 +62,32 @@ def export(made: object, path: Path, where: str, opset: int | None = None) -> Fr
         opsets = {"": opset or _OPSET, "ai.onnx.ml": 3}
         model = skl2onnx.to_onnx(estimator, initial_types=inputs, options=options, target_opset=opsets)
     except Exception as error:  # skl2onnx has many classes of its own
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        kind = type(estimator).__name__
-        raise ConversionError(f"skl2onnx cannot export `{where}` ({kind}): {said}") from error
+        raise _refusal(estimator, where, error, skl2onnx.__version__) from error
     for value in (*model.graph.input, *model.graph.output):
         if value.type.tensor_type.shape.dim:
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     describe(model, estimator, "scikit-learn", int(estimator.n_features_in_))
     path.write_bytes(model.SerializeToString())
     return of_estimator("scikit-learn", estimator, int(estimator.n_features_in_), path)
+
+
+def _refusal(estimator: Any, where: str, error: Exception, version: str) -> ConversionError:
+    """Return the error of an estimator that skl2onnx does not export."""
+    kinds = [type(one).__name__ for _, one in getattr(estimator, "steps", [("", estimator)])]
+    growing = next((kind for kind in kinds if kind.startswith("HistGradientBoosting")), None)
+    if growing is not None:
+        other = growing.removeprefix("HistGradientBoosting")
+        return ConversionError(
+            f"skl2onnx {version} cannot export `{where}`: it does not write the trees of {growing} of the installed "
+            "scikit-learn",
+            hint=f"fit lightgbm.LGBM{other} or xgboost.XGB{other} instead: they grow such trees, and are exported",
+        )
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0].strip()
+    said = said if len(said) <= _MAX_SAID else f"{said[:_MAX_SAID]}..."
+    return ConversionError(
+        f"skl2onnx {version} cannot export `{where}` ({type(estimator).__name__}): {said}",
+        hint="skl2onnx.supported_converters() lists what it exports",
+    )
 
 
 def of_estimator(library: str, estimator: Any, features: int, path: Path) -> Framework | None:

@@ -159,7 +159,9 @@ def _inputs(entry: Any) -> dict[str, str]:
         raise ManifestError('chain: `inputs` is not an object of kinds, such as {"image": "image"}')
     for name, kind in entry.items():
         if not _NAME.fullmatch(name):
-            raise ManifestError(f"chain: the input `{name}` is no name", hint="letters, digits, `_` and `-`", got=name)
+            raise ManifestError(
+                f"chain: the input `{name}` is not a name", hint="letters, digits, `_` and `-`", got=name
+            )
         if kind not in INPUTS:
             raise ManifestError(f"chain: the input `{name}` is {kind!r}; choose from {listed([*INPUTS])}", field=name)
     return dict(entry)

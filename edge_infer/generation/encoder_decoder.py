@@ -67,7 +67,7 @@ def sequence_definition(manifest: Manifest) -> SequenceDefinition:
     entry = manifest.generate or {}
     if entry.get("kind") != KIND:
         raise UnsupportedError(
-            f"`{manifest.name}` is no model with an encoder and a decoder", hint='pipeline("text-generation", ...)'
+            f"`{manifest.name}` is not a model with an encoder and a decoder", hint='pipeline("text-generation", ...)'
         )
     found: dict[str, Any] = {
         name: _field(entry, name, kind)
@@ -81,7 +81,7 @@ def sequence_definition(manifest: Manifest) -> SequenceDefinition:
     if not encoders or not all(isinstance(one, str) for one in encoders.values()):
         raise ManifestError("manifest: `generate.encoders` must name a variant for each variant of the decoder")
     if lost := sorted({*encoders, *encoders.values()} - ids):
-        raise ManifestError(f"manifest: `generate.encoders` names {listed(lost)}, which are no variants")
+        raise ManifestError(f"manifest: `generate.encoders` names {listed(lost)}, which are not variants")
     tokens = [found["start"], *found["eos"]]
     if any(type(one) is not int or not 0 <= one < found["vocab_size"] for one in tokens):
         raise ManifestError("manifest: `generate.start` and `generate.eos` must be tokens of the vocabulary")
@@ -121,7 +121,7 @@ class SequenceModel:
         encoders = self.definition.encoders
         if variant is not None and variant not in encoders:
             raise InputError(
-                f"`{variant}` is no variant of a decoder here; choose from {listed(list(encoders))}",
+                f"`{variant}` is not a variant of a decoder here; choose from {listed(list(encoders))}",
                 allowed=list(encoders),
             )
         chosen = variant or next(iter(encoders))
@@ -157,7 +157,7 @@ class SequenceModel:
                 not taken.
 
         Raises:
-            ExecutionError: The engine failed, or a logit is no number.
+            ExecutionError: The engine failed, or a logit is not a number.
         """
         given: list[int] = list(prompt)
         found: list[int] = []
@@ -209,7 +209,7 @@ def best_token(logits: Any, tokens: list[int], change: Callable[[list[float], li
     """Return the most likely token, the first of equals.
 
     Raises:
-        ExecutionError: A logit is no number, or none is left.
+        ExecutionError: A logit is not a number, or none is left.
     """
     values = _checked(logits)
     change(values, tokens)
@@ -223,5 +223,5 @@ def _checked(logits: Any) -> list[float]:
     values: list[float] = logits.tolist()[0]
     total = sum(values)
     if total != total:
-        raise ExecutionError("the model's logits are no numbers", hint="try the variant onnx/fp32")
+        raise ExecutionError("the model's logits are not numbers", hint="try the variant onnx/fp32")
     return values

@@ -114,7 +114,7 @@ class _Sequences(Pipeline):
     def answer(self, values: Sequence[Any], arguments: dict[str, Any], shared: Shared) -> list[Any]:
         """Refuse: a chain has no step for models with an encoder and a decoder."""
         del values, arguments, shared
-        raise UnsupportedError(f"{self.task} is no step of a chain", hint="pipeline(...)(input)")
+        raise UnsupportedError(f"{self.task} cannot be a step of a chain", hint="pipeline(...)(input)")
 
     def predict_table(self, table: Any, *, scores: bool = False) -> Any:
         """Refuse: the model takes no columns."""

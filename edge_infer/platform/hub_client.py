@@ -258,7 +258,7 @@ def _entry(entry: Mapping[str, Any]) -> tuple[str, HubFile]:
     """Read one file of the Hub's list.
 
     Raises:
-        ValueError: Its path leaves the repository, or its size or hash is none.
+        ValueError: Its path leaves the repository, or its size or hash is malformed.
     """
     path, size, large = entry["rfilename"], entry.get("size"), entry.get("lfs") or {}
     digest = large.get("sha256") or entry.get("blobId") or ""

@@ -25,7 +25,7 @@ class MiniModel:
         outputs: The numbers that it gives.
 
     Raises:
-        InputError: They are no whole numbers from 1 on, or more than 2^24 weights.
+        InputError: They are not whole numbers from 1 on, or more than 2^24 weights.
 
     >>> model = MiniModel(2, 3)
     >>> model.load_weights([1, 0, 0, 1, 1, 1, 0, 0, -3])

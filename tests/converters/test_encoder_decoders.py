@@ -261,7 +261,7 @@ _SPEECH = dict.fromkeys(("rate", "mels", "fft", "hop", "samples", "positions", "
 #: By case fields of the manifest's `generate` to replace, and what must be said.
 MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
     "no-encoders": ({"encoders": {}}, "`generate.encoders` must name a variant"),
-    "lost-encoder": ({"encoders": {"onnx/fp32": "onnx/none"}}, "`onnx/none`, which are no variants"),
+    "lost-encoder": ({"encoders": {"onnx/fp32": "onnx/none"}}, "`onnx/none`, which are not variants"),
     "start": ({"start": 9999}, "must be tokens of the vocabulary"),
     "eos": ({"eos": ["a"]}, "must be tokens of the vocabulary"),
     "context": ({"context": -1}, "`generate.context` is -1"),

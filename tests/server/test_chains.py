@@ -93,6 +93,7 @@ def test_files_of_the_server_cannot_be_asked_for(server: ServerThread, tmp_path:
         ("grouped", {"inputs": []}, "expected 1 to 256"),
         ("grouped", {"inputs": "a", "parameters": {"top_k": 1}}, "takes no argument `top_k`"),
         ("grouped", {"inputs": "a", "parameters": []}, "`parameters` is not an object"),
+        ("grouped", {"inputs": "a", "parameters": {"timings": "yes"}}, "`timings` is 'yes', expected true or false"),
         ("grouped", b"", "The body is empty"),
         ("grouped", b"\xff", "not UTF-8"),
     ],

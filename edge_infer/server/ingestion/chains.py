@@ -75,6 +75,9 @@ def _read(body: bytes, media_type: str, inputs: Mapping[str, str]) -> tuple[list
         if name not in _PARAMETERS:
             hint = did_you_mean(name, [*_PARAMETERS]) or "its steps have their own: with, in the chain's description"
             raise InputError(f"A chain takes no argument `{name}`", hint=hint, argument=name)
+    with_timings = parameters.get("timings", False)
+    if not isinstance(with_timings, bool):
+        raise InputError(f"`timings` is {with_timings!r}, expected true or false", argument="timings")
     kinds = [*inputs.values()]
     is_flat = isinstance(given, list) and bool(given) and isinstance(given[0], (int, float))
     is_list = isinstance(given, list) and not (len(kinds) == 1 and kinds[0] in ("sound", "tensor") and is_flat)
@@ -83,7 +86,7 @@ def _read(body: bytes, media_type: str, inputs: Mapping[str, str]) -> tuple[list
         raise PayloadTooLarge(f"A request has more than {MAX_INPUTS} inputs", hint="send fewer at once")
     if not values:
         raise InputError(f"A request has no inputs, expected 1 to {MAX_INPUTS}", hint='{"inputs": ["..."]}')
-    return [_named(one, inputs) for one in values], is_list, parameters.get("timings") is True
+    return [_named(one, inputs) for one in values], is_list, with_timings
 
 
 def _named(given: Any, inputs: Mapping[str, str]) -> Any:

@@ -16,7 +16,7 @@ DOCUMENTS: list[tuple[dict[str, Any], str]] = [
     ({**CHAIN, "version": 2}, "version 2, this edge-infer reads 1"),
     ({**CHAIN, "inputs": {}}, "`inputs` is not an object"),
     ({**CHAIN, "inputs": {"image": "video"}}, "the input `image` is 'video'"),
-    ({**CHAIN, "inputs": {"a b": "image"}}, "`a b` is no name"),
+    ({**CHAIN, "inputs": {"a b": "image"}}, "`a b` is not a name"),
     ({**CHAIN, "steps": []}, "not a list of 1 to 64 steps"),
     ({**CHAIN, "steps": [A, A]}, "two things are called `a`"),
     ({**CHAIN, "steps": [{**A, "name": "image"}]}, "two things are called `image`"),

@@ -41,7 +41,7 @@ export function readChain(document) {
   const { inputs, steps: entries } = document;
   if (!isObject(inputs) || Object.keys(inputs).length === 0) throw wrong('chain: `inputs` is not an object of kinds, such as {"image": "image"}');
   for (const [name, kind] of Object.entries(inputs)) {
-    if (!NAME.test(name)) throw wrong(`chain: the input \`${name}\` is no name`, "letters, digits, `_` and `-`");
+    if (!NAME.test(name)) throw wrong(`chain: the input \`${name}\` is not a name`, "letters, digits, `_` and `-`");
     if (!INPUTS.includes(/** @type {string} */ (kind))) throw wrong(`chain: the input \`${name}\` is ${JSON.stringify(kind)}; choose from ${listed(INPUTS)}`);
   }
   if (!Array.isArray(entries) || entries.length < 1 || entries.length > MAX_STEPS) throw wrong(`chain: \`steps\` is not a list of 1 to ${MAX_STEPS} steps`);

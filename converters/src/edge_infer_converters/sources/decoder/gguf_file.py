@@ -74,7 +74,7 @@ class GgufFile:
         path: The file.
 
     Raises:
-        ConversionError: It is none, or is damaged.
+        ConversionError: It is not a GGUF file, or is damaged.
         UnsupportedModel: It has another version, is one part of several, or a tensor is of a type that is not read.
     """
 

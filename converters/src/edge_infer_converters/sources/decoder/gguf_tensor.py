@@ -55,7 +55,7 @@ class GgufTensor:
     def blocks(self, start: int, stop: int, encoding: Encoding) -> tuple[bytes, bytes] | None:
         """Return values and scales of some rows; None where the encoding does not hold the blocks as they are.
 
-        Blocks of 4 bits are blocks of 8 bits with the same scale. A -128 is none of the kernels' integers.
+        Blocks of 4 bits are blocks of 8 bits with the same scale. The kernels have no -128.
         """
         if self.native is None or (self.native == "int8" and encoding != "int8"):
             return None
